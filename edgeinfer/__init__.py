@@ -1,0 +1,90 @@
+"""edgeinfer: language models on the computer you already have.
+
+Public names, resolved when they are first used: importing edgeinfer loads neither numpy, numba nor textual.
+
+    import edgeinfer
+
+    with edgeinfer.load("SmolLM2-135M-Instruct.Q4_1.gguf") as llm:
+        for piece in llm.chat([{"role": "user", "content": "Hi"}]):
+            print(piece, end="", flush=True)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.llm import LLM as LLM
+    from edgeinfer.engine.llm import Facts as Facts
+    from edgeinfer.engine.llm import load as load
+    from edgeinfer.engine.sampling import SamplingSettings as SamplingSettings
+    from edgeinfer.engine.session import Session as Session
+    from edgeinfer.engine.stats import Stats as Stats
+    from edgeinfer.engine.stream import TextStream as TextStream
+    from edgeinfer.errors import BadGGUF as BadGGUF
+    from edgeinfer.errors import BadSetting as BadSetting
+    from edgeinfer.errors import BadTemplate as BadTemplate
+    from edgeinfer.errors import ContextOverflow as ContextOverflow
+    from edgeinfer.errors import DeviceUnavailable as DeviceUnavailable
+    from edgeinfer.errors import DoesNotFit as DoesNotFit
+    from edgeinfer.errors import DownloadFailed as DownloadFailed
+    from edgeinfer.errors import EdgeInferError as EdgeInferError
+    from edgeinfer.errors import EngineClosed as EngineClosed
+    from edgeinfer.errors import ModelNotFound as ModelNotFound
+    from edgeinfer.errors import UnknownKey as UnknownKey
+    from edgeinfer.errors import UnsupportedModel as UnsupportedModel
+    from edgeinfer.models.text import Message as Message
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LLM",
+    "BadGGUF",
+    "BadSetting",
+    "BadTemplate",
+    "ContextOverflow",
+    "DeviceUnavailable",
+    "DoesNotFit",
+    "DownloadFailed",
+    "EdgeInferError",
+    "EngineClosed",
+    "Facts",
+    "Message",
+    "ModelNotFound",
+    "SamplingSettings",
+    "Session",
+    "Stats",
+    "TextStream",
+    "UnknownKey",
+    "UnsupportedModel",
+    "__version__",
+    "load",
+]
+
+
+def _home(name: str) -> str:
+    """The module that defines a public name."""
+    homes = {
+        "LLM": "engine.llm",
+        "Facts": "engine.llm",
+        "Message": "models.text",
+        "SamplingSettings": "engine.sampling",
+        "Session": "engine.session",
+        "Stats": "engine.stats",
+        "TextStream": "engine.stream",
+        "load": "engine.llm",
+    }
+    return f"edgeinfer.{homes.get(name, 'errors')}"
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'edgeinfer' has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(_home(name)), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

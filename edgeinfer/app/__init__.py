@@ -1,0 +1,1 @@
+"""FACES: command line and line chat. No numerics."""

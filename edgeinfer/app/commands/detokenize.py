@@ -1,0 +1,61 @@
+"""`edgeinfer detokenize`: token ids to text."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Annotated
+
+import typer
+
+from edgeinfer.app.command import Command
+from edgeinfer.app.options import Json, Model
+from edgeinfer.errors import EdgeInferError
+
+SHOWN_CHARACTERS = 40
+
+
+def detokenize(
+    ids: Annotated[list[str] | None, typer.Argument(help="Token ids; without them, standard input.")] = None,
+    model: Model = None,
+    as_json: Json = False,
+) -> None:
+    """Turn token ids into text.
+
+    Ids stand with spaces, commas or line ends between them, or are a JSON list, or what `tokenize --json` prints.
+    """
+    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.app.text_input import argument_or_stdin
+    from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.models.text import Tokenizer
+    from edgeinfer.settings import load_settings
+
+    chosen = choose_model(load_settings({"model": model}), remember=False)
+    with GGUFFile.open(chosen.path) as file:
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+    text = tokenizer.decode(read_ids(argument_or_stdin(" ".join(ids) if ids else None)))
+    if as_json:
+        typer.echo(json.dumps({"text": text}, ensure_ascii=False))
+        return
+    typer.echo(text, nl=sys.stdout.isatty())
+
+
+def read_ids(text: str) -> list[int]:
+    """The token ids in `text`. Raises EdgeInferError, showing what is no id."""
+    stripped = text.strip()
+    if stripped.startswith("{"):
+        try:
+            return [int(token) for token in json.loads(stripped)["tokens"]]
+        except (ValueError, KeyError, TypeError):
+            raise EdgeInferError('a JSON object with token ids looks like {"tokens": [1, 2]}') from None
+    ids = []
+    for word in re.split(r"[\s,]+", stripped.removeprefix("[").removesuffix("]").strip()):
+        if word and not (word.isascii() and word.isdecimal()):
+            raise EdgeInferError(f"{word[:SHOWN_CHARACTERS]!r} is not a token id; ids are whole numbers from 0 up")
+        if word:
+            ids.append(int(word))
+    return ids
+
+
+COMMAND = Command(detokenize)

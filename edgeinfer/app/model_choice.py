@@ -1,0 +1,83 @@
+"""Which model a command works on, and pulling one with a question when it does not fit.
+
+In: settings and a store. Out: a `LocalModel`. The order: what was asked for (-m, environment, configuration), the model
+used last, the starter model. Sources that are not here yet are pulled, with progress on stderr. Opens no model.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from edgeinfer.app.pull_progress import PullProgress
+from edgeinfer.errors import DoesNotFit, ModelNotFound
+from edgeinfer.settings import Settings
+
+if TYPE_CHECKING:
+    from edgeinfer.models.gguf import Header
+    from edgeinfer.models.store import LocalModel, Store
+
+
+def choose_model(settings: Settings, store: Store | None = None, *, remember: bool = True) -> LocalModel:
+    """The model to work on, pulled first if it has to be; noted as the last used one if `remember`.
+
+    Raises ModelNotFound, DownloadFailed, DoesNotFit.
+    """
+    from edgeinfer.models.store import STARTER_SOURCE, Store
+
+    store = store or Store()
+    wanted = settings.model.model or store.last_used()
+    if wanted is None:
+        model = pull_model(store, STARTER_SOURCE)
+    else:
+        model = _find_or_pull(store, wanted)
+    if remember:
+        store.remember(model.name if model.path.parent == store.root else str(model.path))
+    return model
+
+
+def pull_model(store: Store, source: str, *, force: bool = False) -> LocalModel:
+    """Pull `source` with progress on stderr; a model that does not fit is fetched only after a yes, or with `force`.
+
+    Raises DownloadFailed, ModelNotFound, BadGGUF, DoesNotFit.
+    """
+    with PullProgress(source) as progress:
+
+        def approve(header: Header, nbytes: int) -> None:
+            progress.pause()
+            approve_fit(header, nbytes)
+
+        return store.pull(source, progress=progress, approve=approve, force=force)
+
+
+def approve_fit(header: Header, nbytes: int) -> None:
+    """Let a model through that fits this machine; ask about any other where someone can answer.
+
+    Raises DoesNotFit, with the numbers and what would work.
+    """
+    from edgeinfer.scheduling.memory import check_fits
+
+    try:
+        check_fits(header, nbytes)
+    except DoesNotFit as refusal:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise DoesNotFit(f"{refusal}; edgeinfer pull --force fetches it all the same") from None
+        typer.echo(str(refusal), err=True)
+        if not typer.confirm("Fetch it all the same?", default=False, err=True):
+            raise DoesNotFit("not fetched; a smaller model or quant would fit") from None
+
+
+def _find_or_pull(store: Store, wanted: str) -> LocalModel:
+    """The model called `wanted`; pulled when it is a source with a scheme that is not here yet."""
+    from edgeinfer.models.sources import parse_source
+    from edgeinfer.models.sources.path import SCHEME
+
+    try:
+        return store.find(wanted)
+    except ModelNotFound:
+        if not SCHEME.match(wanted):
+            raise
+        parse_source(wanted)
+    return pull_model(store, wanted)

@@ -1,0 +1,41 @@
+"""The options that several commands share, made from the settings' own declarations.
+
+In: nothing. Out: annotated types for the parameters of commands: `temp: Temp = None`. None always means "not given", so
+that `load_settings({"temp": temp, ...})` finds the value elsewhere. Does not read any setting.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from edgeinfer.settings import find_option
+
+
+def setting_option(name: str, *flags: str) -> Any:
+    """A `typer.Option` for the setting `name`, with its help text and the name of its environment variable."""
+    found = find_option(name)
+    default = "" if found.default is None or found.default == ("auto",) else f" Default: {found.default}."
+    return typer.Option(
+        f"--{name.replace('_', '-')}",
+        *flags,
+        help=f"{found.help}{default} [{found.environment_name}]",
+        show_default=False,
+    )
+
+
+Model = Annotated[str | None, setting_option("model", "-m")]
+Temp = Annotated[float | None, setting_option("temp")]
+TopP = Annotated[float | None, setting_option("top_p")]
+TopK = Annotated[int | None, setting_option("top_k")]
+MinP = Annotated[float | None, setting_option("min_p")]
+RepeatPenalty = Annotated[float | None, setting_option("repeat_penalty")]
+Seed = Annotated[int | None, setting_option("seed")]
+MaxTokens = Annotated[int | None, setting_option("max_tokens")]
+System = Annotated[str | None, setting_option("system")]
+Ctx = Annotated[int | None, setting_option("ctx")]
+Threads = Annotated[int | None, setting_option("threads")]
+Cores = Annotated[str | None, setting_option("cores")]
+Device = Annotated[str | None, setting_option("device")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]

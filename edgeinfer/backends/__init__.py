@@ -1,0 +1,1 @@
+"""HOW ops run on one device."""

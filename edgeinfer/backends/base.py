@@ -1,0 +1,172 @@
+"""The seams of execution: what a device and an evaluator take and give.
+
+`Device`: compiles the ops of a ModelSpec into a `Lane` that runs one `Step` after another and owns the KV memory.
+`Evaluator`: takes a `Batch` of tokens against a KV cache and returns logits (the engine's executor is one, made of
+devices). KV memory is cut into pages of PAGE positions; a slot is page * PAGE + offset. Which page holds what is
+decided by the engine (`engine.kvcache`); a lane only reads and writes the slots it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.registry import Registry
+
+PAGE = 64
+"""Positions of a KV page; also the attention's fixed chunk, so that sums never depend on the batch."""
+
+Int32s = NDArray[np.int32]
+Floats = NDArray[np.float32]
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much is done and how much there is."""
+
+
+def no_progress(what: str, done: int, total: int) -> None:
+    """A Progress that shows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """T tokens to evaluate in one pass, in an order where parents precede children.
+
+    tokens     int32[T]
+    sequences  int32[T]  id of the sequence each token continues
+    positions  int32[T]  position of each token in its sequence
+    parents    int32[T]  index in this batch of the token before it, or -1: the last cached token of its sequence
+    outputs    int32[O]  indices of the tokens whose logits are wanted, increasing
+    """
+
+    tokens: Int32s
+    sequences: Int32s
+    positions: Int32s
+    parents: Int32s
+    outputs: Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A batch placed in KV memory.
+
+    rows    int32[T]     row of `tables` that belongs to each token's sequence
+    slots   int32[T]     KV slot each token's key and value are written to
+    starts  int32[T]     positions below it are read through `tables`, from it on they are the token's ancestors
+                         in the batch and the token itself
+    tables  int32[B, P]  page of each PAGE positions of a sequence; -1 where none is needed
+    """
+
+    batch: Batch
+    rows: Int32s
+    slots: Int32s
+    starts: Int32s
+    tables: Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a lane must be able to hold.
+
+    n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass.
+    """
+
+    n_context: int
+    n_pages: int
+    max_tokens: int = 512
+    max_outputs: int = 64
+
+
+class Lane(Protocol):
+    """A compiled model (or part of one) on one device, with its KV memory."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of memory this lane holds for weights, buffers and KV pages."""
+        ...
+
+    def run(self, step: Step) -> Floats:
+        """Evaluate one step: float32[O, V], valid until the next run."""
+        ...
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy the keys and values of slots, in order, in all layers."""
+        ...
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages in the lane's own layout: uint8[len(pages), page_bytes]."""
+        ...
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back what `read_pages` of a lane of the same model and device kind gave."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Device(Protocol):
+    """An executor of ops."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a token's logits never depend, to the bit, on what else is in the pass."""
+        ...
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """What a user may ask of a device: worker threads (None: as many as help) and the cores to pin them to."""
+
+    n_workers: int | None = None
+    cores: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceKind:
+    """A registry entry: how to open a device of this kind. `open` raises DeviceUnavailable where it cannot run."""
+
+    key: str
+    summary: str
+    open: Callable[[DeviceOptions], Device]
+
+
+DEVICES: Registry[DeviceKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=("base", "weights"))
+
+
+class Evaluator(Protocol):
+    """Tokens in, logits out, against a KV cache of sequences."""
+
+    @property
+    def batch_invariant(self) -> bool: ...
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of the batch's outputs: float32[O, V], valid until the next call.
+
+        The tokens stay pending until `commit`; evaluating again before it discards them.
+        """
+        ...
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        ...
+
+    def truncate(self, sequence: int, n_cached: int) -> None:
+        """Forget everything of a sequence from position n_cached on."""
+        ...
+
+    def save(self, sequence: int) -> bytes:
+        """The cached state of a sequence, to be given to `restore` by the same model on the same device kind."""
+        ...
+
+    def restore(self, sequence: int, state: bytes) -> None: ...

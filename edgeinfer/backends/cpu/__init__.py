@@ -1,0 +1,14 @@
+"""The CPU device: Numba kernels over repacked panels, a team of pinned threads, a tape per model."""
+
+from __future__ import annotations
+
+from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions
+
+
+def _open(options: DeviceOptions) -> Device:
+    from edgeinfer.backends.cpu.device import open_device  # loads Numba
+
+    return open_device(options)
+
+
+DEVICE = DeviceKind("cpu", "our own engine: Numba kernels on pinned worker threads", _open)

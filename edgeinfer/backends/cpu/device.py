@@ -1,0 +1,58 @@
+"""The CPU device: opens a team on chosen cores, picks the instruction set, compiles lanes.
+
+In: worker count and cores. Out: `CpuLane`s. EDGEINFER_SIMD forces an instruction set (avx512vnni, avx2, portable).
+"""
+
+from __future__ import annotations
+
+import os
+
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.cpu import targets
+from edgeinfer.backends.cpu.cores import usable_cores
+from edgeinfer.backends.cpu.jit import KernelLibrary, cpu_features
+from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.team import Team
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+
+
+class CpuDevice:
+    """Numba kernels on pinned worker threads."""
+
+    name = "cpu"
+    batch_invariant = True
+
+    def __init__(self, options: DeviceOptions, isa: str | None = None) -> None:
+        allowed = usable_cores()
+        cores = options.cores or allowed
+        if missing := sorted(set(cores) - set(allowed)):
+            raise BadSetting(f"core {missing[0]} cannot be used here; this process may use {_listed(allowed)}")
+        n_workers = options.n_workers or len(cores)
+        if not 1 <= n_workers <= 256:
+            raise BadSetting(f"{n_workers} threads asked for; use 1 to {len(cores)}")
+        self.cores = tuple(cores[worker % len(cores)] for worker in range(n_workers)) if len(cores) else ()
+        self.library = KernelLibrary()
+        self.isa = targets.choose(cpu_features(), isa or os.environ.get("EDGEINFER_SIMD"))
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
+        """Pack the weights, compile or load the kernels, start the team."""
+        team = Team(len(self.cores), self.cores, self.library)
+        try:
+            return CpuLane(spec, file, limits, team, self.library, self.isa.name, progress)
+        except BaseException:
+            team.close()
+            raise
+
+    def close(self) -> None:
+        """Lanes own the threads; nothing is left here."""
+
+
+def _listed(cores: tuple[int, ...]) -> str:
+    return ", ".join(str(core) for core in cores)
+
+
+def open_device(options: DeviceOptions) -> CpuDevice:
+    """The CPU device with these options."""
+    return CpuDevice(options)

@@ -1,0 +1,101 @@
+"""The one place that calls Numba's compiler: flags, the kernel signature and the cache of compiled code.
+
+In: kernels as plain functions with the record type of their arguments. Out: addresses to call. Compiled code is kept
+in a folder named by a hash of all kernel sources, the compiler versions and the CPU, because Numba's own cache key
+does not see a change in another file. Knows nothing of what a kernel computes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding
+import numba
+import numpy as np
+import platformdirs
+from numba import cfunc, njit, types
+from numba.core import config
+
+_CACHE_FOLDER_LOCK = threading.Lock()
+
+inline = njit(forceinline=True, error_model="numpy")
+"""For functions that kernels call: compiled into the kernel, never on their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A function of (pointer to one argument record, worker, team size) and the record's dtype."""
+
+    name: str
+    function: Callable[..., None]
+    arguments: np.dtype[np.void]
+
+
+def cpu_features() -> frozenset[str]:
+    """Features of the CPU that Numba compiles for ("avx2", "avx512vnni", …)."""
+    features = config.CPU_FEATURES
+    if features is None:
+        features = llvmlite.binding.get_host_cpu_features().flatten()
+    return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels of exactly this source, compiler and CPU are kept."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    cpu = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+    versions = (numba.__version__, llvmlite.__version__, cpu, ",".join(sorted(cpu_features())))
+    digest.update("|".join(versions).encode())
+    return Path(platformdirs.user_cache_dir("edgeinfer")) / "kernels" / digest.hexdigest()[:16]
+
+
+@contextmanager
+def _numba_cache_in(folder: Path) -> Iterator[None]:
+    """Numba reads its cache folder from a global at decoration; set it for that moment only."""
+    with _CACHE_FOLDER_LOCK:
+        before = config.CACHE_DIR
+        config.CACHE_DIR = str(folder)
+        try:
+            yield
+        finally:
+            config.CACHE_DIR = before
+
+
+class KernelLibrary:
+    """Compiled kernels by name; one per device. `n_compiled` counts those that were not in the cache."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or cache_folder()
+        self._compiled: dict[str, Any] = {}
+        self.n_compiled = 0
+
+    def address(self, kernel: Kernel) -> int:
+        """The address of a kernel: from memory, from the cache folder, or compiled now."""
+        if kernel.name not in self._compiled:
+            record = numba.from_dtype(kernel.arguments)
+            signature = types.void(types.CPointer(record), types.intp, types.intp)
+            with _numba_cache_in(self._folder):
+                compiled = cfunc(signature, nopython=True, cache=True, error_model="numpy")(kernel.function)
+            self.n_compiled += 0 if compiled.cache_hits else 1
+            self._compiled[kernel.name] = compiled
+        address: int = self._compiled[kernel.name].address
+        return address
+
+    def function(self, signature: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function callable from Python that holds no interpreter lock while it runs."""
+        key = f"{function.__module__}.{function.__qualname__}"
+        if key not in self._compiled:
+            with _numba_cache_in(self._folder):
+                compiled = njit(signature, nogil=True, cache=True, error_model="numpy")(function)
+            self.n_compiled += sum(compiled.stats.cache_misses.values())
+            self._compiled[key] = compiled
+        found: Callable[..., Any] = self._compiled[key]
+        return found

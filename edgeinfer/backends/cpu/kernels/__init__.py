@@ -1,0 +1,1 @@
+"""Kernels of the CPU device, one file per kind of op."""

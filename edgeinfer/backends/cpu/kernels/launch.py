@@ -1,0 +1,91 @@
+"""The loops of a team: run a tape, wait at barriers, publish and await launches.
+
+Memory: a CONTROL record shared by all workers; a tape int64[n, ENTRY_INTS] of (kernel address, argument record, barrier
+before it, unused); one flag int64 per worker, LINE bytes apart. Only worker 0 writes the record, between launches.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba import carray
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import inline
+
+ENTRY_INTS = 4
+LINE = 128
+"""Bytes between the flags of two workers: no two share a cache line."""
+SPINS_BEFORE_YIELD = 2000
+TEAM_LIMIT = 1024
+
+CONTROL = np.dtype(
+    [
+        ("launch", "i8"),  # launches so far * TEAM_LIMIT + team of the last; workers wait for it to move
+        ("pad", "i8", (15,)),
+        ("tape", "i8"),
+        ("n_entries", "i8"),
+        ("team", "i8"),  # workers of this launch
+        ("flags", "i8"),  # address of one barrier flag per worker, LINE bytes apart
+        ("yield_at", "i8"),  # C function that gives up the core
+        ("stopping", "i8"),
+        ("barriers", "i8"),  # barriers passed in all launches so far
+    ]
+)
+
+control_at = simd.record_pointer(numba.from_dtype(CONTROL))
+
+
+@inline
+def wait_for_others(control, worker, team, passed):
+    """Barrier: raise the own flag to `passed`, wait for the flags of the team."""
+    simd.store_release(control.flags + worker * LINE, passed)
+    for other in range(team):
+        spins = 0
+        while simd.load_acquire(control.flags + other * LINE) < passed:
+            simd.pause()
+            spins += 1
+            if spins > SPINS_BEFORE_YIELD and control.yield_at != 0:
+                simd.call_plain(control.yield_at)
+                spins = 0
+
+
+def run_tape(control_address, worker):
+    """Run the launched tape as one worker of the team."""
+    control = carray(control_at(control_address), 1)[0]
+    team, passed = control.team, control.barriers
+    for place in range(control.n_entries):
+        entry = control.tape + place * ENTRY_INTS * 8
+        if simd.load_int64(entry + 16) != 0:
+            passed += 1
+            if team > 1:
+                wait_for_others(control, worker, team, passed)
+        kernel = simd.load_int64(entry)
+        if kernel != 0:
+            simd.call_kernel(kernel, simd.load_int64(entry + 8), worker, team)
+
+
+def launch(control_address, tape, n_entries, team):
+    """Publish a tape for a team: its workers start at once."""
+    control = carray(control_at(control_address), 1)[0]
+    control.tape = tape
+    control.n_entries = n_entries
+    control.team = team
+    number = control.launch // TEAM_LIMIT + 1
+    simd.store_release(control_address, number * TEAM_LIMIT + team)
+
+
+def finish(control_address, n_barriers):
+    """Count the barriers of a finished launch."""
+    control = carray(control_at(control_address), 1)[0]
+    control.barriers += n_barriers
+
+
+def wait_for_launch(control_address, seen, spins):
+    """Spin until another launch than `seen`; returns its word, or `seen` after so many spins."""
+    for _ in range(spins):
+        found = simd.load_acquire(control_address)
+        if found != seen:
+            return found
+        simd.pause()
+    return seen

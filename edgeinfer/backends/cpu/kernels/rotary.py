@@ -1,0 +1,95 @@
+"""Rotary embedding in place, and writing keys and values into KV pages.
+
+Memory: value float32[n, stride / 4], heads `head_stride` bytes apart; cosines and sines float32[positions, half].
+A key page of one head is float16[head_width, PAGE] (positions are lanes of the score kernel), a value page
+float16[PAGE, head_padded]. Twins: `backends.reference.rotate`; the pages hold the same numbers rounded to float16.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba import carray
+
+from edgeinfer.backends.base import PAGE
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import Kernel
+from edgeinfer.backends.cpu.step import STEP
+
+ROPE_ARGUMENTS = np.dtype(
+    [
+        ("value", "i8"),
+        ("stride", "i8"),
+        ("heads", "i8"),
+        ("head_stride", "i8"),  # bytes
+        ("half", "i8"),  # pairs of a head
+        ("cosines", "i8"),
+        ("sines", "i8"),
+        ("step", "i8"),
+    ]
+)
+
+STORE_ARGUMENTS = np.dtype(
+    [
+        ("key", "i8"),
+        ("value", "i8"),
+        ("stride", "i8"),  # bytes between tokens, of both
+        ("head_stride", "i8"),  # bytes between heads, of both
+        ("kv_heads", "i8"),
+        ("head_width", "i8"),
+        ("keys", "i8"),  # float16[n_pages, G, head_width, PAGE]
+        ("values", "i8"),  # float16[n_pages, G, PAGE, head_padded]
+        ("head_padded", "i8"),
+        ("step", "i8"),
+    ]
+)
+
+step_at = simd.record_pointer(numba.from_dtype(STEP))
+
+
+def rope(pointer, worker, team):
+    """Rotate pairs (i, i + half) of every head by the angles of the token's position, by tokens."""
+    args = carray(pointer, 1)[0]
+    step = carray(step_at(args.step), 1)[0]
+    count, half = step.n_tokens, args.half
+    whole = half // 16 * 16
+    for token in range(count * worker // team, count * (worker + 1) // team):
+        at = simd.load_int32(step.positions + 4 * token) * half * 4
+        cosines, sines = args.cosines + at, args.sines + at
+        for head in range(args.heads):
+            first = args.value + token * args.stride + head * args.head_stride
+            second = first + half * 4
+            for index in range(0, whole * 4, 64):
+                x, y = simd.load(first + index), simd.load(second + index)
+                cos, sin = simd.load(cosines + index), simd.load(sines + index)
+                simd.store(first + index, simd.sub(simd.mul(x, cos), simd.mul(y, sin)))
+                simd.store(second + index, simd.add(simd.mul(x, sin), simd.mul(y, cos)))
+            for index in range(whole * 4, half * 4, 4):
+                x_last, y_last = simd.load_float(first + index), simd.load_float(second + index)
+                cos_last, sin_last = simd.load_float(cosines + index), simd.load_float(sines + index)
+                simd.store_float(first + index, x_last * cos_last - y_last * sin_last)
+                simd.store_float(second + index, x_last * sin_last + y_last * cos_last)
+
+
+def store_kv(pointer, worker, team):
+    """Write each token's keys and values, rounded to float16, into its slot, by tokens."""
+    args = carray(pointer, 1)[0]
+    step = carray(step_at(args.step), 1)[0]
+    count = step.n_tokens
+    for token in range(count * worker // team, count * (worker + 1) // team):
+        slot = simd.load_int32(step.slots + 4 * token)
+        page, offset = slot // PAGE, slot % PAGE
+        for head in range(args.kv_heads):
+            place = page * args.kv_heads + head
+            key = args.key + token * args.stride + head * args.head_stride
+            value = args.value + token * args.stride + head * args.head_stride
+            keys = args.keys + (place * args.head_width * PAGE + offset) * 2
+            values = args.values + (place * PAGE + offset) * args.head_padded * 2
+            for index in range(args.head_width):
+                simd.store_half(keys + index * PAGE * 2, simd.load_float(key + index * 4))
+            for index in range(0, args.head_padded, 16):
+                simd.store_halves(values + index * 2, simd.load(value + index * 4))
+
+
+ROPE = Kernel("rope", rope, ROPE_ARGUMENTS)
+STORE_KV = Kernel("store_kv", store_kv, STORE_ARGUMENTS)

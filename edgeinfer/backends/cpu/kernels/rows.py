@@ -1,0 +1,152 @@
+"""Kernels over rows of float32 buffers: RMSNorm, gated activation, addition, soft cap, output rows.
+
+Memory: buffers float32[n, stride / 4], rows zero-padded to whole vectors of 16. Kernels that share tokens out give
+each worker a run of rows; those that share columns out give it a run of vectors of every row, the same run as a
+product of that width, so no barrier is needed between the two. Their NumPy twins are in `backends.reference`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import Kernel, inline
+
+NORM_ARGUMENTS = np.dtype(
+    [
+        ("source", "i8"),
+        ("source_stride", "i8"),
+        ("out", "i8"),
+        ("out_stride", "i8"),
+        ("weight", "i8"),  # float32[group_stride / 4], zero-padded
+        ("groups", "i8"),
+        ("group_stride", "i8"),  # bytes between groups of a row
+        ("n_vectors", "i8"),  # vectors of a group
+        ("count", "i8"),
+        ("width", "f4"),  # columns of a group
+        ("epsilon", "f4"),
+    ]
+)
+
+COLUMNS_ARGUMENTS = np.dtype(
+    [
+        ("source", "i8"),
+        ("other", "i8"),
+        ("out", "i8"),
+        ("stride", "i8"),  # of all three, bytes
+        ("n_vectors", "i8"),
+        ("count", "i8"),
+        ("cap", "f4"),
+    ]
+)
+
+TAKE_ARGUMENTS = np.dtype(
+    [("source", "i8"), ("out", "i8"), ("stride", "i8"), ("n_vectors", "i8"), ("outputs", "i8"), ("count", "i8")]
+)
+
+
+def rms_norm(pointer, worker, team):
+    """out = source / sqrt(mean(source^2) + epsilon) * weight: two sums, even and odd vectors, joined at the end."""
+    args = carray(pointer, 1)[0]
+    count = simd.load_int64(args.count)
+    for row in range(count * worker // team, count * (worker + 1) // team):
+        for group in range(args.groups):
+            source = args.source + row * args.source_stride + group * args.group_stride
+            out = args.out + row * args.out_stride + group * args.group_stride
+            even = simd.splat(np.float32(0.0))
+            odd = even
+            for index in range(0, args.n_vectors, 2):
+                value = simd.load(source + index * 64)
+                even = simd.fma(value, value, even)
+                if index + 1 < args.n_vectors:
+                    value = simd.load(source + index * 64 + 64)
+                    odd = simd.fma(value, value, odd)
+            mean = simd.sum_lanes(simd.add(even, odd)) / args.width
+            inverse = simd.splat(np.float32(1.0) / np.sqrt(mean + args.epsilon))
+            for index in range(args.n_vectors):
+                value = simd.mul(simd.load(source + index * 64), inverse)
+                simd.store(out + index * 64, simd.mul(value, simd.load(args.weight + index * 64)))
+
+
+@inline
+def tanh(value):
+    """1 - 2 / (e^2x + 1)."""
+    one = simd.splat(np.float32(1.0))
+    power = simd.exp(simd.add(value, value))
+    return simd.sub(one, simd.div(simd.splat(np.float32(2.0)), simd.add(power, one)))
+
+
+@inline
+def silu(value):
+    """x / (1 + e^-x)."""
+    negative = simd.sub(simd.splat(np.float32(0.0)), value)
+    return simd.div(value, simd.add(simd.splat(np.float32(1.0)), simd.exp(negative)))
+
+
+@inline
+def gelu_tanh(value):
+    """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
+    cube = simd.mul(simd.mul(value, value), value)
+    inner = simd.fma(simd.splat(np.float32(0.044715)), cube, value)
+    turned = tanh(simd.mul(simd.splat(np.float32(0.7978845608028654)), inner))
+    half = simd.mul(simd.splat(np.float32(0.5)), value)
+    return simd.mul(half, simd.add(simd.splat(np.float32(1.0)), turned))
+
+
+def gated_silu(pointer, worker, team):
+    """out = silu(source) * other, by columns."""
+    args = carray(pointer, 1)[0]
+    for row in range(simd.load_int64(args.count)):
+        for index in range(args.n_vectors * worker // team, args.n_vectors * (worker + 1) // team):
+            at = row * args.stride + index * 64
+            simd.store(args.out + at, simd.mul(silu(simd.load(args.source + at)), simd.load(args.other + at)))
+
+
+def gated_gelu_tanh(pointer, worker, team):
+    """out = gelu_tanh(source) * other, by columns."""
+    args = carray(pointer, 1)[0]
+    for row in range(simd.load_int64(args.count)):
+        for index in range(args.n_vectors * worker // team, args.n_vectors * (worker + 1) // team):
+            at = row * args.stride + index * 64
+            simd.store(args.out + at, simd.mul(gelu_tanh(simd.load(args.source + at)), simd.load(args.other + at)))
+
+
+def add_rows(pointer, worker, team):
+    """out += source, by columns."""
+    args = carray(pointer, 1)[0]
+    for row in range(simd.load_int64(args.count)):
+        for index in range(args.n_vectors * worker // team, args.n_vectors * (worker + 1) // team):
+            at = row * args.stride + index * 64
+            simd.store(args.out + at, simd.add(simd.load(args.out + at), simd.load(args.source + at)))
+
+
+def soft_cap(pointer, worker, team):
+    """out = cap * tanh(source / cap), by columns."""
+    args = carray(pointer, 1)[0]
+    cap = simd.splat(args.cap)
+    for row in range(simd.load_int64(args.count)):
+        for index in range(args.n_vectors * worker // team, args.n_vectors * (worker + 1) // team):
+            at = row * args.stride + index * 64
+            simd.store(args.out + at, simd.mul(cap, tanh(simd.div(simd.load(args.source + at), cap))))
+
+
+def take_outputs(pointer, worker, team):
+    """out[o] = source[outputs[o]], by tokens."""
+    args = carray(pointer, 1)[0]
+    count = simd.load_int64(args.count)
+    outputs = simd.load_int64(args.outputs)
+    for row in range(count * worker // team, count * (worker + 1) // team):
+        source = args.source + simd.load_int32(outputs + 4 * row) * args.stride
+        for index in range(args.n_vectors):
+            simd.store(args.out + row * args.stride + index * 64, simd.load(source + index * 64))
+
+
+RMS_NORM = Kernel("rms_norm", rms_norm, NORM_ARGUMENTS)
+GATED = {
+    "silu": Kernel("gated_silu", gated_silu, COLUMNS_ARGUMENTS),
+    "gelu_tanh": Kernel("gated_gelu_tanh", gated_gelu_tanh, COLUMNS_ARGUMENTS),
+}
+ADD = Kernel("add_rows", add_rows, COLUMNS_ARGUMENTS)
+SOFT_CAP = Kernel("soft_cap", soft_cap, COLUMNS_ARGUMENTS)
+TAKE_OUTPUTS = Kernel("take_outputs", take_outputs, TAKE_ARGUMENTS)

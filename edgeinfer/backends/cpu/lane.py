@@ -1,0 +1,113 @@
+"""A whole model on the CPU: packed weights, KV pages, buffers, one tape, a team.
+
+In: steps. Out: logits. Embedding rows are read straight from the file (only the rows of the step are touched);
+everything after them runs on the tape without Python.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import PAGE, Floats, Int32s, Limits, Progress, Step
+from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.lowering import KVPool, Lowering, heads_of, padded, tile_tokens
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.packing import PackedWeights
+from edgeinfer.backends.cpu.step import StepRecord
+from edgeinfer.backends.cpu.tape import Tape
+from edgeinfer.backends.cpu.team import Team
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.quants import dequantise
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Embed, MatMul
+
+
+class CpuLane:
+    """A compiled model. `team_size` may change between steps; the bits do not."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        file: GGUFFile,
+        limits: Limits,
+        team: Team,
+        library: KernelLibrary,
+        isa_name: str,
+        progress: Progress,
+    ) -> None:
+        self.team_size = team.n_workers
+        self._spec, self._file, self._team = spec, file, team
+        self._embed = _embedding(spec)
+        packed = PackedWeights(file, isa_name)
+        heads = heads_of(spec)
+        products = [op for op in spec.ops() if isinstance(op, MatMul)]
+        packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress)
+        self._pools = [
+            KVPool(
+                aligned((limits.n_pages, kv.kv_heads, kv.head_width, PAGE), np.float16),
+                aligned((limits.n_pages, kv.kv_heads, PAGE, padded(kv.head_width)), np.float16),
+            )
+            for kv in spec.kv
+        ]
+        self._step = StepRecord(limits, tile_tokens(spec))
+        self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers)
+        self._packed = packed
+        self._tape = Tape(self._lowering.calls(), library, progress)
+        file.release()
+
+    @property
+    def resident_bytes(self) -> int:
+        pages = sum(pool.keys.nbytes + pool.values.nbytes for pool in self._pools)
+        return self._packed.resident_bytes + self._lowering.resident_bytes + pages
+
+    def run(self, step: Step) -> Floats:
+        """Evaluate one step: float32[O, V], a view that the next run overwrites."""
+        self._step.fill(step)
+        embed = self._embed
+        rows = self._lowering.buffers[embed.out]
+        info = self._file.tensors[embed.weight.tensor]
+        raw = self._file.raw(embed.weight.tensor).reshape(info.shape[0], -1)[step.batch.tokens]
+        values = dequantise(raw, (len(raw), embed.weight.columns), info.ggml_type)
+        rows[: len(raw), : embed.weight.columns] = values if embed.scale == 1.0 else values * np.float32(embed.scale)
+        self._team.run(self._tape, self.team_size)
+        return self._lowering.buffers[self._spec.logits][: len(step.batch.outputs), : self._spec.n_vocab]
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots in all layers."""
+        pages, places = sources // PAGE, sources % PAGE
+        to_pages, to_places = targets // PAGE, targets % PAGE
+        for pool in self._pools:
+            pool.keys[to_pages, :, :, to_places] = pool.keys[pages, :, :, places]
+            pool.values[to_pages, :, to_places] = pool.values[pages, :, places]
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages: uint8[len(pages), page_bytes]."""
+        parts = [array[pages].reshape(len(pages), -1) for pool in self._pools for array in (pool.keys, pool.values)]
+        return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages."""
+        numbers = np.ascontiguousarray(contents).view(np.float16)
+        start = 0
+        for pool in self._pools:
+            for array in (pool.keys, pool.values):
+                width = array[0].size
+                array[pages] = numbers[:, start : start + width].reshape(len(pages), *array.shape[1:])
+                start += width
+
+    def close(self) -> None:
+        """Stop the team and drop the memory."""
+        self._team.close()
+        self._pools.clear()
+        self._lowering.buffers.clear()
+        del self._packed, self._tape
+
+
+def _embedding(spec: ModelSpec) -> Embed:
+    """The op that starts the model. Raises UnsupportedModel when there is not exactly one."""
+    found = [op for op in spec.ops() if isinstance(op, Embed)]
+    if len(found) != 1:
+        raise UnsupportedModel(f"{spec.architecture} has {len(found)} embeddings; the CPU device takes models with one")
+    return found[0]

@@ -1,0 +1,42 @@
+"""Aligned memory for panels, buffers and KV pages.
+
+In: shapes. Out: zeroed NumPy arrays on 64-byte boundaries; large ones straight from the operating system, which gives
+pages only when they are touched, on huge pages where it offers them. Freed when the last reference goes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+ALIGNMENT = 64
+HUGE = 2 << 20
+
+
+def aligned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Zeros of any dtype whose first element lies on a 64-byte boundary."""
+    kind = np.dtype(dtype)
+    n_bytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    if n_bytes >= HUGE:
+        return _mapped(n_bytes).view(kind).reshape(shape)
+    raw = np.zeros(n_bytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + n_bytes].view(kind).reshape(shape)
+
+
+def _mapped(n_bytes: int) -> NDArray[np.uint8]:
+    """Anonymous private memory, a huge-page multiple long and aligned to one."""
+    size = n_bytes + HUGE
+    if sys.platform == "win32":
+        memory = mmap.mmap(-1, size)
+    else:  # shared memory, mmap's default, would get no huge pages
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if sys.platform == "linux":
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(memory, np.uint8)
+    start = -raw.ctypes.data % HUGE
+    return raw[start : start + n_bytes]

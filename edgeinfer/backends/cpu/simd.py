@@ -1,0 +1,300 @@
+"""Vector values for Numba: a type whose data model is an LLVM vector, and operations on it as intrinsics.
+
+A kernel is then an ordinary @njit loop that reads like C intrinsics; LLVM keeps the values in registers. Addresses are
+integers (numba intp): kernels get their buffers by address. `Floats` is float32[16].
+"""
+
+from __future__ import annotations
+
+import inspect
+import platform
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+
+from edgeinfer.backends.cpu import emit
+
+IS_ARM = platform.machine().lower() in {"arm64", "aarch64"}
+
+
+class Vector(types.Type):
+    """float32[16] in registers."""
+
+    def __init__(self):
+        super().__init__(name="Floats16")
+
+
+@register_model(Vector)
+class VectorModel(models.PrimitiveModel):
+    """Vector's data model: LLVM's <16 x float>."""
+
+    def __init__(self, manager, kind):
+        super().__init__(manager, kind, emit.F32S)
+
+
+FLOATS = Vector()
+ADDRESS = types.intp
+FLOAT = types.float32
+INT = types.int64
+
+
+def operation(result, *arguments):
+    """Turn `emitter(builder, *values) -> value` into an intrinsic of that signature."""
+    signature = result(*arguments)
+
+    def wrap(emitter):
+        def generate(context, builder, _signature, values):
+            value = emitter(builder, *values)
+            return context.get_dummy_value() if value is None else value
+
+        def define(typing_context, *_arguments):
+            return signature, generate
+
+        define.__name__ = define.__qualname__ = emitter.__name__
+        define.__doc__ = emitter.__doc__
+        emitted = list(inspect.signature(emitter).parameters.values())[1:]
+        context = inspect.Parameter("typing_context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        define.__signature__ = inspect.Signature([context, *emitted])  # Numba wants the arity spelled out
+        return intrinsic(define)
+
+    return wrap
+
+
+@operation(FLOATS, ADDRESS)
+def load(builder, address):
+    """float32[16] at an address."""
+    return emit.load_floats(builder, address)
+
+
+@operation(types.void, ADDRESS, FLOATS)
+def store(builder, address, value):
+    """Write float32[16]."""
+    emit.store(builder, value, address, align=4)
+
+
+@operation(FLOATS, ADDRESS)
+def load_halves(builder, address):
+    """float16[16] at an address, as float32."""
+    return emit.load_halves(builder, address)
+
+
+@operation(types.void, ADDRESS, FLOATS)
+def store_halves(builder, address, value):
+    """Write float32[16] as float16[16], rounded to nearest even."""
+    emit.store(builder, builder.fptrunc(value, emit.F16S), address, align=2)
+
+
+@operation(types.void, ADDRESS, FLOAT)
+def store_half(builder, address, value):
+    """Write one float32 as float16."""
+    emit.store(builder, builder.fptrunc(value, emit.F16), address, align=2)
+
+
+@operation(FLOAT, ADDRESS)
+def load_float(builder, address):
+    """One float32."""
+    return emit.load(builder, address, emit.F32, align=4)
+
+
+@operation(types.void, ADDRESS, FLOAT)
+def store_float(builder, address, value):
+    """Write one float32."""
+    emit.store(builder, value, address, align=4)
+
+
+@operation(INT, ADDRESS)
+def load_int32(builder, address):
+    """One int32, widened."""
+    return builder.sext(emit.load(builder, address, emit.I32, align=4), emit.I64)
+
+
+@operation(types.void, ADDRESS, INT)
+def store_int32(builder, address, value):
+    """Write one int32."""
+    emit.store(builder, builder.trunc(value, emit.I32), address, align=4)
+
+
+@operation(INT, ADDRESS)
+def load_int64(builder, address):
+    """One int64."""
+    return emit.load(builder, address, emit.I64, align=8)
+
+
+@operation(types.void, ADDRESS, INT)
+def store_int64(builder, address, value):
+    """Write one int64."""
+    emit.store(builder, value, address, align=8)
+
+
+@operation(types.void, ADDRESS, ADDRESS)
+def copy_16_bytes(builder, target, source):
+    """Copy 16 bytes."""
+    kind = ir.VectorType(emit.I8, 16)
+    emit.store(builder, emit.load(builder, source, kind), target)
+
+
+@operation(types.void, ADDRESS, ADDRESS)
+def copy_2_bytes(builder, target, source):
+    """Copy two bytes."""
+    emit.store(builder, emit.load(builder, source, emit.I16), target)
+
+
+@operation(FLOATS, FLOAT)
+def splat(builder, value):
+    """One float32 in all lanes."""
+    return emit.splat(builder, value)
+
+
+@operation(FLOATS, FLOATS, FLOATS)
+def add(builder, x, y):
+    """x + y."""
+    return builder.fadd(x, y)
+
+
+@operation(FLOATS, FLOATS, FLOATS)
+def sub(builder, x, y):
+    """x - y."""
+    return builder.fsub(x, y)
+
+
+@operation(FLOATS, FLOATS, FLOATS)
+def mul(builder, x, y):
+    """x * y."""
+    return builder.fmul(x, y)
+
+
+@operation(FLOATS, FLOATS, FLOATS)
+def div(builder, x, y):
+    """x / y."""
+    return builder.fdiv(x, y)
+
+
+@operation(FLOATS, FLOATS, FLOATS, FLOATS)
+def fma(builder, x, y, z):
+    """x * y + z with one rounding."""
+    return emit.fma(builder, x, y, z)
+
+
+def larger(builder, x, y):
+    """The larger of two, lane by lane."""
+    return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+
+
+@operation(FLOATS, FLOATS, FLOATS)
+def maximum(builder, x, y):
+    """The larger of two, lane by lane."""
+    return larger(builder, x, y)
+
+
+@operation(FLOATS, FLOATS)
+def absolute(builder, x):
+    """|x|."""
+    return emit.call(builder, "llvm.fabs.v16f32", emit.F32S, [x])
+
+
+@operation(FLOAT, FLOATS)
+def sum_lanes(builder, x):
+    """The sum of all lanes, by halves."""
+    return emit.halve(builder, x, builder.fadd)
+
+
+@operation(FLOAT, FLOATS)
+def max_lanes(builder, x):
+    """The largest lane."""
+    return emit.halve(builder, x, lambda low, high: larger(builder, low, high))
+
+
+@operation(FLOATS, FLOATS, INT, INT, FLOAT)
+def keep_lanes(builder, x, first, stop, other):
+    """x in lanes first..stop-1, `other` in the rest."""
+    lanes = ir.Constant(emit.I32S, list(range(emit.LANES)))
+    above = builder.icmp_signed(">=", lanes, emit.splat(builder, builder.trunc(first, emit.I32)))
+    below = builder.icmp_signed("<", lanes, emit.splat(builder, builder.trunc(stop, emit.I32)))
+    return builder.select(builder.and_(above, below), x, emit.splat(builder, other))
+
+
+EXP_COEFFICIENTS = (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+
+
+@operation(FLOATS, FLOATS)
+def exp(builder, x):
+    """e^x, within 2 ulp on -87..88 and clamped there; exp(0) is exactly 1. Polynomial of Cephes' expf."""
+
+    def constant(value):
+        return emit.repeated(emit.F32S, value)
+
+    x = larger(builder, x, constant(-87.0))
+    x = builder.select(builder.fcmp_ordered("<", x, constant(88.0)), x, constant(88.0))
+    turns = emit.call(builder, "llvm.rint.v16f32", emit.F32S, [builder.fmul(x, constant(1.44269504088896341))])
+    rest = emit.fma(builder, turns, constant(-0.693359375), x)
+    rest = emit.fma(builder, turns, constant(2.12194440e-4), rest)
+    power = constant(1.9875691500e-4)
+    for coefficient in EXP_COEFFICIENTS:
+        power = emit.fma(builder, power, rest, constant(coefficient))
+    value = builder.fadd(emit.fma(builder, builder.fmul(rest, rest), power, rest), constant(1.0))
+    exponent = builder.shl(builder.fptosi(turns, emit.I32S), emit.repeated(emit.I32S, 23))
+    return builder.bitcast(builder.add(builder.bitcast(value, emit.I32S), exponent), emit.F32S)
+
+
+@operation(INT, ADDRESS, FLOATS)
+def store_rounded(builder, address, value):
+    """Write float32[16] as int8[16], rounded to nearest even (they must be in -127..127); returns their sum."""
+    rounded = emit.call(builder, "llvm.rint.v16f32", emit.F32S, [value])
+    integers = builder.fptosi(rounded, emit.I32S)
+    emit.store(builder, builder.trunc(integers, ir.VectorType(emit.I8, emit.LANES)), address)
+    return builder.sext(emit.halve(builder, integers, builder.add), emit.I64)
+
+
+@operation(INT, ADDRESS, INT)
+def atomic_add(builder, address, value):
+    """Add to an int64; returns what it was."""
+    return builder.atomic_rmw("add", emit.pointer(builder, address, emit.I64), value, "acq_rel")
+
+
+@operation(INT, ADDRESS)
+def load_acquire(builder, address):
+    """An int64 that another thread releases."""
+    return builder.load_atomic(emit.pointer(builder, address, emit.I64), "acquire", 8)
+
+
+@operation(types.void, ADDRESS, INT)
+def store_release(builder, address, value):
+    """Write an int64 that other threads acquire."""
+    builder.store_atomic(value, emit.pointer(builder, address, emit.I64), "release", 8)
+
+
+@operation(types.void)
+def pause(builder):
+    """Tell the core that this is a spin loop."""
+    if IS_ARM:
+        emit.call(builder, "llvm.aarch64.hint", emit.VOID, [ir.Constant(emit.I32, 1)])
+    else:
+        emit.call(builder, "llvm.x86.sse2.pause", emit.VOID, [])
+
+
+@operation(types.void, ADDRESS, ADDRESS, INT, INT)
+def call_kernel(builder, function, arguments, worker, team):
+    """Call the kernel at an address: (argument record, worker, team size)."""
+    kind = ir.FunctionType(emit.VOID, [emit.I64] * 3).as_pointer()
+    builder.call(builder.inttoptr(function, kind), [arguments, worker, team])
+
+
+@operation(types.void, ADDRESS)
+def call_plain(builder, function):
+    """Call a C function without arguments at an address (sched_yield)."""
+    builder.call(builder.inttoptr(function, ir.FunctionType(emit.I32, []).as_pointer()), [])
+
+
+def record_pointer(record):
+    """An intrinsic that reads an address as a pointer to a Numba record."""
+
+    @intrinsic
+    def at_address(typing_context, address):
+        def generate(context, builder, signature, values):
+            return builder.inttoptr(values[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(record)(types.intp), generate
+
+    return at_address

@@ -1,0 +1,77 @@
+"""One step as a tape: (kernel address, argument record, barrier) entries run in order by every worker of a team.
+
+In: kernel calls with the buffers they read and write. Out: an int64 array that `run_tape` walks without Python. A
+barrier is placed only where a call reads or writes what another worker may still be writing or reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Progress, no_progress
+from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
+from edgeinfer.backends.cpu.kernels.launch import ENTRY_INTS
+from edgeinfer.backends.cpu.step import address
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A kernel with its argument record (an array of one), and what orders it against other calls.
+
+    `share` names how workers split it: calls of equal share give each worker the same rows or columns.
+    """
+
+    kernel: Kernel
+    arguments: NDArray[np.void]
+    reads: frozenset[str]
+    writes: frozenset[str]
+    share: str
+
+
+@dataclass(slots=True)
+class _Hazards:
+    """Buffers touched since the last barrier, with the shares that touched them."""
+
+    written: dict[str, set[str]] = field(default_factory=dict)
+    read: dict[str, set[str]] = field(default_factory=dict)
+
+    def blocks(self, call: Call) -> bool:
+        """Whether a call must wait for other workers."""
+        after_writes = any(self.written.get(name, set()) - {call.share} for name in call.reads | call.writes)
+        return after_writes or any(self.read.get(name, set()) - {call.share} for name in call.writes)
+
+    def add(self, call: Call) -> None:
+        """Remember what a call touches."""
+        for name in call.writes:
+            self.written.setdefault(name, set()).add(call.share)
+        for name in call.reads:
+            self.read.setdefault(name, set()).add(call.share)
+
+
+class Tape:
+    """A compiled step. Keeps the argument records alive."""
+
+    def __init__(self, calls: list[Call], library: KernelLibrary, progress: Progress = no_progress) -> None:
+        self._calls = calls
+        kernels = list({call.kernel.name: call.kernel for call in calls}.values())
+        for done, kernel in enumerate(kernels):
+            progress("preparing kernels", done, len(kernels))
+            library.address(kernel)
+        progress("preparing kernels", len(kernels), len(kernels))
+        self.entries = np.zeros((len(calls) + 1, ENTRY_INTS), np.int64)
+        hazards = _Hazards()
+        for place, call in enumerate(calls):
+            waits = hazards.blocks(call)
+            if waits:
+                hazards = _Hazards()
+            hazards.add(call)
+            self.entries[place, :3] = library.address(call.kernel), address(call.arguments), waits
+        self.entries[-1, 2] = 1  # the launch ends when every worker is done
+
+    @property
+    def n_barriers(self) -> int:
+        """Barriers of one run."""
+        return int(self.entries[:, 2].sum())

@@ -1,0 +1,33 @@
+"""AVX-512 VNNI: one vpdpbusd adds 64 products of unsigned weights and signed activations."""
+
+from __future__ import annotations
+
+import llvmlite
+
+from edgeinfer.backends.cpu import emit
+from edgeinfer.backends.cpu.emit import Builder, Value
+from edgeinfer.backends.cpu.targets import Target
+
+LLVM_TAKES_BYTES = tuple(int(part) for part in llvmlite.__version__.split(".")[:2]) >= (0, 47)
+"""From LLVM 22 on the intrinsic takes <64 x i8>; before, the same bits as <16 x i32>."""
+
+
+class VnniDot:
+    """The sum stays in one register."""
+
+    def __init__(self, builder: Builder, initial: Value, code_bits: int) -> None:
+        self._sum = initial
+
+    def step(self, builder: Builder, weights: Value, activations: Value) -> None:
+        """Add 64 products."""
+        if not LLVM_TAKES_BYTES:
+            weights, activations = (builder.bitcast(each, emit.I32S) for each in (weights, activations))
+        arguments = [self._sum, weights, activations]
+        self._sum = emit.call(builder, "llvm.x86.avx512.vpdpbusd.512", emit.I32S, arguments)
+
+    def finish(self, builder: Builder) -> Value:
+        """The sums so far."""
+        return self._sum
+
+
+TARGET = Target("avx512vnni", ("avx512vnni", "avx512f", "avx512bw"), VnniDot)

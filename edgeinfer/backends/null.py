@@ -1,0 +1,68 @@
+"""The null device: computes nothing, counts what a real one would read and do. Takes models of any size.
+
+In: a ModelSpec and steps. Out: zero logits, and the running `work` of each lane. No weights are touched.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, Floats, Int32s, Limits, Progress, Step, no_progress
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.work import Work, pass_work
+
+
+class NullDevice:
+    """Counts instead of computing."""
+
+    name = "null"
+    batch_invariant = True
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> NullLane:
+        """A lane that holds nothing."""
+        return NullLane(spec, file)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class NullLane:
+    """`work` adds up over the steps that were run."""
+
+    def __init__(self, spec: ModelSpec, file: GGUFFile) -> None:
+        self._spec = spec
+        self._tensors = file.tensors
+        self.work = Work()
+
+    @property
+    def resident_bytes(self) -> int:
+        return 0
+
+    def run(self, step: Step) -> Floats:
+        """Count the step; zeros float32[O, V]. Each sequence of the step reads its own cache."""
+        n_outputs = len(step.batch.outputs)
+        n_cached = int(step.starts.max(initial=0))
+        self.work += pass_work(self._spec, self._tensors, len(step.batch.tokens), n_cached, n_outputs)
+        return np.zeros((n_outputs, self._spec.n_vocab), np.float32)
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """There is nothing to copy."""
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Empty pages."""
+        return np.zeros((len(pages), 0), np.uint8)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """There is nothing to write."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _open(options: DeviceOptions) -> NullDevice:
+    return NullDevice()
+
+
+DEVICE = DeviceKind("null", "computes nothing and counts bytes and operations", _open)

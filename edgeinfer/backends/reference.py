@@ -1,0 +1,254 @@
+"""The reference device: every op in plain NumPy, as the formula reads. The oracle for every other device.
+
+In: a ModelSpec, a GGUF file, steps. Out: logits. Weights are dequantised to float32 once. `activations="int8"` rounds
+the inputs of products with quantised weights as integer devices do (per 32, scale = max / 127); `kv="f16"` rounds
+keys and values as a float16 cache does. Knows nothing of speed.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends import weights
+from edgeinfer.backends.base import PAGE, DeviceKind, DeviceOptions, Floats, Int32s, Limits, Progress, Step, no_progress
+from edgeinfer.models import rope
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.quants import BlockFormat, format_of
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import (
+    Add,
+    Attention,
+    Embed,
+    GatedAct,
+    MatMul,
+    Op,
+    RMSNorm,
+    Rope,
+    RopeTable,
+    Rows,
+    SoftCap,
+    StoreKV,
+    TakeOutputs,
+    Weight,
+)
+
+ACTIVATION_BLOCK = 32
+
+
+class ReferenceDevice:
+    """NumPy on the calling thread."""
+
+    name = "reference"
+    batch_invariant = False  # BLAS sums in an order that depends on the batch
+
+    def __init__(self, activations: Literal["f32", "int8"] = "f32", kv: Literal["f32", "f16"] = "f32") -> None:
+        self._activations = activations
+        self._kv = kv
+
+    def compile(
+        self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> ReferenceLane:
+        """Dequantise the weights and allocate the cache."""
+        return ReferenceLane(spec, file, limits, self._activations == "int8", self._kv == "f16", progress)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class ReferenceLane:
+    """A whole model in NumPy."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        file: GGUFFile,
+        limits: Limits,
+        int8_activations: bool,
+        half_kv: bool,
+        progress: Progress,
+    ) -> None:
+        self._spec = spec
+        self._int8 = int8_activations
+        self._matrices: dict[Weight, Floats] = {}
+        self._vectors: dict[Weight, Floats] = {}
+        self._rounded: dict[Weight, bool] = {}
+        self._rotations: dict[RopeTable, tuple[Floats, Floats]] = {}
+        self._load(file, limits, progress)
+        n_slots, kv_type = limits.n_pages * PAGE, np.float16 if half_kv else np.float32
+        self._keys = [np.zeros((n_slots, kv.kv_heads, kv.head_width), kv_type) for kv in spec.kv]
+        self._values = [np.zeros_like(keys) for keys in self._keys]
+
+    def _load(self, file: GGUFFile, limits: Limits, progress: Progress) -> None:
+        all_weights = list(dict.fromkeys(self._spec.weights()))
+        for done, weight in enumerate(all_weights):
+            info = file.tensors[weight.tensor]
+            if len(info.shape) == 2:
+                self._matrices[weight] = weights.matrix(file, weight)
+                self._rounded[weight] = isinstance(format_of(info.ggml_type), BlockFormat)
+            else:
+                self._vectors[weight] = weights.vector(file, weight)
+            progress("loading weights", done + 1, len(all_weights))
+        for table in {op.table for op in self._spec.ops() if isinstance(op, Rope)}:
+            factors = weights.rope_factors(file, table)
+            self._rotations[table] = rope.rotations(table, limits.n_context, factors)
+
+    @property
+    def resident_bytes(self) -> int:
+        arrays = [*self._matrices.values(), *self._vectors.values(), *self._keys, *self._values]
+        return sum(array.nbytes for array in arrays)
+
+    def run(self, step: Step) -> Floats:
+        """Evaluate one step: float32[O, V]."""
+        values: dict[str, Floats] = {}
+        for buffer in self._spec.buffers:
+            n_rows = len(step.batch.tokens) if buffer.rows is Rows.TOKENS else len(step.batch.outputs)
+            values[buffer.name] = np.zeros((n_rows, buffer.width), np.float32)
+        contexts = [context_slots(step, token) for token in range(len(step.batch.tokens))]
+        for op in self._spec.ops():
+            self._apply(op, values, step, contexts)
+        return values[self._spec.logits]
+
+    def _apply(self, op: Op, values: dict[str, Floats], step: Step, contexts: list[NDArray[np.int64]]) -> None:
+        match op:
+            case Embed():
+                rows = self._matrices[op.weight][step.batch.tokens]
+                values[op.out] = rows * np.float32(op.scale)
+            case RMSNorm():
+                values[op.out] = rms_norm(values[op.source], self._vectors[op.weight], op.groups, op.epsilon)
+            case MatMul():
+                product = self._product(op, values[op.source])
+                values[op.out] = values[op.out] + product if op.accumulate else product
+            case Rope():
+                cosines, sines = (table[step.batch.positions] for table in self._rotations[op.table])
+                values[op.value] = rotate(values[op.value], op.heads, cosines, sines)
+            case StoreKV():
+                shape = (-1, op.kv_heads, op.head_width)
+                self._keys[op.layer][step.slots] = values[op.key].reshape(shape)
+                self._values[op.layer][step.slots] = values[op.value].reshape(shape)
+            case Attention():
+                for token, slots in enumerate(contexts):
+                    values[op.out][token] = self._attend(op, values[op.query][token], slots)
+            case GatedAct():
+                values[op.out] = ACTIVATIONS[op.activation](values[op.gate]) * values[op.up]
+            case Add():
+                values[op.out] = values[op.out] + values[op.source]
+            case TakeOutputs():
+                values[op.out] = values[op.source][step.batch.outputs]
+            case SoftCap():
+                values[op.value] = np.float32(op.cap) * np.tanh(values[op.value] / np.float32(op.cap))
+
+    def _product(self, op: MatMul, source: Floats) -> Floats:
+        if self._int8 and self._rounded[op.weight]:
+            source = round_activations(source)
+        product: Floats = source @ self._matrices[op.weight].T
+        return product if op.bias is None else product + self._vectors[op.bias]
+
+    def _attend(self, op: Attention, query: Floats, slots: NDArray[np.int64]) -> Floats:
+        """Attention of one token over its context: float32[H * K]."""
+        if op.window is not None:
+            slots = slots[-op.window :]
+        keys = self._keys[op.layer][slots].astype(np.float32)
+        values = self._values[op.layer][slots].astype(np.float32)
+        grouped = query.reshape(op.kv_heads, op.heads // op.kv_heads, op.head_width)
+        scores = np.einsum("grk,sgk->grs", grouped, keys) * np.float32(op.scale)
+        if op.soft_cap is not None:
+            scores = np.float32(op.soft_cap) * np.tanh(scores / np.float32(op.soft_cap))
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        shares = powers / powers.sum(axis=-1, keepdims=True)
+        attended: Floats = np.einsum("grs,sgk->grk", shares, values).reshape(-1)
+        return attended
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots in all layers."""
+        for array in (*self._keys, *self._values):
+            array[targets] = array[sources]
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages: uint8[len(pages), page_bytes]."""
+        parts = [self._paged(array)[pages].reshape(len(pages), -1) for array in (*self._keys, *self._values)]
+        return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages."""
+        numbers = np.ascontiguousarray(contents).view(self._keys[0].dtype)
+        start = 0
+        for array in (*self._keys, *self._values):
+            paged = self._paged(array)
+            width = paged[0].size
+            paged[pages] = numbers[:, start : start + width].reshape(len(pages), *paged.shape[1:])
+            start += width
+
+    @staticmethod
+    def _paged(array: NDArray[np.generic]) -> NDArray[np.generic]:
+        return array.reshape(-1, PAGE, *array.shape[1:])
+
+    def close(self) -> None:
+        """Drop the arrays."""
+        self._matrices, self._vectors, self._keys, self._values = {}, {}, [], []
+
+
+def context_slots(step: Step, token: int) -> NDArray[np.int64]:
+    """KV slots a token attends to, by position: cached ones through the table, then its ancestors and itself."""
+    start = int(step.starts[token])
+    positions = np.arange(start)
+    cached = step.tables[step.rows[token]].astype(np.int64)[positions // PAGE] * PAGE + positions % PAGE
+    path: list[int] = []
+    while token >= 0:
+        path.append(int(step.slots[token]))
+        token = int(step.batch.parents[token])
+    return np.concatenate([cached, np.array(path[::-1], np.int64)])
+
+
+def rms_norm(source: Floats, weight: Floats, groups: int, epsilon: float) -> Floats:
+    """RMSNorm of each of `groups` slices of the rows (Zhang & Sennrich, arXiv 1910.07467)."""
+    sliced = source.reshape(len(source), groups, -1)
+    mean_square = np.mean(sliced * sliced, axis=-1, keepdims=True, dtype=np.float32)
+    normed: Floats = sliced / np.sqrt(mean_square + np.float32(epsilon)) * weight
+    return normed.reshape(source.shape)
+
+
+def rotate(value: Floats, heads: int, cosines: Floats, sines: Floats) -> Floats:
+    """Rotate pairs (i, i + half) of each head: value float32[T, heads * K], cosines and sines float32[T, half]."""
+    half = cosines.shape[1]
+    split = value.reshape(len(value), heads, -1)
+    first, second, rest = split[..., :half], split[..., half : 2 * half], split[..., 2 * half :]
+    cos, sin = cosines[:, None, :], sines[:, None, :]
+    rotated = np.concatenate([first * cos - second * sin, first * sin + second * cos, rest], axis=-1)
+    return rotated.reshape(value.shape)
+
+
+def round_activations(source: Floats) -> Floats:
+    """Values after rounding to int8 per block of 32 with scale max / 127 (zero-padded to whole blocks)."""
+    n_rows, width = source.shape
+    padded = np.pad(source, ((0, 0), (0, -width % ACTIVATION_BLOCK))).reshape(n_rows, -1, ACTIVATION_BLOCK)
+    largest = np.abs(padded).max(axis=-1, keepdims=True)
+    inverse = np.divide(np.float32(127.0), largest, out=np.zeros_like(largest), where=largest > 0)
+    rounded: Floats = np.rint(padded * inverse) * (largest / np.float32(127.0))
+    return rounded.reshape(n_rows, -1)[:, :width]
+
+
+def silu(gate: Floats) -> Floats:
+    """x * sigmoid(x)."""
+    one = np.float32(1.0)
+    value: Floats = gate / (one + np.exp(-np.clip(gate, np.float32(-87.0), None)))
+    return value
+
+
+def gelu_tanh(gate: Floats) -> Floats:
+    """The tanh form of GELU (Hendrycks & Gimpel, arXiv 1606.08415)."""
+    inner = np.float32(0.7978845608028654) * (gate + np.float32(0.044715) * gate**3)
+    value: Floats = np.float32(0.5) * gate * (np.float32(1.0) + np.tanh(inner))
+    return value
+
+
+ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh}
+
+
+def _open(options: DeviceOptions) -> ReferenceDevice:
+    return ReferenceDevice()
+
+
+DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open)

@@ -1,0 +1,51 @@
+"""Weights as devices read them: the raw rows of a `Weight` in the order the op wants them.
+
+In: a GGUF file and a Weight. Out: uint8 rows (views where the order allows it) and exact float32 values.
+Shared by all devices; knows nothing of panels or compute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.quants import dequantise
+from edgeinfer.ops import RopeTable, Unpair, Weight
+
+
+def unpair_order(unpair: Unpair, n_rows: int) -> NDArray[np.int64]:
+    """Row indices that put the even rows of each head's rotary part before the odd ones: int64[n_rows]."""
+    rotary = np.arange(unpair.rotary_width).reshape(-1, 2).T.ravel()
+    head = np.concatenate([rotary, np.arange(unpair.rotary_width, unpair.head_width)])
+    starts = np.arange(0, n_rows, unpair.head_width)
+    order: NDArray[np.int64] = (starts[:, None] + head[None, :]).ravel()
+    return order
+
+
+def raw_rows(file: GGUFFile, weight: Weight) -> NDArray[np.uint8]:
+    """Quantised rows of a 2-D weight in op order: uint8[n_rows, row_bytes]; a view unless the order moves rows."""
+    info = file.tensors[weight.tensor]
+    rows = file.raw(weight.tensor).reshape(info.shape[0], -1)[weight.start : weight.stop]
+    return rows if weight.unpair is None else rows[unpair_order(weight.unpair, weight.n_rows)]
+
+
+def matrix(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
+    """Exact values of a 2-D weight: float32[n_rows, columns]."""
+    info = file.tensors[weight.tensor]
+    return dequantise(raw_rows(file, weight), (weight.n_rows, weight.columns), info.ggml_type)
+
+
+def vector(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
+    """Exact values of a 1-D weight (a norm or a bias): float32[n_rows]."""
+    info = file.tensors[weight.tensor]
+    values = dequantise(file.raw(weight.tensor), info.shape, info.ggml_type)[weight.start : weight.stop]
+    return values if weight.unpair is None else values[unpair_order(weight.unpair, weight.n_rows)]
+
+
+def rope_factors(file: GGUFFile, table: RopeTable) -> NDArray[np.float32] | None:
+    """The tensor that divides the table's frequencies, if it names one."""
+    if table.factors is None:
+        return None
+    info = file.tensors[table.factors]
+    return dequantise(file.raw(table.factors), info.shape, info.ggml_type)

@@ -1,0 +1,1 @@
+"""RUNNING a model: executor, KV cache, sessions, generation, sampling."""

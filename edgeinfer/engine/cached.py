@@ -1,0 +1,211 @@
+"""One sequence's cached tokens: what the KV memory holds of it, and running batches that continue it.
+
+In: prompts and batches. Out: how much of a prompt is cached already, logits, and a sequence that grows by what is
+committed. Belongs to one session; several of them share a `Pool`, whose lock allows one evaluation at a time and
+which takes the memory of sequences that rest when it runs short: they read their prompt again when they go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from edgeinfer.backends.base import Batch, Floats, Int32s
+from edgeinfer.engine.executor import Executor
+from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
+
+
+class Pool:
+    """The sequences that share one executor."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.lock = threading.RLock()
+        self._members: list[CachedSequence] = []
+        self._closed = False
+
+    def open(self) -> CachedSequence:
+        """A new empty sequence. Raises EngineClosed after `close`."""
+        with self.lock:
+            self.check_open()
+            return self.join(CachedSequence(self, self.executor.create(), []))
+
+    def join(self, member: CachedSequence) -> CachedSequence:
+        """Count a sequence in, as the one used last."""
+        self._members.append(member)
+        return member
+
+    def leave(self, member: CachedSequence) -> None:
+        """Count a sequence out and give back its memory."""
+        if not self._closed:
+            self._members.remove(member)
+            self.executor.free(member.sequence)
+
+    def evaluate(self, member: CachedSequence, batch: Batch) -> Floats:
+        """Evaluate a batch; where memory is short, resting sequences lose theirs, the one used longest ago first."""
+        self._members.remove(member)
+        self._members.append(member)
+        while True:
+            try:
+                return self.executor.evaluate(batch)
+            except DoesNotFit:
+                resting = next((other for other in self._members if other.rests and other is not member), None)
+                if resting is None:
+                    raise
+                resting.forget()
+
+    def check_open(self) -> None:
+        """Raises EngineClosed after `close`."""
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+
+    def stop(self) -> None:
+        """End every running generation within a step."""
+        for member in tuple(self._members):
+            member.stop()
+
+    def close(self) -> None:
+        """Stop what runs, wait for its step to end, and give back the memory."""
+        self.stop()
+        with self.lock:
+            self._closed = True
+            self._members.clear()
+            self.executor.close()
+
+
+class CachedSequence:
+    """Tokens of one sequence and the KV memory behind them. At most one generation continues it at a time."""
+
+    def __init__(self, pool: Pool, sequence: int, tokens: list[int]) -> None:
+        self._pool = pool
+        self.sequence = sequence
+        self._tokens = tokens
+        self._stop_current: Callable[[], None] | None = None
+        self._closed = False
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The cached tokens."""
+        return tuple(self._tokens)
+
+    @property
+    def rests(self) -> bool:
+        """Whether it holds memory that no running generation needs."""
+        return self._stop_current is None and bool(self._tokens)
+
+    @property
+    def n_context(self) -> int:
+        return self._pool.executor.limits.n_context
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens of one batch."""
+        return self._pool.executor.limits.max_tokens
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further token can be evaluated."""
+        return len(self._tokens) >= self.n_context
+
+    def begin(self, stop: Callable[[], None]) -> None:
+        """A generation starts, ended by `stop`; one that still runs is stopped and evaluates nothing more."""
+        with self._pool.lock:
+            self.check_open()
+            self.stop()
+            self._stop_current = stop
+
+    def end(self, stop: Callable[[], None]) -> None:
+        """The generation that `stop` would end is over."""
+        with self._pool.lock:
+            if self._stop_current == stop:
+                self._stop_current = None
+
+    def stop(self) -> None:
+        """End the running generation within a step; from any thread."""
+        current = self._stop_current
+        if current is not None:
+            current()
+
+    def keep_prefix(self, prompt: Sequence[int]) -> int:
+        """Keep what is cached of a prompt, but never its last token, and forget the rest; how many tokens are kept."""
+        with self._pool.lock:
+            self.check_open()
+            longest = min(len(self._tokens), len(prompt) - 1)
+            n_same = next((n for n in range(longest) if self._tokens[n] != prompt[n]), longest)
+            self._truncate(n_same)
+            return n_same
+
+    def chain(self, tokens: Sequence[int], *, wants_logits: bool) -> Batch:
+        """The batch of tokens that follow one another, with the logits of the last one or none."""
+        n_tokens, n_cached = len(tokens), len(self._tokens)
+        return Batch(
+            tokens=np.array(tokens, np.int32),
+            sequences=np.full(n_tokens, self.sequence, np.int32),
+            positions=np.arange(n_cached, n_cached + n_tokens, dtype=np.int32),
+            parents=np.arange(-1, n_tokens - 1, dtype=np.int32),
+            outputs=np.array([n_tokens - 1] if wants_logits else [], np.int32),
+        )
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Hold it from `evaluate` until its logits are used and `commit` is done."""
+        return self._pool.lock
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of a batch: float32[O, V], valid while the lock is held."""
+        self.check_open()
+        return self._pool.evaluate(self, batch)
+
+    def commit(self, batch: Batch, path: Int32s) -> None:
+        """Keep these tokens of the batch just evaluated; under the same lock."""
+        self._pool.executor.commit(self.sequence, path)
+        self._tokens.extend(batch.tokens[path].tolist())
+
+    def branch(self) -> CachedSequence:
+        """Another sequence with the same cached tokens, sharing their memory."""
+        with self._pool.lock:
+            self.check_open()
+            twin = CachedSequence(self._pool, self._pool.executor.branch(self.sequence), list(self._tokens))
+            return self._pool.join(twin)
+
+    def save(self) -> tuple[tuple[int, ...], bytes]:
+        """The cached tokens and the executor's state for them."""
+        with self._pool.lock:
+            self.check_open()
+            return self.tokens, self._pool.executor.save(self.sequence)
+
+    def restore(self, tokens: Sequence[int], state: bytes) -> None:
+        """Replace what is cached by a saved state. Raises as `Executor.restore`."""
+        with self._pool.lock:
+            self.check_open()
+            self.stop()
+            try:
+                self._pool.executor.restore(self.sequence, state)
+                self._tokens = list(tokens)
+            except (DoesNotFit, ContextOverflow):
+                self._tokens = []
+                raise
+
+    def forget(self) -> None:
+        """Give back the memory; the next prompt is read from its start."""
+        self._truncate(0)
+
+    def close(self) -> None:
+        """Stop what runs and give back the memory; may be called twice."""
+        with self._pool.lock:
+            if not self._closed:
+                self.stop()
+                self._closed = True
+                self._pool.leave(self)
+
+    def _truncate(self, n_tokens: int) -> None:
+        self._pool.executor.truncate(self.sequence, n_tokens)
+        del self._tokens[n_tokens:]
+
+    def check_open(self) -> None:
+        """Raises EngineClosed after `close`, its own or the model's."""
+        self._pool.check_open()
+        if self._closed:
+            raise EngineClosed("the session is closed; open another one on the model")

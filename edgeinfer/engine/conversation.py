@@ -1,0 +1,86 @@
+"""Fitting a conversation into the context: the oldest turns go first, and never unsaid.
+
+In: messages, a way to turn messages into prompt tokens, the context and the room an answer needs. Out: the prompt, and
+a notice of what was left out. System messages and the last turn always stay. Knows no template and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgeinfer.errors import BadSetting, ContextOverflow
+from edgeinfer.models.text import Message
+
+SYSTEM_ROLES = ("system", "developer")
+
+Messages = Sequence[Message | Mapping[str, object]]
+"""A conversation: `Message`s, or mappings with "role" and "content"."""
+
+Render = Callable[[Sequence[Message]], Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A prompt that fits, how many messages were left out of it, and what to tell about that."""
+
+    prompt: tuple[int, ...]
+    n_dropped: int
+    notices: tuple[str, ...]
+
+
+def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | None = None) -> Fitted:
+    """The prompt of a conversation, without its oldest turns where the context demands it.
+
+    Room for an answer is `max_tokens`, but a quarter of the context at most. Raises ContextOverflow when system
+    messages and the last turn alone are longer than the context, BadSetting for messages that are none.
+    """
+    chat = _checked(messages)
+    quarter = max(1, n_context // 4)
+    wanted = n_context - min(quarter if max_tokens is None else max_tokens, quarter)
+    prompt = tuple(render(chat))
+    if len(prompt) <= wanted:
+        return Fitted(prompt, 0, ())
+    starts = _turn_starts(chat)
+    low = min(1, len(starts) - 1)  # the fewest turns to leave out that make it fit, or all but the last
+    high = len(starts) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if len(render(_without(chat, starts[middle]))) <= wanted else (middle + 1, high)
+    kept = _without(chat, starts[low]) if low else chat
+    prompt = tuple(render(kept))
+    if len(prompt) > n_context:
+        raise ContextOverflow(
+            f"the last message with the system prompt has {len(prompt)} tokens and the context holds {n_context}; "
+            "shorten it, or load the model with a larger context (--ctx, n_context)"
+        )
+    return _fitted(prompt, len(chat) - len(kept), n_context)
+
+
+def _checked(messages: Messages) -> list[Message]:
+    """Raises BadSetting unless there is a message and each has a role and a content."""
+    if isinstance(messages, str | bytes | Mapping) or not messages:
+        raise BadSetting("a chat needs a list of at least one message: [{'role': 'user', 'content': '…'}]")
+    for message in messages:
+        if not isinstance(message, Message | Mapping):
+            raise BadSetting(f"a message must be a mapping of role and content, not {message!r}")
+    return [Message.of(message) for message in messages]
+
+
+def _turn_starts(messages: Sequence[Message]) -> list[int]:
+    """Indices at which turns begin: the first message that is no system message, and every user message."""
+    first = next((index for index, message in enumerate(messages) if message.role not in SYSTEM_ROLES), 0)
+    users = [index for index, message in enumerate(messages) if message.role == "user" and index > first]
+    return [first, *users]
+
+
+def _without(messages: Sequence[Message], start: int) -> list[Message]:
+    """System messages, and everything from `start` on."""
+    return [message for index, message in enumerate(messages) if index >= start or message.role in SYSTEM_ROLES]
+
+
+def _fitted(prompt: tuple[int, ...], n_dropped: int, n_context: int) -> Fitted:
+    if not n_dropped:
+        return Fitted(prompt, 0, ())
+    oldest = "the oldest message was" if n_dropped == 1 else f"the {n_dropped} oldest messages were"
+    return Fitted(prompt, n_dropped, (f"the context of {n_context} tokens is full: {oldest} left out",))

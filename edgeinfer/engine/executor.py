@@ -1,0 +1,189 @@
+"""The executor: an Evaluator made of a Device, its compiled lane and the page accounting of its KV memory.
+
+In: batches of tokens. Out: logits. It applies what `kvcache` decides and knows nothing of text, sampling or sessions;
+one call at a time (callers hold a lock), and batches no larger than the lane's limits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeinfer.backends.base import (
+    DEVICES,
+    PAGE,
+    Batch,
+    Device,
+    DeviceOptions,
+    Floats,
+    Int32s,
+    Lane,
+    Limits,
+    Progress,
+    no_progress,
+)
+from edgeinfer.engine.kvcache import Copies, KVCache
+from edgeinfer.engine.state import seal, unseal
+from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+
+MAGIC = b"EDGEINFER KV 1\n"
+
+AUTO_DEVICE = "cpu"
+"""What "auto" means: it runs on every machine."""
+
+
+class Executor:
+    """Runs one model on one device; owns both, use it with `with` or `close()`."""
+
+    def __init__(self, device: Device, lane: Lane, limits: Limits, fingerprint: str) -> None:
+        self._device = device
+        self._lane: Lane | None = lane
+        self._limits = limits
+        self._fingerprint = fingerprint
+        self._cache = KVCache(limits.n_pages, limits.n_context)
+
+    @classmethod
+    def open(
+        cls,
+        spec: ModelSpec,
+        file: GGUFFile,
+        fingerprint: str,
+        limits: Limits,
+        device: str = "auto",
+        options: DeviceOptions | None = None,
+        progress: Progress = no_progress,
+    ) -> Executor:
+        """Open a device by its registry key and compile the model for it.
+
+        Raises UnknownKey for a device there is not, DeviceUnavailable where it cannot run, DoesNotFit where memory is
+        short.
+        """
+        opened = DEVICES.get(AUTO_DEVICE if device == "auto" else device).open(options or DeviceOptions())
+        try:
+            lane = opened.compile(spec, file, limits, progress)
+        except MemoryError:
+            opened.close()
+            kv_bytes = spec.kv_bytes_per_token() * limits.n_pages * PAGE
+            raise DoesNotFit(
+                f"{file.path} does not fit in memory: {file.nbytes} bytes of weights and {kv_bytes} bytes for "
+                f"{limits.n_context} tokens of context; close other programs or use a smaller context or model"
+            ) from None
+        except BaseException:
+            opened.close()
+            raise
+        return cls(opened, lane, limits, fingerprint)
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back the lane's memory and the device's threads; may be called twice."""
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.close()
+            self._device.close()
+
+    @property
+    def batch_invariant(self) -> bool:
+        return self._device.batch_invariant
+
+    @property
+    def device(self) -> str:
+        """The device's name."""
+        return self._device.name
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of memory the lane holds; 0 when closed."""
+        return 0 if self._lane is None else self._lane.resident_bytes
+
+    @property
+    def n_free_pages(self) -> int:
+        return self._cache.n_free_pages
+
+    def create(self) -> int:
+        """A new empty sequence."""
+        return self._cache.create()
+
+    def branch(self, sequence: int) -> int:
+        """A new sequence that starts with the same cached tokens, sharing their memory."""
+        return self._cache.branch(sequence)
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence and give back its pages."""
+        self._cache.free(sequence)
+
+    def truncate(self, sequence: int, n_cached: int) -> None:
+        """Forget everything of a sequence from position n_cached on."""
+        self._cache.truncate(sequence, n_cached)
+
+    def n_cached(self, sequence: int) -> int:
+        """Committed tokens of a sequence."""
+        return self._cache.n_cached(sequence)
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
+
+        Raises ContextOverflow or DoesNotFit (no free pages) before anything is computed.
+        """
+        lane = self._open_lane()
+        if len(batch.tokens) > self._limits.max_tokens or len(batch.outputs) > self._limits.max_outputs:
+            raise ValueError(f"a pass takes {self._limits.max_tokens} tokens and {self._limits.max_outputs} outputs")
+        placement = self._cache.place(batch)
+        _apply(placement.copies, lane)
+        return lane.run(placement.step)
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        _apply(self._cache.commit(sequence, path), self._open_lane())
+
+    def save(self, sequence: int) -> bytes:
+        """The cached keys and values of a sequence, for `restore` by the same model on the same device kind."""
+        pages = self._cache.pages(sequence)
+        body = self._open_lane().read_pages(pages).tobytes() if len(pages) else b""
+        return seal(MAGIC, {**self._identity(), "n_tokens": self._cache.n_cached(sequence)}, body)
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        """Replace what is cached of a sequence by a saved state.
+
+        Raises EdgeInferError when the state is damaged, of another model or of another device kind, and leaves the
+        sequence as it was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty.
+        """
+        lane = self._open_lane()
+        header, body = unseal(MAGIC, state, "the saved state")
+        identity = self._identity()
+        differing = [
+            f"{key} is {header.get(key)}, not {value}" for key, value in identity.items() if header.get(key) != value
+        ]
+        if differing:
+            raise EdgeInferError(
+                f"the saved state belongs to another model or device: its {', its '.join(differing)}; "
+                "use it with what it was saved with, or start again from the text"
+            )
+        n_tokens, page_bytes = int(str(header["n_tokens"])), int(identity["page_bytes"])
+        pages = self._cache.refill(sequence, n_tokens)
+        if len(pages):
+            lane.write_pages(pages, np.frombuffer(body, np.uint8).reshape(len(pages), page_bytes))
+
+    def _identity(self) -> dict[str, str | int]:
+        """What a saved state must agree in with this executor."""
+        page_bytes = self._open_lane().read_pages(np.zeros(1, np.int32)).shape[1]
+        return {"model": self._fingerprint, "device": self._device.name, "page_tokens": PAGE, "page_bytes": page_bytes}
+
+    def _open_lane(self) -> Lane:
+        if self._lane is None:
+            raise EngineClosed("the model is closed; load it again")
+        return self._lane
+
+
+def _apply(copies: Copies, lane: Lane) -> None:
+    if len(copies.sources):
+        lane.copy_slots(copies.sources, copies.targets)

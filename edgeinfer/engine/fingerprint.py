@@ -1,0 +1,28 @@
+"""A model's fingerprint: equal for equal models whatever they are called, different for others.
+
+In: an open file. Out: 32 hex digits, from the table of tensors, the architecture's metadata and samples of the
+weights. Reads a few pages only, so it is no proof against a forger; checksums of whole files belong to the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from edgeinfer.models.gguf import GGUFFile
+
+N_SAMPLES = 16
+SAMPLE_BYTES = 4096
+
+
+def fingerprint(file: GGUFFile) -> str:
+    """The fingerprint of a model."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, info in file.tensors.items():
+        digest.update(f"{name} {info.shape} {info.ggml_type}\n".encode())
+    architecture = file.metadata.text("general.architecture")
+    for key in sorted(key for key in file.metadata if key.startswith(f"{architecture}.")):
+        digest.update(f"{key} {file.metadata[key]!r}\n".encode())
+    names = list(file.tensors)
+    for name in names[:: max(1, len(names) // N_SAMPLES)]:
+        digest.update(file.raw(name)[:SAMPLE_BYTES].tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,201 @@
+"""The generator loop: prompt in, pieces of text out; draft, evaluate, accept, text, until something ends it.
+
+In: a sequence that may hold part of the prompt already, the prompt's tokens, how to choose tokens and when to stop.
+Out: str pieces; afterwards the tokens, the whole text and the stats. Works step by step in the caller's thread and
+holds the engine only within a step. Knows no messages, templates, files or devices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgeinfer.backends.base import Batch, Floats, Int32s, Progress, no_progress
+from edgeinfer.engine.cached import CachedSequence
+from edgeinfer.engine.sampling import Sampler, SamplingSettings
+from edgeinfer.engine.stats import FinishReason, Meter, Stats
+from edgeinfer.engine.stops import StopStrings
+from edgeinfer.errors import BadSetting, ContextOverflow
+from edgeinfer.models.text import StreamDecoder, Tokenizer
+
+READING = "reading the prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to continue and how.
+
+    `continues_text`: the answer goes on within the prompt's text, so that its first space is its own. `notices`: what
+    was already left out of the prompt to make it fit, if anything.
+    """
+
+    prompt: tuple[int, ...]
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    continues_text: bool = False
+    notices: tuple[str, ...] = ()
+    progress: Progress = no_progress
+
+    def check(self, n_context: int) -> None:
+        """Raises BadSetting for an impossible request, ContextOverflow for a prompt that cannot fit."""
+        if not self.prompt:
+            raise BadSetting("the prompt has no tokens; give some text to continue")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 1 or more")
+        if len(self.prompt) > n_context:
+            raise ContextOverflow(
+                f"the prompt has {len(self.prompt)} tokens and the context holds {n_context}; shorten it, "
+                "or load the model with a larger context (--ctx, n_context)"
+            )
+
+
+class Generation:
+    """One answer in the making. Run `pieces()` once; `stop()` from any thread ends it within a step.
+
+    Raises ContextOverflow or BadSetting at once for a request that cannot be met.
+    """
+
+    def __init__(self, cached: CachedSequence, tokenizer: Tokenizer, request: Request) -> None:
+        request.check(cached.n_context)
+        self._cached = cached
+        self._request = request
+        self._n_vocab = tokenizer.n_tokens
+        self._eog = tokenizer.vocabulary.end_of_generation
+        self._sampler = Sampler(request.sampling)
+        self._decoder = StreamDecoder(tokenizer, continues=request.continues_text)
+        self._stops = StopStrings(request.stop)
+        self._stop_asked = threading.Event()
+        self._meter = Meter()
+        self._history = list(request.prompt)
+        self._n_reused = 0
+        self._finish_reason: FinishReason | None = None
+        self._ran_full = False
+        self._shown: list[str] = []
+        self._stats: Stats | None = None
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens of the answer so far."""
+        return tuple(self._history[len(self._request.prompt) :])
+
+    @property
+    def text(self) -> str:
+        """The text of the answer so far."""
+        return "".join(self._shown)
+
+    @property
+    def stats(self) -> Stats | None:
+        """The numbers of the answer, once it is done."""
+        return self._stats
+
+    @property
+    def _n_generated(self) -> int:
+        return len(self._history) - len(self._request.prompt)
+
+    def stop(self) -> None:
+        """End the answer before its next step; what there is of it is kept."""
+        self._stop_asked.set()
+
+    def pieces(self) -> Generator[str, None, None]:
+        """Generate: pieces of text as they become certain. Closing it ends the answer as `stop()` does."""
+        self._meter = Meter()
+        self._cached.begin(self.stop)
+        try:
+            accepted = self._read_prompt()
+            while self._finish_reason is None:
+                for token in accepted:
+                    if piece := self._take(token):
+                        yield piece
+                    if self._finish_reason is not None:
+                        break
+                else:
+                    accepted = self._step(accepted[-1])
+            if piece := self._take_rest():
+                yield piece
+        finally:
+            self._finish_reason = self._finish_reason or "cancelled"
+            self._cached.end(self.stop)
+            self._stats = self._measured(self._finish_reason)
+
+    def _read_prompt(self) -> list[int]:
+        """Evaluate what is not cached of the prompt, chunk by chunk; the first tokens of the answer."""
+        prompt, progress = self._request.prompt, self._request.progress
+        self._n_reused = position = self._cached.keep_prefix(prompt)
+        n_new = len(prompt) - position
+        accepted: list[int] = []
+        while position < len(prompt) and self._finish_reason is None:
+            progress(READING, position - self._n_reused, n_new)
+            chunk = prompt[position : position + self._cached.max_tokens]
+            position += len(chunk)
+            accepted = self._evaluate(self._cached.chain(chunk, wants_logits=position == len(prompt)))
+            self._meter.prompt(len(chunk))
+        progress(READING, position - self._n_reused, n_new)
+        return accepted
+
+    def _step(self, root: int) -> list[int]:
+        """Evaluate the answer's last token; the tokens that follow it, none where the context ends."""
+        if self._cached.is_full:
+            self._finish_reason, self._ran_full = "length", True
+            return []
+        return self._evaluate(self._cached.chain((root,), wants_logits=True))
+
+    def _evaluate(self, batch: Batch) -> list[int]:
+        """Run a batch, choose the tokens that follow and keep what leads there; none where a stop was asked for."""
+        with self._cached.lock:
+            if self._stop_asked.is_set():
+                self._finish_reason = "cancelled"
+                return []
+            logits = self._cached.evaluate(batch)
+            accepted, path = self._accept(batch, logits)
+            self._cached.commit(batch, path)
+        if accepted:
+            self._meter.step(len(accepted))
+        return accepted
+
+    def _accept(self, batch: Batch, logits: Floats) -> tuple[list[int], Int32s]:
+        """The tokens chosen from the logits, in order, and the batch indices that lead to the last of them."""
+        path = np.arange(len(batch.tokens), dtype=np.int32)
+        return [self._sampler.choose(row[: self._n_vocab], self._history, self._n_generated) for row in logits], path
+
+    def _take(self, token: int) -> str:
+        """Add a token to the answer; the text that can be shown for it."""
+        if token in self._eog:
+            self._finish_reason = "stop"
+            return ""
+        self._history.append(token)
+        piece = self._stops.push(self._decoder.push(token))
+        if self._stops.matched is not None:
+            self._finish_reason = "stop"
+        elif self._n_generated == self._request.max_tokens:
+            self._finish_reason = "length"
+        self._shown.append(piece)
+        return piece
+
+    def _take_rest(self) -> str:
+        """The text that was held back: an unfinished character, the beginning of a stop string."""
+        piece = self._stops.push(self._decoder.finish()) + self._stops.finish()
+        self._shown.append(piece)
+        return piece
+
+    def _measured(self, finish_reason: FinishReason) -> Stats:
+        meter, notices = self._meter, self._request.notices
+        if self._ran_full:
+            notices += (f"the answer was cut: the context of {self._cached.n_context} tokens is full",)
+        return Stats(
+            n_prompt=len(self._request.prompt),
+            n_cached=self._n_reused,
+            n_generated=self._n_generated,
+            finish_reason=finish_reason,
+            truncated=bool(notices),
+            notices=notices,
+            ttft_s=meter.ttft_s,
+            prefill_tok_s=meter.prefill_tok_s,
+            decode_tok_s=meter.decode_tok_s,
+            steps=meter.steps,
+            accepted_per_step=meter.accepted_per_step,
+            seed=self._sampler.seed,
+        )

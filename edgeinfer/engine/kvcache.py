@@ -1,0 +1,284 @@
+"""Which KV page holds which positions of which sequence: page tables, reference counts, places for a batch.
+
+In: sequence ids, batches, accepted paths. Out: `Step`s with slots for every token, and the slot copies that must be
+done before (copy on write) or after (compaction) a step. Holds no keys or values and knows no device: whoever calls
+applies the copies through a lane. A copy's sources and targets never overlap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import PAGE, Batch, Int32s, Step
+from edgeinfer.errors import ContextOverflow, DoesNotFit
+
+Indices = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Slots to copy, pairwise: sources int32[C], targets int32[C]."""
+
+    sources: Int32s
+    targets: Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A step, and the copies that must be done before it is run."""
+
+    step: Step
+    copies: Copies
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """Pages of a sequence (the last may be partly filled), spare pages of pending siblings, and committed tokens."""
+
+    pages: list[int]
+    spare: list[int]
+    n_cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """The batch that was placed last, its slots, and the sequences of it that are not yet committed or discarded."""
+
+    batch: Batch
+    slots: Int32s
+    open: set[int]
+
+
+def pages_for(n_tokens: int) -> int:
+    """Pages that hold this many positions."""
+    return -(-n_tokens // PAGE)
+
+
+class KVCache:
+    """Accounting of `n_pages` pages; no sequence may grow beyond `n_context` positions."""
+
+    def __init__(self, n_pages: int, n_context: int) -> None:
+        self._n_pages = n_pages
+        self._n_context = n_context
+        self._free = list(range(n_pages - 1, -1, -1))
+        self._references = [0] * n_pages
+        self._sequences: dict[int, _Sequence] = {}
+        self._next_id = 0
+        self._pending: _Pending | None = None
+
+    @property
+    def n_free_pages(self) -> int:
+        return len(self._free)
+
+    def n_cached(self, sequence: int) -> int:
+        """Committed tokens of a sequence."""
+        return self._get(sequence).n_cached
+
+    def pages(self, sequence: int) -> Int32s:
+        """The pages that hold a sequence's committed tokens, in order."""
+        found = self._get(sequence)
+        return np.array(found.pages[: pages_for(found.n_cached)], np.int32)
+
+    def create(self) -> int:
+        """A new empty sequence."""
+        sequence, self._next_id = self._next_id, self._next_id + 1
+        self._sequences[sequence] = _Sequence([], [], 0)
+        return sequence
+
+    def branch(self, sequence: int) -> int:
+        """A new sequence with the same committed tokens; pages are shared until one of the two writes to them."""
+        found = self._discard(sequence)
+        for page in found.pages:
+            self._references[page] += 1
+        twin = self.create()
+        self._sequences[twin] = _Sequence(list(found.pages), [], found.n_cached)
+        return twin
+
+    def truncate(self, sequence: int, n_cached: int) -> None:
+        """Forget positions from n_cached on, and everything pending of the sequence."""
+        found = self._discard(sequence)
+        if not 0 <= n_cached <= found.n_cached:
+            raise ValueError(f"sequence {sequence} has {found.n_cached} cached tokens; cannot keep {n_cached}")
+        found.n_cached = n_cached
+        self._trim(found)
+
+    def free(self, sequence: int) -> None:
+        """Give back every page of a sequence and forget its id."""
+        self.truncate(sequence, 0)
+        del self._sequences[sequence]
+
+    def refill(self, sequence: int, n_tokens: int) -> Int32s:
+        """Pages for `n_tokens` committed tokens whose contents the caller writes; whatever was there is forgotten.
+
+        Raises ContextOverflow or DoesNotFit, and then leaves the sequence empty.
+        """
+        self.truncate(sequence, 0)
+        self._check_context(n_tokens)
+        self._check_pages(pages_for(n_tokens))
+        found = self._get(sequence)
+        found.pages = [self._take() for _ in range(pages_for(n_tokens))]
+        found.n_cached = n_tokens
+        return self.pages(sequence)
+
+    def place(self, batch: Batch) -> Placement:
+        """Slots for every token of a batch; whatever was pending is discarded.
+
+        The first token at each position of a sequence takes the slot of the page table, siblings take spare slots.
+        Raises ContextOverflow or DoesNotFit before anything has changed.
+        """
+        self._discard_all()
+        members: dict[int, Indices] = {
+            int(sequence): np.flatnonzero(batch.sequences == sequence) for sequence in np.unique(batch.sequences)
+        }
+        self._check_batch(batch, members)
+        leaders = {sequence: _leaders(batch.positions[tokens]) for sequence, tokens in members.items()}
+        self._check_pages(
+            sum(self._wanted(sequence, batch, members[sequence], leaders[sequence]) for sequence in members)
+        )
+        slots, rows = np.empty(len(batch.tokens), np.int32), np.empty(len(batch.tokens), np.int32)
+        starts = np.empty(len(batch.tokens), np.int32)
+        sources: list[int] = []
+        targets: list[int] = []
+        for row, (sequence, tokens) in enumerate(members.items()):
+            found = self._sequences[sequence]
+            self._own_last_page(found, sources, targets)
+            slots[tokens] = self._slots(found, batch.positions[tokens], leaders[sequence])
+            rows[tokens], starts[tokens] = row, found.n_cached
+        self._pending = _Pending(batch, slots, set(members))
+        step = Step(batch, rows, slots, starts, self._tables(list(members)))
+        return Placement(step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)))
+
+    def commit(self, sequence: int, path: Int32s) -> Copies:
+        """Keep the pending tokens with these batch indices as the next positions; discard its others.
+
+        The copies move accepted siblings into the slots of the page table; do them before the next step.
+        Raises ValueError when the path is no chain of pending tokens that starts at the last cached one.
+        """
+        found, pending = self._get(sequence), self._pending
+        if pending is None or sequence not in pending.open:
+            raise ValueError(f"sequence {sequence} has nothing pending")
+        parents = pending.batch.parents[path]
+        expected = np.concatenate([[-1], path[:-1]])[: len(path)]
+        if np.any(pending.batch.sequences[path] != sequence) or np.any(parents != expected):
+            raise ValueError(f"the path {path.tolist()} is not a chain of pending tokens of sequence {sequence}")
+        positions = np.arange(found.n_cached, found.n_cached + len(path))
+        targets = _table_slots(found.pages, positions)
+        sources = pending.slots[path]
+        moved = sources != targets
+        found.n_cached += len(path)
+        self._discard(sequence)
+        return Copies(sources[moved], targets[moved])
+
+    def _get(self, sequence: int) -> _Sequence:
+        if sequence not in self._sequences:
+            raise ValueError(f"there is no sequence {sequence}")
+        return self._sequences[sequence]
+
+    def _discard_all(self) -> None:
+        if self._pending is not None:
+            for sequence in tuple(self._pending.open):
+                self._discard(sequence)
+            self._pending = None
+
+    def _discard(self, sequence: int) -> _Sequence:
+        """Drop what is pending of a sequence, with the pages only that needed."""
+        found = self._get(sequence)
+        if self._pending is not None:
+            self._pending.open.discard(sequence)
+        while found.spare:
+            self._release(found.spare.pop())
+        self._trim(found)
+        return found
+
+    def _trim(self, found: _Sequence) -> None:
+        while len(found.pages) > pages_for(found.n_cached):
+            self._release(found.pages.pop())
+
+    def _take(self) -> int:
+        page = self._free.pop()
+        self._references[page] = 1
+        return page
+
+    def _release(self, page: int) -> None:
+        self._references[page] -= 1
+        if not self._references[page]:
+            self._free.append(page)
+
+    def _shares_last_page(self, found: _Sequence) -> bool:
+        return found.n_cached % PAGE != 0 and self._references[found.pages[-1]] > 1
+
+    def _own_last_page(self, found: _Sequence, sources: list[int], targets: list[int]) -> None:
+        """Copy on write: the partly filled last page becomes the sequence's own."""
+        if self._shares_last_page(found):
+            shared, own = found.pages[-1], self._take()
+            sources.extend(shared * PAGE + offset for offset in range(found.n_cached % PAGE))
+            targets.extend(own * PAGE + offset for offset in range(found.n_cached % PAGE))
+            self._release(shared)
+            found.pages[-1] = own
+
+    def _wanted(self, sequence: int, batch: Batch, tokens: Indices, leaders: Indices) -> int:
+        """New pages that placing these tokens takes at most."""
+        found = self._sequences[sequence]
+        n_positions = int(batch.positions[tokens].max()) + 1
+        grown = pages_for(n_positions) - len(found.pages)
+        return grown + pages_for(len(tokens) - len(leaders)) + int(self._shares_last_page(found))
+
+    def _slots(self, found: _Sequence, positions: Indices, leaders: Indices) -> Int32s:
+        """Slots of a sequence's tokens: leaders through the table, their siblings in spare pages."""
+        found.pages.extend(self._take() for _ in range(pages_for(int(positions.max()) + 1) - len(found.pages)))
+        n_spare = len(positions) - len(leaders)
+        found.spare = [self._take() for _ in range(pages_for(n_spare))]
+        slots = np.empty(len(positions), np.int32)
+        siblings = np.ones(len(positions), bool)
+        siblings[leaders] = False
+        slots[leaders] = _table_slots(found.pages, positions[leaders])
+        slots[siblings] = _table_slots(found.spare, np.arange(n_spare))
+        return slots
+
+    def _tables(self, sequences: list[int]) -> Int32s:
+        width = max((len(self._sequences[sequence].pages) for sequence in sequences), default=0)
+        tables = np.full((len(sequences), width), -1, np.int32)
+        for row, sequence in enumerate(sequences):
+            pages = self._sequences[sequence].pages
+            tables[row, : len(pages)] = pages
+        return tables
+
+    def _check_batch(self, batch: Batch, members: dict[int, Indices]) -> None:
+        if not len(batch.tokens):
+            raise ValueError("a batch needs at least one token")
+        n_cached = np.zeros(len(batch.tokens), np.int32)
+        for sequence, tokens in members.items():
+            n_cached[tokens] = self._get(sequence).n_cached
+        parents, rooted = batch.parents, batch.parents < 0
+        expected = np.where(rooted, n_cached, batch.positions[parents] + 1)
+        strangers = ~rooted & (batch.sequences[parents] != batch.sequences)
+        if np.any(parents >= np.arange(len(parents))) or np.any(expected != batch.positions) or np.any(strangers):
+            raise ValueError("a batch's parents must come first, be of the same sequence and stand one position before")
+        self._check_context(int(batch.positions.max()) + 1)
+
+    def _check_context(self, n_tokens: int) -> None:
+        if n_tokens > self._n_context:
+            raise ContextOverflow(f"{n_tokens} tokens do not fit in the context of {self._n_context}")
+
+    def _check_pages(self, n_wanted: int) -> None:
+        if n_wanted > len(self._free):
+            raise DoesNotFit(
+                f"the KV cache is full: {n_wanted} pages of {PAGE} tokens are wanted, {len(self._free)} of "
+                f"{self._n_pages} are free; close other sessions or load the model with room for more of them"
+            )
+
+
+def _leaders(positions: Indices) -> Indices:
+    """Indices of the first token at each distinct position."""
+    first: Indices = np.unique(positions, return_index=True)[1]
+    return first
+
+
+def _table_slots(pages: list[int], positions: Indices) -> Int32s:
+    """Slots of positions in a page table."""
+    slots: Indices = np.array(pages, np.int32)[positions // PAGE] * PAGE + positions % PAGE
+    return slots.astype(np.int32)

@@ -1,0 +1,175 @@
+"""A loaded model, ready to answer: the object behind `edgeinfer.load`.
+
+In: a model's name or path and what to run it on. Out: an `LLM`, with streams of text and sessions. Owns the open file,
+the executor and all sessions, and gives everything back on `close()`. Pulls nothing from the network, installs no
+signal handler, prints nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from edgeinfer.backends.base import PAGE, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.engine.cached import Pool
+from edgeinfer.engine.conversation import Messages
+from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.session import Options, Session
+from edgeinfer.engine.stream import TextStream
+from edgeinfer.errors import BadGGUF, BadSetting
+from edgeinfer.models.load import Model, open_model, spec_of
+from edgeinfer.models.store import Store
+from edgeinfer.models.text import ChatTemplate, Tokenizer
+from edgeinfer.settings import CTX_CAP
+
+SPARE_PAGES = 4
+"""KV pages beyond whole contexts: for branches that part from each other, and for siblings in a tree of drafts."""
+
+MAX_TOKENS = 512
+MAX_OUTPUTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was loaded and where it runs. `notices` is what the user should know about it."""
+
+    name: str
+    path: Path
+    fingerprint: str
+    architecture: str
+    device: str
+    n_context: int
+    n_context_trained: int
+    n_threads: int | None
+    load_s: float
+    resident_bytes: int
+    notices: tuple[str, ...]
+
+
+class LLM:
+    """One loaded model. `chat` and `complete` use a session of its own; `session()` opens more of them."""
+
+    def __init__(self, model: Model, pool: Pool, tokenizer: Tokenizer, template: ChatTemplate, facts: Facts) -> None:
+        self._model = model
+        self._pool = pool
+        self._tokenizer = tokenizer
+        self._template = template
+        self._session = self.session()
+        self.facts = facts
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def session(self) -> Session:
+        """A new session, which shares the model with the others. Raises EngineClosed."""
+        return Session(self._pool.open(), self._tokenizer, self._template)
+
+    def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
+        """Answer a conversation; see `Session.chat`."""
+        return self._session.chat(messages, **options)
+
+    def complete(self, text: str, *, parse_special: bool = True, **options: Unpack[Options]) -> TextStream:
+        """Continue a text; see `Session.complete`."""
+        return self._session.complete(text, parse_special=parse_special, **options)
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of a text. `add_special`: with the tokens that the model wants around a text."""
+        return self._tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, tokens: Sequence[int], *, skip_special: bool = False) -> str:
+        """The text of token ids. Raises EdgeInferError for an id outside the vocabulary."""
+        return self._tokenizer.decode(tokens, skip_special=skip_special)
+
+    def stop(self) -> None:
+        """End every answer in the making within one step; from any thread."""
+        self._pool.stop()
+
+    def close(self) -> None:
+        """Stop, close all sessions and give everything back; may be called twice."""
+        self._pool.close()
+        self._model.close()
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    device: str = "auto",
+    n_context: int | None = None,
+    threads: int | None = None,
+    cores: Sequence[int] | None = None,
+    n_sessions: int = 1,
+    progress: Progress = no_progress,
+) -> LLM:
+    """Load a model that is on this machine.
+
+    `n_context` tokens (default: what it was trained for, CTX_CAP at most) for each of `n_sessions` whose whole context
+    is kept at a time; more sessions may be open, and read their text again when memory is short. `progress` is called
+    with what is done, how much of it and how much there is.
+    Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
+    """
+    started = time.perf_counter()
+    if n_sessions < 1:
+        raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
+    options = DeviceOptions(threads, None if cores is None else tuple(cores))
+    local = Store().find(str(name_or_path))
+    model = open_model(local.path, n_context)
+    try:
+        return _start(model, local.name, _Wanted(device, n_context, n_sessions, options, progress), started)
+    except BaseException:
+        model.close()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What `load` was asked for, besides the model."""
+
+    device: str
+    n_context: int | None
+    n_sessions: int
+    options: DeviceOptions
+    progress: Progress
+
+
+def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
+    """Compile an open model for its device."""
+    metadata, trained = model.file.metadata, model.spec.n_context_trained
+    n_context = wanted.n_context or min(trained, CTX_CAP)
+    spec = spec_of(metadata, model.file.tensors, n_context)
+    tokenizer = Tokenizer.from_metadata(metadata)
+    if tokenizer.n_tokens > spec.n_vocab:
+        raise BadGGUF(
+            f"{model.file.path} has a tokenizer of {tokenizer.n_tokens} tokens and a model of {spec.n_vocab}: "
+            "the tokenizer belongs to another model; get the file again or convert it anew"
+        )
+    n_pages = wanted.n_sessions * pages_for(n_context) + SPARE_PAGES
+    limits = Limits(n_context, n_pages, min(MAX_TOKENS, n_pages * PAGE), MAX_OUTPUTS)
+    print_of_model = fingerprint(model.file)
+    template = ChatTemplate.from_metadata(metadata, tokenizer.vocabulary)
+    executor = Executor.open(spec, model.file, print_of_model, limits, wanted.device, wanted.options, wanted.progress)
+    model.file.release()
+    notices: tuple[str, ...] = ()
+    if n_context > trained:
+        notices = (f"a context of {n_context} tokens is more than the {trained} this model was trained for",)
+    facts = Facts(
+        name=name,
+        path=model.file.path,
+        fingerprint=print_of_model,
+        architecture=spec.architecture,
+        device=executor.device,
+        n_context=n_context,
+        n_context_trained=trained,
+        n_threads=wanted.options.n_workers,
+        load_s=time.perf_counter() - started,
+        resident_bytes=executor.resident_bytes,
+        notices=notices,
+    )
+    return LLM(model, Pool(executor), tokenizer, template, facts)

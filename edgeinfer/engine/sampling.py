@@ -1,0 +1,199 @@
+"""From logits to a token: settings, the warped distribution, and seeded draws.
+
+In: float32[V] logits, the tokens so far, the number of the draw. Out: one token id, or the exact distribution it is
+drawn from. The chain is llama.cpp's default order: bias, penalties, top-k, top-p, min-p, temperature, draw. The n-th
+draw of a seed uses the n-th number of one PCG64 stream whatever happened before, so it can be repeated or skipped.
+Knows nothing of text: stop strings and end-of-generation tokens are the generator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.errors import BadSetting, EdgeInferError
+
+Doubles = NDArray[np.float64]
+Int64s = NDArray[np.int64]
+
+NUCLEUS_FIRST = 1024
+"""Candidates that top-p sorts at first; doubled until they hold enough probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """How a token is chosen. `temperature` 0 takes the most likely token after bias and penalties.
+
+    `top_k` 0, `top_p` 1, `min_p` 0, `repeat_penalty` 1 and the two others 0 are off. Penalties look at the last
+    `penalty_window` tokens, -1 meaning all of them. `seed` None: the sampler chooses one and reports it.
+    """
+
+    temperature: float = 0.7
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_window: int = 64
+    logit_bias: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty"):
+            if not isinstance(getattr(self, name), Real):
+                raise BadSetting(f"{name} cannot be {getattr(self, name)!r}: it must be a number")
+        for name in ("top_k", "penalty_window", *(() if self.seed is None else ("seed",))):
+            if not isinstance(getattr(self, name), Integral):
+                raise BadSetting(f"{name} cannot be {getattr(self, name)!r}: it must be a whole number")
+        for name, allowed, rule in (
+            ("temperature", 0 <= self.temperature < float("inf"), "0 or more"),
+            ("top_k", self.top_k >= 0, "0 (off) or more"),
+            ("top_p", 0 < self.top_p <= 1, "more than 0 and at most 1 (off)"),
+            ("min_p", 0 <= self.min_p <= 1, "between 0 (off) and 1"),
+            ("repeat_penalty", 0 < self.repeat_penalty < float("inf"), "more than 0; 1 is off"),
+            ("presence_penalty", abs(self.presence_penalty) < float("inf"), "a finite number"),
+            ("frequency_penalty", abs(self.frequency_penalty) < float("inf"), "a finite number"),
+            ("penalty_window", self.penalty_window >= -1, "-1 (all tokens), 0 (off) or more"),
+            ("seed", self.seed is None or self.seed >= 0, "0 or more"),
+            ("logit_bias", all(np.isfinite(v) or v < 0 for v in self.logit_bias.values()), "finite or -infinity"),
+        ):
+            if not allowed:
+                raise BadSetting(f"{name} cannot be {getattr(self, name)!r}: it must be {rule}")
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """The tokens that can be drawn and their probabilities, which sum to 1.
+
+    tokens         int64[C]    increasing
+    probabilities  float64[C]
+    """
+
+    tokens: Int64s
+    probabilities: Doubles
+
+    def at(self, uniform: float) -> int:
+        """The token whose share of [0, 1), laid out by increasing token, holds `uniform`."""
+        ends = np.cumsum(self.probabilities)
+        return int(self.tokens[min(np.searchsorted(ends, uniform * ends[-1], side="right"), len(ends) - 1)])
+
+    def dense(self, n_vocab: int) -> Doubles:
+        """Probabilities of the whole vocabulary: float64[V]."""
+        probabilities = np.zeros(n_vocab)
+        probabilities[self.tokens] = self.probabilities
+        return probabilities
+
+
+class Sampler:
+    """Chooses tokens by `settings`; `seed` is the one in use, chosen by the operating system if none was given."""
+
+    def __init__(self, settings: SamplingSettings) -> None:
+        self.settings = settings
+        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if settings.seed is None else settings.seed
+
+    def choose(self, logits: NDArray[np.float32], history: Sequence[int], n: int) -> int:
+        """The token for draw `n`, given the tokens before it. Raises EdgeInferError when logits are NaN."""
+        if self.settings.temperature == 0:
+            return _most_likely(self._shifted(logits, history))
+        return self.distribution(logits, history).at(self.uniform(n))
+
+    def uniform(self, n: int) -> float:
+        """The n-th number in [0, 1) of this seed's stream."""
+        bits = np.random.PCG64(self.seed)
+        bits.advance(n)
+        return float(np.random.Generator(bits).random())
+
+    def distribution(self, logits: NDArray[np.float32], history: Sequence[int]) -> Distribution:
+        """What `choose` draws from. Raises EdgeInferError when logits are NaN or none is left to choose."""
+        settings = self.settings
+        shifted = self._shifted(logits, history)
+        best = _most_likely(shifted)
+        if settings.temperature == 0:
+            return Distribution(np.array([best]), np.ones(1))
+        if shifted[best] == np.inf:
+            tokens = np.flatnonzero(shifted == np.inf)
+            return Distribution(tokens, np.full(len(tokens), 1 / len(tokens)))
+        tokens = _top_k(shifted, settings.top_k) if 0 < settings.top_k < len(shifted) else np.arange(len(shifted))
+        if settings.top_p < 1:
+            tokens = _top_p(shifted, tokens, settings.top_p)
+        kept = shifted[tokens].astype(np.float64) - float(shifted[best])
+        if settings.min_p > 0:
+            likely = kept >= np.log(settings.min_p)
+            tokens, kept = tokens[likely], kept[likely]
+        weights = np.exp(kept / settings.temperature)
+        possible = weights > 0
+        return Distribution(tokens[possible], weights[possible] / weights.sum())
+
+    def _shifted(self, logits: NDArray[np.float32], history: Sequence[int]) -> NDArray[np.float32]:
+        """Logits after bias and penalties; a copy only where something changes."""
+        settings = self.settings
+        window = history if settings.penalty_window < 0 else history[max(0, len(history) - settings.penalty_window) :]
+        off = (settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty) == (1, 0, 0)
+        if not settings.logit_bias and (off or not window):
+            return logits
+        shifted = logits.copy()
+        for token, bias in settings.logit_bias.items():
+            if not 0 <= token < len(shifted):
+                raise BadSetting(f"logit_bias names token {token}; the vocabulary has tokens 0 to {len(shifted) - 1}")
+            shifted[token] += np.float32(bias)
+        if not off and window:
+            _penalise(shifted, window, settings)
+        return shifted
+
+
+def _penalise(shifted: NDArray[np.float32], window: Sequence[int], settings: SamplingSettings) -> None:
+    """Repeat penalty (Keskar et al., arXiv 1909.05858), then frequency and presence penalties (OpenAI), in place."""
+    seen, counts = np.unique(np.array(window, np.int64), return_counts=True)
+    values = shifted[seen]
+    penalty = np.float32(settings.repeat_penalty)
+    values = np.where(values > 0, values / penalty, values * penalty)
+    values -= (counts * settings.frequency_penalty + settings.presence_penalty).astype(np.float32)
+    shifted[seen] = values
+
+
+def _most_likely(logits: NDArray[np.float32]) -> int:
+    """Index of the highest logit, the lowest index of equals."""
+    best = int(np.argmax(logits))
+    if np.isnan(logits[best]):
+        raise EdgeInferError(
+            f"the model gave no number for token {best} (NaN); the file is damaged or the model overflows: "
+            "check its checksum, or try another quantisation of it"
+        )
+    if logits[best] == -np.inf:
+        raise EdgeInferError("every token is forbidden: logit_bias or the model left none to choose from")
+    return best
+
+
+def _top_k(logits: NDArray[np.float32], k: int) -> Int64s:
+    """The k tokens with the highest logits, by increasing token; of equals at the edge the lowest tokens."""
+    edge = logits[np.argpartition(logits, -k)[-k:]].min()
+    above = np.flatnonzero(logits > edge)
+    equal = np.flatnonzero(logits == edge)[: k - len(above)]
+    return np.sort(np.concatenate([above, equal]))
+
+
+def _top_p(logits: NDArray[np.float32], tokens: Int64s, top_p: float) -> Int64s:
+    """The fewest most likely tokens that reach `top_p` of these tokens' probability, by increasing token.
+
+    Holtzman et al., arXiv 1904.09751. The token that crosses the threshold is kept.
+    """
+    candidates = logits[tokens].astype(np.float64)
+    weights = np.exp(candidates - candidates.max())
+    wanted = top_p * weights.sum()
+    n_sorted = min(NUCLEUS_FIRST, len(tokens))
+    while True:
+        edge = np.partition(weights, len(weights) - n_sorted)[len(weights) - n_sorted]
+        among = np.flatnonzero(weights >= edge)
+        order = among[np.argsort(-weights[among], kind="stable")]
+        reached = np.cumsum(weights[order])
+        if n_sorted == len(tokens) or reached[-1] >= wanted:
+            break
+        n_sorted = min(2 * n_sorted, len(tokens))
+    n_kept = min(int(np.searchsorted(reached, wanted, side="left")) + 1, len(order))
+    return np.sort(tokens[order[:n_kept]])

@@ -1,0 +1,45 @@
+"""Saved states as bytes: a header that says what they belong to, the body, and a checksum over both.
+
+In: a magic word, a header of plain values and a body. Out: bytes, and back. Layout: magic, uint32 header length,
+header as JSON, body, BLAKE2b-128 of everything before it. Does not know what header and body mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Mapping, Sequence
+
+from edgeinfer.errors import EdgeInferError
+
+Value = str | int | Sequence[int]
+
+LENGTH = struct.Struct("<I")
+CHECKSUM_BYTES = 16
+
+
+def seal(magic: bytes, header: Mapping[str, Value], body: bytes) -> bytes:
+    """One saved state."""
+    text = json.dumps(dict(header)).encode()
+    start = b"".join([magic, LENGTH.pack(len(text)), text, body])
+    return start + _checksum(start)
+
+
+def unseal(magic: bytes, state: bytes, what: str) -> tuple[dict[str, Value], bytes]:
+    """Header and body of a saved state, just as they were sealed.
+
+    Raises EdgeInferError, naming `what`, when it is no such state, of another version, cut short or altered.
+    """
+    text_at = len(magic) + LENGTH.size
+    if not state.startswith(magic) or len(state) < text_at + CHECKSUM_BYTES:
+        raise EdgeInferError(f"{what} is not one that this version of edgeinfer saved; start again from the text")
+    if _checksum(state[:-CHECKSUM_BYTES]) != state[-CHECKSUM_BYTES:]:
+        raise EdgeInferError(f"{what} is cut short or damaged; start again from the text")
+    (length,) = LENGTH.unpack_from(state, len(magic))
+    header: dict[str, Value] = json.loads(state[text_at : text_at + length])
+    return header, state[text_at + length : -CHECKSUM_BYTES]
+
+
+def _checksum(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()

@@ -1,0 +1,88 @@
+"""What a generation did and how fast: measured numbers, None where nothing was measured.
+
+In: the moments of a generation, marked as they happen. Out: one frozen `Stats`. Knows nothing of text or tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """One answer in numbers.
+
+    n_prompt tokens of the prompt, of which n_cached were not evaluated again; n_generated tokens of the answer (the
+    end-of-generation token is not one); steps: passes that gave tokens; accepted_per_step: tokens per such pass.
+    truncated: the context cut the conversation or the answer, `notices` say how. Seconds are wall time.
+    """
+
+    n_prompt: int
+    n_cached: int
+    n_generated: int
+    finish_reason: FinishReason
+    truncated: bool
+    notices: tuple[str, ...]
+    ttft_s: float | None
+    prefill_tok_s: float | None
+    decode_tok_s: float | None
+    steps: int
+    accepted_per_step: float | None
+    seed: int
+
+
+class Meter:
+    """Marks the moments of one generation. `clock` gives seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._first: float | None = None
+        self._last: float | None = None
+        self._n_first = 0
+        self.n_sampled = 0
+        self.steps = 0
+        self.n_evaluated = 0
+
+    def prompt(self, n_tokens: int) -> None:
+        """A piece of the prompt was evaluated."""
+        self.n_evaluated += n_tokens
+
+    def step(self, n_tokens: int) -> None:
+        """A pass gave this many tokens."""
+        self._last = self._clock()
+        if self._first is None:
+            self._first, self._n_first = self._last, n_tokens
+        self.steps += 1
+        self.n_sampled += n_tokens
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds to the first token."""
+        return None if self._first is None else self._first - self._started
+
+    @property
+    def prefill_tok_s(self) -> float | None:
+        """Prompt tokens evaluated per second until the first token."""
+        return _rate(self.n_evaluated, self.ttft_s)
+
+    @property
+    def decode_tok_s(self) -> float | None:
+        """Tokens per second after the first pass."""
+        if self._first is None or self._last is None:
+            return None
+        return _rate(self.n_sampled - self._n_first, self._last - self._first)
+
+    @property
+    def accepted_per_step(self) -> float | None:
+        """Tokens per pass that gave tokens."""
+        return _rate(self.n_sampled, self.steps)
+
+
+def _rate(count: int, by: float | None) -> float | None:
+    return count / by if by and count else None

@@ -1,0 +1,55 @@
+"""The error tree.
+
+Every failure that a caller can act on is an `EdgeInferError`; its message says where, what, and what would work.
+Faces turn it into one line and exit code 1. Knows nothing of the rest of the package.
+"""
+
+from __future__ import annotations
+
+
+class EdgeInferError(Exception):
+    """Base of every error edgeinfer raises on purpose; the message is meant for the user."""
+
+
+class BadGGUF(EdgeInferError):
+    """A GGUF file that is truncated, malformed or hostile."""
+
+
+class UnsupportedModel(EdgeInferError):
+    """A well-formed model that uses an architecture, quant format or tokenizer edgeinfer does not have."""
+
+
+class ModelNotFound(EdgeInferError):
+    """A model name or path that leads nowhere."""
+
+
+class DownloadFailed(EdgeInferError):
+    """A pull that could not finish: no network, wrong checksum, full disk, another pull in progress."""
+
+
+class DoesNotFit(EdgeInferError):
+    """A model or context larger than the memory it may use; the message carries the numbers."""
+
+
+class ContextOverflow(EdgeInferError):
+    """A prompt longer than the context."""
+
+
+class BadTemplate(EdgeInferError):
+    """A chat template that cannot be rendered within its limits."""
+
+
+class BadSetting(EdgeInferError):
+    """A setting or option with an unknown name or an impossible value."""
+
+
+class UnknownKey(EdgeInferError):
+    """A registry key that no module provides."""
+
+
+class DeviceUnavailable(EdgeInferError):
+    """A device that this machine does not have or that its packages are missing for."""
+
+
+class EngineClosed(EdgeInferError):
+    """A call on a model or session after `close()`."""

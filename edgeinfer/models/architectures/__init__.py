@@ -1,0 +1,37 @@
+"""Model families, one file each: the file name is GGUF's `general.architecture`, `ARCHITECTURE` says how to build it.
+
+In: `Hyperparameters` (metadata and tensor shapes of a header). Out: a ModelSpec. No weights are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """How to build the spec of a family. `aliases`: other values of `general.architecture` that mean the same."""
+
+    build: Callable[[Hyperparameters], ModelSpec]
+    aliases: tuple[str, ...] = ()
+
+
+ARCHITECTURES: Registry[Architecture] = Registry("edgeinfer.models.architectures", "ARCHITECTURE", "architecture")
+
+
+def architecture_of(key: str) -> Architecture:
+    """The architecture of that name or alias. Raises UnsupportedModel, listing those there are."""
+    if key in ARCHITECTURES:
+        return ARCHITECTURES.get(key)
+    entries = ARCHITECTURES.entries()
+    for entry in entries.values():
+        if key in entry.aliases:
+            return entry
+    names = sorted({*entries, *(alias for entry in entries.values() for alias in entry.aliases)})
+    raise UnsupportedModel(f"the model's architecture is {key[:80]!r}; edgeinfer has: {', '.join(names)}")

@@ -1,0 +1,41 @@
+"""Gemma 3 (text): Gemma 2 with norms of each query and key head instead of the attention's soft cap.
+
+Five layers with a window and a rotary base of their own for each one without; the file's norms hold 1 + weight.
+Source: Gemma 3 Technical Report (arXiv 2503.19786).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.rope_metadata import local_rope_table, rope_table
+from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.spec import ModelSpec
+
+LAYERS_OF_27B = 62
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a Gemma 3 text model. Raises BadGGUF where tensors or keys are missing."""
+    sizes = Sizes.read(hp)
+    # Files do not hold the query scale. It is 1 / sqrt(head width), but for the 27B model 1 / sqrt(width / heads).
+    per_head = sizes.width / sizes.heads if sizes.n_layers == LAYERS_OF_27B else sizes.head_width
+    everywhere = rope_table(hp, sizes.rotary_width, default_base=1_000_000.0)
+    local = local_rope_table(hp, sizes.rotary_width)
+    styles = [
+        LayerStyle(
+            everywhere if window is None else local,
+            window=window,
+            scale=per_head**-0.5,
+            head_norms=True,
+            activation="gelu_tanh",
+            post_norms=True,
+        )
+        for window in windows(hp, sizes, period=6)
+    ]
+    cap = hp.number("final_logit_softcapping", 0.0) or None
+    return decoder(hp, sizes, styles, embedding_scale=sizes.width**0.5, logits_cap=cap)
+
+
+ARCHITECTURE = Architecture(build)

@@ -1,0 +1,25 @@
+"""Llama and everything shaped like it: Llama 1-3, Mistral, SmolLM, TinyLlama.
+
+RMSNorm, rotary embedding over neighbouring pairs, grouped-query attention, SwiGLU (Touvron et al., arXiv 2302.13971).
+Mistral adds an attention window in all layers (Jiang et al., arXiv 2310.06825).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.spec import ModelSpec
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a llama-shaped model. Raises BadGGUF where tensors or keys are missing."""
+    sizes = Sizes.read(hp)
+    rope = rope_table(hp, sizes.rotary_width)
+    styles = [LayerStyle(rope, paired=True, window=window) for window in windows(hp, sizes)]
+    return decoder(hp, sizes, styles)
+
+
+ARCHITECTURE = Architecture(build, aliases=("mistral", "smollm"))

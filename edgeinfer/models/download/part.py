@@ -1,0 +1,133 @@
+"""A file being received: the bytes so far, their checksum, and what it takes to go on later.
+
+In: bytes in order. Out: a ``.part`` file with a small JSON record beside it (address, size, validators), and the
+SHA-256 of the whole. A part of another file, or of one that changed, is started afresh. Does not speak HTTP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+
+from edgeinfer.errors import DownloadFailed
+from edgeinfer.models.download.http import Remote
+from edgeinfer.models.download.space import FULL, disk_full
+
+READ_BYTES = 1 << 20
+
+
+class Part:
+    """An append-only file that may be continued by a later process; use with `with`.
+
+    Leaving the `with` closes the file; a part that is empty is removed, any other is kept until `discard`.
+    """
+
+    def __init__(self, path: Path, remote: Remote, expected_sha256: str | None) -> None:
+        """Open the part at `path`, going on with what is there if it is the beginning of the same file."""
+        self.path = path
+        self.nbytes = 0
+        self._record_path = path.with_name(path.name + ".json")
+        self._record = {
+            "url": hashlib.sha256(remote.url.encode()).hexdigest(),
+            "nbytes": remote.nbytes,
+            "etag": remote.etag,
+            "last_modified": remote.last_modified,
+            "sha256": expected_sha256,
+        }
+        self._hash = hashlib.sha256()
+        provable = remote.validator is not None or remote.etag is not None or expected_sha256 is not None
+        same = remote.ranged and provable and self._stored_record() == self._record and path.exists()
+        try:
+            self._file = open(path, "r+b" if same else "w+b", buffering=0)  # noqa: SIM115 - closed by close()
+        except OSError as error:
+            raise self._failure(error) from None
+        try:
+            if same:
+                self._read_existing()
+            self._record_path.write_text(json.dumps(self._record), encoding="utf-8")
+        except OSError as error:
+            self._file.close()
+            raise self._failure(error) from None
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def append(self, data: bytes) -> None:
+        """Add bytes at the end. Raises DownloadFailed, and discards the part, when the disk is full."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            self._file.close()
+            raise self._failure(error) from None
+        self._hash.update(data)
+        self.nbytes += len(data)
+
+    def restart(self) -> None:
+        """Forget every byte."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._hash = hashlib.sha256()
+        self.nbytes = 0
+
+    def complete(self) -> str:
+        """Put every byte on the disk and give the SHA-256 of the whole, in hex."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._file.close()
+            raise self._failure(error) from None
+        return self._hash.hexdigest()
+
+    def finish(self) -> Path:
+        """Close the complete part and drop its record; gives the path, for the caller to rename."""
+        self._file.close()
+        self._record_path.unlink(missing_ok=True)
+        return self.path
+
+    def close(self) -> None:
+        """Close the file; remove it if it is empty."""
+        self._file.close()
+        if self.nbytes == 0:
+            self._unlink()
+
+    def discard(self) -> None:
+        """Close and remove the file and its record."""
+        self._file.close()
+        self._unlink()
+
+    def _unlink(self) -> None:
+        self.nbytes = 0
+        self.path.unlink(missing_ok=True)
+        self._record_path.unlink(missing_ok=True)
+
+    def _stored_record(self) -> object:
+        try:
+            return json.loads(self._record_path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def _read_existing(self) -> None:
+        while data := self._file.read(READ_BYTES):
+            self._hash.update(data)
+            self.nbytes += len(data)
+        expected = self._record["nbytes"]
+        if isinstance(expected, int) and self.nbytes > expected:
+            self.restart()
+
+    def _failure(self, error: OSError) -> DownloadFailed:
+        """The error to raise for a failed write; the part is gone afterwards, so that its room is free again."""
+        total, written = self._record["nbytes"], self.nbytes
+        self._unlink()
+        if error.errno in FULL:
+            return disk_full(self.path.parent, total if isinstance(total, int) else None, "the download")
+        return DownloadFailed(f"{self.path} cannot be written after {written} bytes: {error.strerror or error}")

@@ -1,0 +1,65 @@
+"""How patient a download is, and how it reports.
+
+In: nothing. Out: `Policy` (tries, waits, sizes), the `Progress` callback type and `Meter`, which turns byte counts into
+calls of it. Deliberately does not know what is being downloaded or how progress is shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Progress = Callable[[int, int | None, float], None]
+"""Called with bytes done, bytes in all (None while unknown) and bytes per second."""
+
+REPORT_EVERY_S = 0.1
+RATE_MEMORY = 0.7  # weight of the older rate in the moving average
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Patience of a download."""
+
+    attempts: int = 5  # tries in a row that brought next to nothing
+    backoff_s: float = 0.5  # wait before the second try, doubled for each further one
+    backoff_cap_s: float = 8.0
+    stall_s: float = 30.0  # a connection that delivers nothing for this long is given up
+    chunk_bytes: int = 1 << 18
+    progress_bytes: int = 1 << 18  # a try that brought this much resets the count of tries
+
+    def wait_s(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row (1 = the first)."""
+        return min(self.backoff_s * 2.0 ** (failures - 1), self.backoff_cap_s)
+
+
+def silent(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
+    """A `Progress` that shows nothing."""
+
+
+class Meter:
+    """Calls `progress` at most ten times a second, with a moving average of the rate."""
+
+    def __init__(self, progress: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+        self._progress = progress
+        self._clock = clock
+        self._last_s = clock()
+        self._last_bytes: int | None = None
+        self._rate = 0.0
+
+    def start(self, done_bytes: int, total_bytes: int | None) -> None:
+        """Note the bytes that are there before anything is received, and report them."""
+        self._last_s, self._last_bytes = self._clock(), done_bytes
+        self._progress(done_bytes, total_bytes, self._rate)
+
+    def report(self, done_bytes: int, total_bytes: int | None, *, last: bool = False) -> None:
+        """Report `done_bytes` if it is time, always when it is the last report."""
+        now_s = self._clock()
+        passed_s = now_s - self._last_s
+        if passed_s < REPORT_EVERY_S and not last:
+            return
+        if passed_s > 0 and self._last_bytes is not None:
+            rate = (done_bytes - self._last_bytes) / passed_s
+            self._rate = rate if self._rate == 0 else RATE_MEMORY * self._rate + (1 - RATE_MEMORY) * rate
+        self._last_s, self._last_bytes = now_s, done_bytes
+        self._progress(done_bytes, total_bytes, self._rate)

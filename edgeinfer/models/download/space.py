@@ -1,0 +1,43 @@
+"""Room on the disk, in numbers a person can read.
+
+In: a folder and a number of bytes. Out: nothing, or DownloadFailed with what is wanted and what is free. Does not know
+what the bytes are for beyond the words it is given.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+from edgeinfer.errors import DownloadFailed
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def size_text(nbytes: int) -> str:
+    """A byte count for people: "92.9 MB" (decimal units, as disks and downloads are labelled)."""
+    if nbytes < 1000:
+        return f"{nbytes} bytes"
+    size, units = nbytes / 1000.0, iter(("kB", "MB", "GB"))
+    unit = next(units)
+    while size >= 999.95 and unit != "GB":
+        size, unit = size / 1000.0, next(units)
+    return f"{size:.1f} {unit}"
+
+
+def require_space(folder: Path, wanted_bytes: int, what: str) -> None:
+    """Check that `folder` has room for `wanted_bytes` more. Raises DownloadFailed with the numbers."""
+    free_bytes = shutil.disk_usage(folder).free
+    if wanted_bytes > free_bytes:
+        raise disk_full(folder, wanted_bytes, what, free_bytes)
+
+
+def disk_full(folder: Path, wanted_bytes: int | None, what: str, free_bytes: int | None = None) -> DownloadFailed:
+    """The error for a disk without room: what is wanted, what is free, what would work."""
+    free_bytes = shutil.disk_usage(folder).free if free_bytes is None else free_bytes
+    wanted = "more room" if wanted_bytes is None else f"{size_text(wanted_bytes)} ({wanted_bytes} bytes)"
+    return DownloadFailed(
+        f"{what} needs {wanted} in {folder}, where {size_text(free_bytes)} ({free_bytes} bytes) are free; "
+        "make room there, or set EDGEINFER_HOME to a folder on a larger disk"
+    )

@@ -1,0 +1,57 @@
+"""Names of model files: shards, model names, quant suffixes.
+
+In: file names. Out: the names of all shards of a split model, the name a model is listed under, that name without its
+quant format. Deliberately does not touch any file.
+"""
+
+from __future__ import annotations
+
+import re
+
+from edgeinfer.errors import DownloadFailed
+
+SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
+QUANT = re.compile(
+    r"[.\-_](?P<quant>(?:IQ|TQ|Q)\d+(?:_[0-9A-Z]+)*|BF16|F16|F32|FP16|FP32|MXFP4(?:_MOE)?)$", re.IGNORECASE
+)
+SAFE_NAME = re.compile(r"[^\W_][\w.+\-@ ()]{0,180}\.gguf", re.IGNORECASE)
+SHARD_CAP = 999
+
+
+def shard_names(file_name: str) -> tuple[str, ...]:
+    """The file names of all shards of the model that `file_name` is a shard of; itself when it is not split."""
+    matched = SHARD.fullmatch(file_name)
+    if matched is None:
+        return (file_name,)
+    count = int(matched["count"])
+    if not 1 <= count <= SHARD_CAP:
+        raise DownloadFailed(f"{file_name} says it is one of {count} parts; 1 to {SHARD_CAP} are possible")
+    suffix = file_name[-len(".gguf") :]
+    return tuple(f"{matched['stem']}-{index:05d}-of-{count:05d}{suffix}" for index in range(1, count + 1))
+
+
+def model_name(file_name: str) -> str:
+    """The name of the model in `file_name`: without `.gguf` and without the number of a shard."""
+    matched = SHARD.fullmatch(file_name)
+    if matched is not None:
+        return matched["stem"]
+    return file_name[: -len(".gguf")] if file_name.lower().endswith(".gguf") else file_name
+
+
+def quant_of(name: str) -> str | None:
+    """The quant format at the end of a model's name, in capitals; None when it has none."""
+    matched = QUANT.search(model_name(name))
+    return matched["quant"].upper() if matched else None
+
+
+def without_quant(name: str) -> str:
+    """A model's name without the quant format at its end."""
+    return QUANT.sub("", model_name(name))
+
+
+def safe_file_name(name: str, where: str) -> str:
+    """The last part of `name` as a file name. Raises DownloadFailed when it is not one a model should have."""
+    last = re.split(r"[/\\]", name)[-1]
+    if not SAFE_NAME.fullmatch(last):
+        raise DownloadFailed(f"{where}: {name!r} is not the name of a model file; a name such as model.gguf is wanted")
+    return last

@@ -1,0 +1,138 @@
+"""An open GGUF model: one mapped file, or all the shards of a split one.
+
+In: a path. Out: metadata, the table of tensors, and each tensor's bytes as a view of the mapping. Owns the mappings.
+Does not know what the bytes mean. A file that another program shortens while it is mapped cannot be guarded against.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.errors import BadGGUF, EngineClosed, ModelNotFound
+from edgeinfer.models.gguf.header import TensorInfo
+from edgeinfer.models.gguf.metadata import Metadata
+from edgeinfer.models.gguf.shard import Shard
+
+_SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+
+
+class GGUFFile:
+    """A GGUF model opened for reading; make one with `GGUFFile.open(path)`, close it or use `with`.
+
+    `metadata` is that of the first shard; `tensors` are those of all shards, in file order.
+    """
+
+    def __init__(self, shards: tuple[Shard, ...]) -> None:
+        self._shards = shards
+        self._closed = False
+        self.paths: tuple[Path, ...] = tuple(shard.path for shard in shards)
+        self.path: Path = self.paths[0]
+        self.metadata: Metadata = shards[0].header.metadata
+        self.nbytes: int = sum(shard.nbytes for shard in shards)
+        self.tensors: Mapping[str, TensorInfo] = _all_tensors(shards)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> GGUFFile:
+        """Open the file at `path`; any shard of a split model opens all its shards.
+
+        Raises ModelNotFound where a file is missing or cannot be read, BadGGUF where one is not a GGUF file or the
+        shards do not belong together.
+        """
+        first = Shard.open(Path(path), 0)
+        if first.split_count == 1:
+            return cls((first,))
+        shards = [first]
+        try:
+            paths = _shard_paths(first)
+            if paths[0] == first.path:
+                shards += [Shard.open(path, index) for index, path in enumerate(paths) if index]
+            else:
+                first.close()
+                shards = []
+                for index, shard_path in enumerate(paths):
+                    shards.append(Shard.open(shard_path, index))
+            _check_split(shards)
+            return cls(tuple(shards))
+        except BaseException:
+            for shard in shards:
+                shard.close()
+            raise
+
+    def raw(self, name: str) -> NDArray[np.uint8]:
+        """The bytes of tensor `name`: uint8[nbytes], a read-only view of the mapping, valid as long as it is held.
+
+        Raises BadGGUF where the model has no such tensor, EngineClosed after `close()`.
+        """
+        if self._closed:
+            raise EngineClosed(f"{self.path} is closed; open it again to read {name}")
+        info = self.tensors.get(name)
+        if info is None:
+            raise BadGGUF(f"{self.path} has no tensor {name!r}; it has {len(self.tensors)} others")
+        return self._shards[info.shard].data[info.offset : info.offset + info.nbytes]
+
+    def release(self) -> None:
+        """Give the mapped pages back to the operating system and forget decoded arrays; both come back when used."""
+        if self._closed:
+            return
+        self.metadata.release()
+        for shard in self._shards:
+            shard.release()
+
+    def close(self) -> None:
+        """Unmap the files; a mapping that views from `raw` still use goes with the last of them."""
+        self._closed = True
+        for shard in self._shards:
+            shard.close()
+
+    def __enter__(self) -> GGUFFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _shard_paths(shard: Shard) -> list[Path]:
+    match = _SHARD_NAME.fullmatch(shard.path.name)
+    if match is None or int(match["count"]) != shard.split_count:
+        raise BadGGUF(
+            f"{shard.path} is shard {shard.split_number + 1} of {shard.split_count}; name its files as they were "
+            f"published: NAME-{shard.split_number + 1:05}-of-{shard.split_count:05}.gguf"
+        )
+    names = [f"{match['stem']}-{number:05}-of-{match['count']}.gguf" for number in range(1, shard.split_count + 1)]
+    paths = [shard.path.with_name(name) for name in names]
+    for path in paths:
+        if not path.exists():
+            raise ModelNotFound(f"{path} is missing; {shard.path.name} needs all {shard.split_count} shards beside it")
+    return paths
+
+
+def _check_split(shards: list[Shard]) -> None:
+    for index, shard in enumerate(shards):
+        if (shard.split_number, shard.split_count) != (index, len(shards)):
+            raise BadGGUF(
+                f"{shard.path} says it is shard {shard.split_number + 1} of {shard.split_count}, but its name says "
+                f"{index + 1} of {len(shards)}; fetch it again"
+            )
+    promised = shards[0].header.metadata.integer("split.tensors.count", None)
+    found = sum(len(shard.header.tensors) for shard in shards)
+    if promised is not None and promised != found:
+        raise BadGGUF(f"{shards[0].path}: the shards hold {found} tensors, not {promised}; fetch them again")
+
+
+def _all_tensors(shards: tuple[Shard, ...]) -> dict[str, TensorInfo]:
+    tensors: dict[str, TensorInfo] = {}
+    for shard in shards:
+        for name, info in shard.header.tensors.items():
+            if name in tensors:
+                raise BadGGUF(f"{shard.path}: tensor {name!r} is in an earlier shard too; fetch the model again")
+            tensors[name] = info
+    return tensors

@@ -1,0 +1,175 @@
+"""The header of a GGUF file: version, metadata and the table of tensors.
+
+In: the first bytes of a file, mapped or fetched, and the size of the whole. Out: `Header`, every number in it checked
+against that size. Does not open files and does not read weights.
+Source: docs/gguf.md of the ggml project.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgeinfer.errors import BadGGUF
+from edgeinfer.models.gguf.cursor import Buffer, Cursor
+from edgeinfer.models.gguf.ggml_types import GGML_TYPES, type_name
+from edgeinfer.models.gguf.metadata import Metadata, ValueSpan
+from edgeinfer.models.gguf.values import Skipper
+
+_MAGIC = 0x46554747  # b"GGUF"
+_U32_KIND = 4
+_ALIGNMENT_KEY = "general.alignment"
+_DIMENSIONS_MAX = 4
+_KEYS_MAX = 1 << 16
+_TENSORS_MAX = 1 << 18
+_LEAST_KEY_BYTES = 8 + 1 + 4 + 1
+_LEAST_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor lies: `nbytes` bytes at `offset` of the file of shard number `shard`.
+
+    `shape` is in NumPy's order, rows first: GGUF's dimensions reversed. For a `ggml_type` that ggml does not have,
+    `nbytes` is the room up to the next tensor.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    ggml_type: int
+    type_name: str
+    offset: int
+    nbytes: int
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the first bytes of a GGUF file say; `data_offset` is where tensor data begins."""
+
+    version: int
+    metadata: Metadata
+    tensors: Mapping[str, TensorInfo]
+    alignment: int
+    data_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    shape: tuple[int, ...]
+    ggml_type: int
+    data_offset: int
+
+
+def parse_header(buffer: Buffer, total_bytes: int, source: str = "GGUF header", shard: int = 0) -> Header:
+    """Parse the header at the start of `buffer`, which holds the first bytes of a file of `total_bytes`.
+
+    `source` names the file in messages. The metadata keeps `buffer` to decode arrays from. Raises HeaderIncomplete
+    where the header goes on after `buffer`, and BadGGUF where it is not what a GGUF file may hold.
+    """
+    cursor = Cursor(buffer, total_bytes, source)
+    version = _read_version(cursor)
+    tensor_count = _read_count(cursor, "tensors", _LEAST_TENSOR_BYTES, _TENSORS_MAX)
+    key_count = _read_count(cursor, "metadata keys", _LEAST_KEY_BYTES, _KEYS_MAX)
+    spans = _read_spans(cursor, key_count)
+    alignment = _read_alignment(cursor, spans)
+    entries = [_read_entry(cursor, index) for index in range(tensor_count)]
+    data_offset = -(-cursor.position // alignment) * alignment
+    tensors = _place(cursor, entries, data_offset, alignment, total_bytes, shard)
+    return Header(version, Metadata(spans, buffer, source), tensors, alignment, data_offset)
+
+
+def _read_version(cursor: Cursor) -> int:
+    magic = cursor.u32("the magic number")
+    if magic != _MAGIC:
+        raise cursor.bad(f"it begins with {struct.pack('<I', magic)!r}, not b'GGUF'")
+    version = cursor.u32("the version")
+    if version in (2, 3):
+        return version
+    if version & 0xFFFF == 0 and version:
+        raise cursor.bad("it is big-endian; use the little-endian file")
+    raise cursor.bad(f"it is GGUF version {version}; edgeinfer reads 2 and 3, so convert the model again")
+
+
+def _read_count(cursor: Cursor, what: str, least_bytes: int, most: int) -> int:
+    count = cursor.u64(f"the number of {what}")
+    if count > most or count * least_bytes > cursor.left_bytes:
+        raise cursor.bad(f"it claims {count} {what}; at most {most} are read, and the file has to hold them")
+    return count
+
+
+def _read_spans(cursor: Cursor, count: int) -> dict[str, ValueSpan]:
+    spans: dict[str, ValueSpan] = {}
+    skipper = Skipper(cursor)
+    for index in range(count):
+        key = cursor.name(f"metadata key {index}")
+        if key in spans:
+            raise cursor.bad(f"metadata key {key[:80]!r} is there twice")
+        what = f"metadata value {key[:80]!r}"
+        kind = cursor.u32(f"the type of {what}")
+        start = cursor.position
+        skipper.skip(kind, what)
+        spans[key] = ValueSpan(kind, start, cursor.position)
+    return spans
+
+
+def _read_alignment(cursor: Cursor, spans: Mapping[str, ValueSpan]) -> int:
+    span = spans.get(_ALIGNMENT_KEY)
+    if span is None:
+        return 32
+    if span.kind != _U32_KIND:
+        raise cursor.bad(f"{_ALIGNMENT_KEY} has value type {span.kind}; it is a 32-bit unsigned integer (4)")
+    alignment = int.from_bytes(cursor.buffer[span.start : span.stop], "little")
+    if alignment.bit_count() != 1:
+        raise cursor.bad(f"{_ALIGNMENT_KEY} is {alignment}; it is a power of two")
+    return alignment
+
+
+def _read_entry(cursor: Cursor, index: int) -> _Entry:
+    name = cursor.name(f"the name of tensor {index}")
+    what = f"the entry of tensor {name[:80]!r}"
+    count = cursor.u32(what)
+    if not 1 <= count <= _DIMENSIONS_MAX:
+        raise cursor.bad(f"tensor {name[:80]!r} has {count} dimensions; tensors have 1 to {_DIMENSIONS_MAX}")
+    dimensions = struct.unpack_from(f"<{count}Q", cursor.buffer, cursor.take(8 * count, what))
+    if not all(0 < size < 1 << 63 for size in dimensions):
+        raise cursor.bad(f"tensor {name[:80]!r} has dimensions {dimensions}; each is 1 or more, below 2**63")
+    return _Entry(name, dimensions[::-1], cursor.u32(what), cursor.u64(what))
+
+
+def _place(
+    cursor: Cursor, entries: list[_Entry], data_offset: int, alignment: int, total_bytes: int, shard: int
+) -> dict[str, TensorInfo]:
+    starts = sorted({data_offset + entry.data_offset for entry in entries})
+    next_start = dict(itertools.pairwise([*starts, total_bytes]))
+    tensors: dict[str, TensorInfo] = {}
+    for entry in entries:
+        label = f"tensor {entry.name[:80]!r}"
+        if entry.name in tensors:
+            raise cursor.bad(f"{label} is there twice")
+        if entry.data_offset % alignment:
+            raise cursor.bad(f"{label} is at offset {entry.data_offset}, not a multiple of the alignment {alignment}")
+        start = data_offset + entry.data_offset
+        nbytes = _nbytes(cursor, entry, label, next_start[start] - start)
+        end = start + max(nbytes, 1)
+        if end > total_bytes:
+            raise BadGGUF(
+                f"{cursor.source} is cut short or damaged: {label} {entry.shape} {type_name(entry.ggml_type)} would "
+                f"end at byte {end}, but the file has {total_bytes}; fetch it again"
+            )
+        kind = type_name(entry.ggml_type)
+        tensors[entry.name] = TensorInfo(entry.name, entry.shape, entry.ggml_type, kind, start, nbytes, shard)
+    return tensors
+
+
+def _nbytes(cursor: Cursor, entry: _Entry, label: str, room: int) -> int:
+    row = GGML_TYPES.get(entry.ggml_type)
+    if row is None:
+        return room
+    if entry.shape[-1] % row.block_size:
+        raise cursor.bad(f"{label} is {row.name} with rows of {entry.shape[-1]}, not a multiple of {row.block_size}")
+    return math.prod(entry.shape) // row.block_size * row.block_bytes

@@ -1,0 +1,166 @@
+"""The metadata of a GGUF file: a mapping from keys to values, with typed getters.
+
+In: where each value lies in the header. Out: numbers, strings and arrays, decoded when first asked for, so that opening
+a model does not pay for a vocabulary it does not use. Does not know which keys a model needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, TypeVar, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.errors import BadGGUF, EngineClosed
+from edgeinfer.models.gguf.cursor import Buffer
+from edgeinfer.models.gguf.values import ARRAY, STRING, MetadataValue, decode, decode_raw_strings
+
+Default = TypeVar("Default")
+
+_EAGER_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSpan:
+    """A value of GGUF type `kind` in bytes `start` to `stop` of the file."""
+
+    kind: int
+    start: int
+    stop: int
+
+
+class Metadata(Mapping[str, MetadataValue]):
+    """The values of a header, in file order. What is decoded is kept until `release()`: do not change it.
+
+    Numbers and strings stay readable after the file is closed; arrays (and strings over 64 KiB) that nobody has asked
+    for by then raise EngineClosed. The getters raise BadGGUF, naming the key, where it is missing and no default is
+    given, or where its value is of another type; a default is returned only for a missing key.
+    """
+
+    __slots__ = ("_buffer", "_decoded", "_source", "_spans")
+
+    def __init__(self, spans: Mapping[str, ValueSpan], buffer: Buffer, source: str) -> None:
+        self._spans = dict(spans)
+        self._buffer: Buffer | None = buffer
+        self._source = source
+        self._decoded: dict[str, MetadataValue] = {}
+        for key, span in spans.items():
+            if not self._is_lazy(span):
+                self._decoded[key] = decode(span.kind, bytes(buffer[span.start : span.stop]))
+
+    def __getitem__(self, key: str) -> MetadataValue:
+        if key not in self._decoded:
+            self._decoded[key] = decode(self._spans[key].kind, self._blob(key))
+        return self._decoded[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spans)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._spans
+
+    @overload
+    def text(self, key: str) -> str: ...
+    @overload
+    def text(self, key: str, default: Default) -> str | Default: ...
+    def text(self, key: str, default: object = ...) -> object:
+        """The string of `key`."""
+        value = self._value(key, default)
+        if key in self and not isinstance(value, str):
+            raise self._wrong(key, "a string")
+        return value
+
+    @overload
+    def integer(self, key: str) -> int: ...
+    @overload
+    def integer(self, key: str, default: Default) -> int | Default: ...
+    def integer(self, key: str, default: object = ...) -> object:
+        """The integer of `key`, of any width; a bool or a float is another type."""
+        value = self._value(key, default)
+        if key in self and (isinstance(value, bool) or not isinstance(value, int)):
+            raise self._wrong(key, "an integer")
+        return value
+
+    @overload
+    def number(self, key: str) -> float: ...
+    @overload
+    def number(self, key: str, default: Default) -> float | Default: ...
+    def number(self, key: str, default: object = ...) -> object:
+        """The float or integer of `key`, as a float."""
+        value = self._value(key, default)
+        if key not in self:
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(key, "a number")
+        return float(value)
+
+    @overload
+    def flag(self, key: str) -> bool: ...
+    @overload
+    def flag(self, key: str, default: Default) -> bool | Default: ...
+    def flag(self, key: str, default: object = ...) -> object:
+        """The bool of `key`."""
+        value = self._value(key, default)
+        if key in self and not isinstance(value, bool):
+            raise self._wrong(key, "true or false")
+        return value
+
+    def strings(self, key: str) -> list[str]:
+        """The array of strings of `key`; bytes that are not UTF-8 are U+FFFD in it."""
+        value = self._value(key, ...)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value[:1]):
+            raise self._wrong(key, "an array of strings")
+        return cast("list[str]", value)
+
+    def raw_strings(self, key: str) -> list[bytes]:
+        """The array of strings of `key` as the file holds them; decoded anew at each call."""
+        self.strings(key)
+        return decode_raw_strings(self._blob(key))
+
+    def numbers(self, key: str) -> NDArray[Any]:
+        """The array of numbers or bools of `key`, in its own type, read-only."""
+        value = self._value(key, ...)
+        if not isinstance(value, np.ndarray):
+            raise self._wrong(key, "an array of numbers")
+        return value
+
+    def release(self) -> None:
+        """Forget decoded arrays and long strings; the next access decodes them again."""
+        for key, span in self._spans.items():
+            if self._is_lazy(span):
+                self._decoded.pop(key, None)
+
+    def close(self) -> None:
+        """Let go of the file's bytes. What was decoded stays."""
+        self._buffer = None
+
+    @staticmethod
+    def _is_lazy(span: ValueSpan) -> bool:
+        return span.kind == ARRAY or (span.kind == STRING and span.stop - span.start > _EAGER_BYTES)
+
+    def _blob(self, key: str) -> bytes:
+        if self._buffer is None:
+            raise EngineClosed(f"{self._source} is closed; read {key} before closing it")
+        span = self._spans[key]
+        return bytes(self._buffer[span.start : span.stop])
+
+    def _value(self, key: str, default: object) -> object:
+        if key in self._spans:
+            return self[key]
+        if isinstance(default, EllipsisType):
+            raise BadGGUF(f"{self._source} has no metadata key {key!r}, which this model needs; try another conversion")
+        return default
+
+    def _wrong(self, key: str, wanted: str) -> BadGGUF:
+        value = self[key]
+        kind = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        shown = repr(
+            value[:60] if isinstance(value, str) else value[:4] if isinstance(value, list | np.ndarray) else value
+        )[:60]
+        return BadGGUF(f"{self._source}: metadata key {key!r} should be {wanted}, but is {kind}: {shown}")

@@ -1,0 +1,110 @@
+"""What an architecture reads: GGUF metadata under its own prefix, and the shapes of the tensors that are there.
+
+In: a parsed header and the context length wanted. Out: typed, range-checked values with clear errors. Knows no
+architecture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.errors import BadGGUF
+from edgeinfer.models.gguf import Metadata, TensorInfo
+from edgeinfer.ops import Unpair, Weight
+
+COUNT_MAX = 1 << 31
+"""Largest size or count that is believed: every known model is far below it, and products of two stay exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperparameters:
+    """Metadata, tensors, and `n_context`: the context the model will be run with (it selects LongRoPE factors)."""
+
+    metadata: Metadata
+    tensors: Mapping[str, TensorInfo]
+    n_context: int
+
+    @property
+    def architecture(self) -> str:
+        return self.metadata.text("general.architecture")
+
+    @property
+    def name(self) -> str:
+        return self.metadata.text("general.name", self.architecture)
+
+    def has(self, key: str) -> bool:
+        """Whether the file has `<architecture>.<key>`."""
+        return self._full(key) in self.metadata
+
+    def flags(self, key: str) -> list[bool] | None:
+        """The array `<architecture>.<key>`, one flag an entry, or None where it is no array of numbers."""
+        values = self.metadata.get(self._full(key))
+        return [bool(value) for value in values] if isinstance(values, np.ndarray) else None
+
+    def integer(self, key: str, default: int | None = None, *, least: int = 1, most: int = COUNT_MAX) -> int:
+        """`<architecture>.<key>` as an integer between `least` and `most`.
+
+        Raises BadGGUF when it is out of range, of another type, or missing without a default.
+        """
+        full = self._full(key)
+        value = self.metadata.integer(full) if default is None else self.metadata.integer(full, default)
+        if not least <= value <= most:
+            raise BadGGUF(f"{full} is {value}; it must be between {least} and {most}")
+        return value
+
+    def number(self, key: str, default: float | None = None, *, least: float = 0.0) -> float:
+        """`<architecture>.<key>` as a finite float of at least `least`. Raises BadGGUF as `integer` does."""
+        full = self._full(key)
+        value = self.metadata.number(full) if default is None else self.metadata.number(full, default)
+        if not (math.isfinite(value) and value >= least):
+            raise BadGGUF(f"{full} is {value}; it must be a finite number of at least {least}")
+        return value
+
+    def positive(self, key: str, default: float | None = None) -> float:
+        """`<architecture>.<key>` as a finite float above zero. Raises BadGGUF as `integer` does."""
+        value = self.number(key, default)
+        if value == 0.0:
+            raise BadGGUF(f"{self._full(key)} is 0; it must be above zero")
+        return value
+
+    def text(self, key: str, default: str) -> str:
+        """`<architecture>.<key>` as a string."""
+        return self.metadata.text(self._full(key), default)
+
+    def matrix(
+        self, name: str, shape: tuple[int, int], rows: tuple[int, int] | None = None, unpair: Unpair | None = None
+    ) -> Weight:
+        """Rows `start:stop` (None: all) of the 2-D tensor `name`. Raises BadGGUF when it is missing or not `shape`."""
+        self._check(name, shape)
+        start, stop = rows or (0, shape[0])
+        return Weight(name, start, stop, shape[1], unpair)
+
+    def vector(
+        self, name: str, length: int, rows: tuple[int, int] | None = None, unpair: Unpair | None = None
+    ) -> Weight:
+        """Elements `start:stop` (None: all) of the 1-D tensor `name`. Raises BadGGUF as `matrix` does."""
+        self._check(name, (length,))
+        start, stop = rows or (0, length)
+        return Weight(name, start, stop, 1, unpair)
+
+    def bias(
+        self, name: str, length: int, rows: tuple[int, int] | None = None, unpair: Unpair | None = None
+    ) -> Weight | None:
+        """Like `vector`, or None when the file has no such tensor."""
+        return self.vector(name, length, rows, unpair) if name in self.tensors else None
+
+    def _full(self, key: str) -> str:
+        return f"{self.architecture}.{key}"
+
+    def _check(self, name: str, shape: tuple[int, ...]) -> None:
+        info = self.tensors.get(name)
+        if info is None:
+            raise BadGGUF(
+                f"the file has no tensor {name}, which {self.architecture} needs: it may be a part of a model"
+            )
+        if info.shape != shape:
+            raise BadGGUF(f"{name} has shape {info.shape}; the sizes in the metadata make it {shape}")

@@ -1,0 +1,103 @@
+"""Opening a model: from a GGUF file, or its header alone, to a ModelSpec that can be run.
+
+In: a path, or metadata and tensor table. Out: a `Model`, a `ModelSpec`, exact weight sizes. Checks that everything the
+spec reads is there and readable, and that the file holds nothing the spec leaves out. Reads no weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.models.architectures import architecture_of
+from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
+from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
+from edgeinfer.models.quants import format_of
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Rope
+
+UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|rope\.freqs|blk\.\d+\.attn_rot_embd.*")
+"""Tensors that a model may hold and not read: rotary tables that its metadata or its context does not select."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An open file and what it computes; closing it closes the file."""
+
+    file: GGUFFile
+    spec: ModelSpec
+
+    def close(self) -> None:
+        """Close the file; the spec stays usable."""
+        self.file.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_model(path: str | Path, n_context: int | None = None) -> Model:
+    """Open a GGUF model to be run with `n_context` tokens (default: the context it was trained with).
+
+    Raises ModelNotFound, BadGGUF, UnsupportedModel, and BadSetting for an impossible context.
+    """
+    file = GGUFFile.open(path)
+    try:
+        return Model(file, spec_of(file.metadata, file.tensors, n_context))
+    except BaseException:
+        file.close()
+        raise
+
+
+def spec_of(metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: int | None = None) -> ModelSpec:
+    """The spec of the model that a header describes. Works without the weights. Raises as `open_model` does."""
+    if n_context is not None and not 0 < n_context <= COUNT_MAX:
+        raise BadSetting(f"a context of {n_context} tokens is impossible; give a number from 1 to {COUNT_MAX}")
+    kind = metadata.text("general.type", "model")
+    if kind != "model":
+        raise UnsupportedModel(f"the file is of type {kind[:80]!r}, not a model that can be run by itself")
+    key = metadata.text("general.architecture")
+    architecture = architecture_of(key)
+    if not tensors:
+        raise BadGGUF(
+            "the file holds no tensors, only metadata and a vocabulary; get the file with the model's weights"
+        )
+    trained = Hyperparameters(metadata, tensors, 0).integer("context_length")
+    spec = architecture.build(Hyperparameters(metadata, tensors, n_context or trained))
+    _check_tensors(spec, tensors)
+    return spec
+
+
+def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
+    """Bytes of the file that the spec's ops read, each tensor counted once (a tied head adds nothing)."""
+    return sum(tensors[name].nbytes for name in _names(spec))
+
+
+def _names(spec: ModelSpec) -> set[str]:
+    """Names of the tensors that the ops read."""
+    factors = {op.table.factors for op in spec.ops() if isinstance(op, Rope) and op.table.factors is not None}
+    return {weight.tensor for weight in spec.weights()} | factors
+
+
+def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> None:
+    """Raise UnsupportedModel for a tensor that is read and has no quant format, or that nothing reads."""
+    names = _names(spec)
+    for name in tensors:
+        if name in names:
+            try:
+                format_of(tensors[name].ggml_type)
+            except UnsupportedModel as error:
+                raise UnsupportedModel(f"{name}: {error}") from None
+        elif not UNREAD.fullmatch(name):
+            raise UnsupportedModel(
+                f"the file has a tensor {name[:80]!r} that edgeinfer's {spec.architecture} does not use: "
+                f"the model is a variant that would give wrong answers"
+            )

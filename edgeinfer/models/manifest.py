@@ -1,0 +1,91 @@
+"""The manifest of a stored model: a small JSON file beside it.
+
+In and out: `Manifest` values and their files. Paths inside the store's folder are written relative to it, so that the
+folder can be moved. A file that is no manifest reads as None. Does not know where models come from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+FORMAT = 1
+MANIFEST_CAP_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One file of a model; `sha256` is None where it was never computed."""
+
+    path: Path
+    nbytes: int
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the store knows of a model."""
+
+    name: str
+    source: str  # in full, with version or quant
+    key: str  # of its source
+    asked: str  # the source as it was asked for
+    files: tuple[ModelFile, ...]
+
+    @property
+    def intact(self) -> bool:
+        """Whether every file is there in its size."""
+        return all(_size(file.path) == file.nbytes for file in self.files)
+
+    def write(self, path: Path) -> None:
+        """Write the manifest, atomically."""
+        folder = path.parent
+        files = [
+            {
+                "path": file.path.name if file.path.parent == folder else str(file.path),
+                "nbytes": file.nbytes,
+                "sha256": file.sha256,
+            }
+            for file in self.files
+        ]
+        record = {"format": FORMAT, "name": self.name, "source": self.source, "key": self.key, "asked": self.asked}
+        write_text(path, json.dumps({**record, "files": files}, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """The manifest in a file; None when it holds none."""
+    try:
+        if path.stat().st_size > MANIFEST_CAP_BYTES:
+            return None
+        record = json.loads(path.read_text(encoding="utf-8"))
+        files = tuple(
+            ModelFile(path.parent / str(file["path"]), int(file["nbytes"]), file["sha256"] and str(file["sha256"]))
+            for file in record["files"]
+        )
+        if record["format"] != FORMAT or not files or record["name"] != path.name.removesuffix(".json"):
+            return None
+        return Manifest(record["name"], str(record["source"]), str(record["key"]), str(record["asked"]), files)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees the old one or the new one, never half of it."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

@@ -1,0 +1,96 @@
+"""The sizes of a decoder-only transformer, and which of its layers attend within a window.
+
+In: Hyperparameters. Out: checked numbers. Raises BadGGUF where they are missing, impossible or contradict each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.models.hyperparameters import Hyperparameters
+
+LAYERS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What every family has: layers, widths, heads, vocabulary, trained context, and the epsilon of its norms."""
+
+    n_layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    rotary_width: int
+    ffn_width: int
+    n_vocab: int
+    n_context_trained: int
+    epsilon: float
+
+    @classmethod
+    def read(cls, hp: Hyperparameters) -> Sizes:
+        """Sizes from the keys all families share; the vocabulary is the height of the embedding table."""
+        embedding = hp.tensors.get("token_embd.weight")
+        if embedding is None or len(embedding.shape) != 2:
+            raise BadGGUF("the file has no tensor token_embd.weight: it holds only a vocabulary, or a part of a model")
+        if hp.integer("expert_count", 0, least=0) > 0:
+            raise UnsupportedModel(f"this {hp.architecture} is a mixture of experts; edgeinfer has dense models only")
+        width, heads = hp.integer("embedding_length"), hp.integer("attention.head_count")
+        kv_heads = hp.integer("attention.head_count_kv", heads)
+        if heads % kv_heads:
+            raise BadGGUF(f"{hp.architecture} has {heads} heads, which {kv_heads} kv heads cannot share evenly")
+        head_width = hp.integer("attention.key_length", width // heads)
+        if hp.integer("attention.value_length", head_width) != head_width:
+            raise UnsupportedModel(f"{hp.architecture} with keys and values of different width is not supported")
+        rotary_width = hp.integer("rope.dimension_count", head_width, least=2)
+        if rotary_width > head_width or rotary_width % 2:
+            raise BadGGUF(f"{hp.architecture}.rope.dimension_count is {rotary_width}: not even, or above {head_width}")
+        return cls(
+            n_layers=hp.integer("block_count", most=LAYERS_MAX),
+            width=width,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_width=head_width,
+            rotary_width=rotary_width,
+            ffn_width=hp.integer("feed_forward_length"),
+            n_vocab=embedding.shape[0],
+            n_context_trained=hp.integer("context_length"),
+            epsilon=hp.number("attention.layer_norm_rms_epsilon"),
+        )
+
+    @property
+    def query_width(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * self.head_width
+
+    @property
+    def kv_width(self) -> int:
+        """Width of all key (or value) heads together."""
+        return self.kv_heads * self.head_width
+
+
+def windows(hp: Hyperparameters, sizes: Sizes, *, period: int | None = None, default: int = 0) -> list[int | None]:
+    """The attention window of each layer, None where it attends to everything.
+
+    `attention.sliding_window` (or `default`) positions, the token itself included; 0 means no windows at all. With a
+    `period` every period-th layer has no window; `attention.sliding_window_pattern` overrides it, by a period or by
+    one flag a layer.
+    """
+    window = hp.integer("attention.sliding_window", default, least=0)
+    if window == 0:
+        return [None] * sizes.n_layers
+    windowed = _windowed_layers(hp, sizes.n_layers, period)
+    return [window if flag else None for flag in windowed]
+
+
+def _windowed_layers(hp: Hyperparameters, n_layers: int, period: int | None) -> list[bool]:
+    key = "attention.sliding_window_pattern"
+    flags = hp.flags(key)
+    if flags is not None:
+        if len(flags) != n_layers:
+            raise BadGGUF(f"{hp.architecture}.{key} has {len(flags)} entries for {n_layers} layers")
+        return flags
+    if hp.has(key):
+        period = hp.integer(key, least=0)
+    return [not period or (layer + 1) % period != 0 for layer in range(n_layers)]

@@ -1,0 +1,70 @@
+"""A model file that is on this machine already: listed by the store, left where it is.
+
+In: a path to a .gguf file (any shard of a split model). Out: a delivery in place. Copies and changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.errors import ModelNotFound
+from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
+from edgeinfer.models.download.header import file_header
+from edgeinfer.models.file_names import model_name, shard_names
+
+SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+:(?![/\\]?$)", re.IGNORECASE)  # two letters at least: C:\ is a drive
+
+
+def shard_paths(path: Path) -> tuple[Path, ...]:
+    """The files of the model at `path`, all of its shards. Raises ModelNotFound, naming what is missing."""
+    if path.is_dir():
+        found = sorted(entry.name for entry in path.glob("*.gguf"))
+        there = f"it holds {', '.join(found[:5])}" if found else "it holds no .gguf file"
+        raise ModelNotFound(f"{path} is a folder, the path of a .gguf file is wanted; {there}")
+    paths = tuple(path.with_name(name) for name in shard_names(path.name))
+    missing = [str(part) for part in paths if not part.is_file()]
+    if missing:
+        raise ModelNotFound(f"there is no file {', '.join(missing[:3])}; give the path of a .gguf file that exists")
+    return paths
+
+
+@dataclass(frozen=True, slots=True)
+class PathSource:
+    """A file on this machine."""
+
+    path: Path
+
+    @property
+    def text(self) -> str:
+        """The absolute path."""
+        return str(self.path)
+
+    @property
+    def key(self) -> str:
+        """The absolute path, marked."""
+        return f"path:{self.path}"
+
+    def fetch(self, pull: Pull) -> Delivery:
+        """Check that the files are there and begin like a model. Raises ModelNotFound, BadGGUF."""
+        paths = shard_paths(self.path)
+        file_header(paths[0])
+        name = model_name(paths[0].name)
+        pull.claim(name, self.text)
+        files = tuple(Received(path, path.name, path.stat().st_size, None) for path in paths)
+        return Delivery(name, self.text, files, in_place=True)
+
+
+def _parse(text: str) -> PathSource:
+    return PathSource(Path(text.removeprefix("path:")).expanduser().absolute())
+
+
+def _matches(text: str) -> bool:
+    if text.startswith("path:"):
+        return True
+    looks_like_one = text.lower().endswith(".gguf") or "/" in text or "\\" in text
+    return not SCHEME.match(text) and (looks_like_one or Path(text).exists())
+
+
+SOURCE = SourceKind("a path to a .gguf file", _matches, _parse)

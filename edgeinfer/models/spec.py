@@ -1,0 +1,70 @@
+"""ModelSpec: a whole model as data: its sizes, its buffers and its ops stage by stage.
+
+Built by an architecture from GGUF metadata alone (no weights needed), read by devices, the planner and `plan`.
+Knows nothing of where the weights lie or what runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgeinfer.ops import Buffer, Embed, MatMul, Op, RMSNorm, Weight
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayer:
+    """What one layer keeps per cached token: `kv_heads` keys and values of `head_width`; `window` limits its reach."""
+
+    kv_heads: int
+    head_width: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Consecutive ops that are placed together: "embed", "blk.0", …, "head"."""
+
+    name: str
+    ops: tuple[Op, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model. The last op writes float32[O, n_vocab] into the buffer `logits`."""
+
+    architecture: str
+    name: str
+    n_layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    ffn_width: int
+    n_vocab: int
+    n_context_trained: int
+    buffers: tuple[Buffer, ...]
+    stages: tuple[Stage, ...]
+    kv: tuple[KVLayer, ...]
+    logits: str = "logits"
+
+    def ops(self) -> Iterator[Op]:
+        """Every op in order."""
+        for stage in self.stages:
+            yield from stage.ops
+
+    def weights(self) -> Iterator[Weight]:
+        """Every weight the ops read, once per op that reads it (a tied head names the embedding again)."""
+        for op in self.ops():
+            if isinstance(op, Embed | RMSNorm | MatMul):
+                yield op.weight
+            if isinstance(op, MatMul) and op.bias is not None:
+                yield op.bias
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer of that name."""
+        return next(buffer for buffer in self.buffers if buffer.name == name)
+
+    def kv_bytes_per_token(self, element_bytes: int = 2) -> int:
+        """Bytes one cached token takes over all layers (keys and values), at `element_bytes` per number."""
+        return sum(2 * layer.kv_heads * layer.head_width * element_bytes for layer in self.kv)

@@ -1,0 +1,23 @@
+"""Vocabularies, tokenizers, chat templates and streaming detokenisation.
+
+Importing this loads neither `tokenizers` nor `jinja2`: both come with the first tokenizer and the first rendering.
+"""
+
+from edgeinfer.models.text.chat_template import ChatTemplate, Rendering
+from edgeinfer.models.text.detokenizer import StreamDecoder
+from edgeinfer.models.text.message import Message
+from edgeinfer.models.text.template_meter import TemplateLimits
+from edgeinfer.models.text.tokenizer import Tokenizer
+from edgeinfer.models.text.vocabulary import TokenizerMetadata, TokenType, Vocabulary
+
+__all__ = [
+    "ChatTemplate",
+    "Message",
+    "Rendering",
+    "StreamDecoder",
+    "TemplateLimits",
+    "TokenType",
+    "Tokenizer",
+    "TokenizerMetadata",
+    "Vocabulary",
+]

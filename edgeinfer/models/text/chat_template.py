@@ -1,0 +1,216 @@
+"""Chat templates: messages to the text a model was trained on.
+
+In: the templates of a GGUF file, messages, tools. Out: text, special tokens included. A template is code from the
+model's file: it runs in a sandbox within limits of time and size, and fails with BadTemplate. What the system message
+says is in the text whatever the template does with that role. Does not know token ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from edgeinfer.errors import BadTemplate, EdgeInferError
+from edgeinfer.models.text.fallback_templates import fallback
+from edgeinfer.models.text.message import Message, plain
+from edgeinfer.models.text.template_meter import Meter, TemplateLimits
+from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+    from edgeinfer.models.text.template_environment import TemplateEnvironment
+
+_KEY = "tokenizer.chat_template"
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+_DEFAULT, _TOOL_USE = "default", "tool_use"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A rendered chat. With `system_merged` the template left the system message out, so it begins a user message."""
+
+    text: str
+    system_merged: bool
+
+
+class ChatTemplate:
+    """The chat templates of one model; one instance may serve several threads.
+
+    `origin` says where they come from: "model", or "chatml" or "plain" for a model that has none.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, str],
+        special_tokens: Mapping[str, str] | None = None,
+        *,
+        origin: str = "model",
+        limits: TemplateLimits | None = None,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self.origin = origin
+        self.sources = dict(sources)
+        self._special_tokens = dict(special_tokens or {})
+        self._limits = limits or TemplateLimits()
+        self._now = now
+        self._environment: TemplateEnvironment | None = None
+        self._compiled: dict[str, Template] = {}
+
+    @classmethod
+    def from_metadata(cls, metadata: TokenizerMetadata, vocabulary: Vocabulary) -> ChatTemplate:
+        """The templates that a GGUF file holds, or the fallback for its vocabulary."""
+        sources = {}
+        names = metadata.strings("tokenizer.chat_templates") if "tokenizer.chat_templates" in metadata else []
+        for name, key in [(_DEFAULT, _KEY), *((name, f"{_KEY}.{name}") for name in names)]:
+            if key in metadata and metadata.text(key).strip():
+                sources[name] = metadata.text(key)
+        if sources:
+            return cls(sources, vocabulary.special_texts())
+        origin, source = fallback(vocabulary)
+        return cls({_DEFAULT: source}, vocabulary.special_texts(), origin=origin)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the templates there are."""
+        return tuple(self.sources)
+
+    def render(
+        self,
+        messages: Sequence[Message | Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        name: str | None = None,
+        **extra: object,
+    ) -> str:
+        """The text of a chat; see `rendering`, which also says what became of the system message."""
+        return self.rendering(
+            messages, add_generation_prompt=add_generation_prompt, tools=tools, name=name, **extra
+        ).text
+
+    def rendering(
+        self,
+        messages: Sequence[Message | Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        name: str | None = None,
+        **extra: object,
+    ) -> Rendering:
+        """Render `messages`, with the beginning of an answer if `add_generation_prompt`.
+
+        `tools` are JSON schemas, `name` picks one of several templates, `extra` are further variables
+        (`enable_thinking=False`), which may also replace `bos_token` and its like. Where the template refuses system
+        messages or leaves them out, their text goes before the next user message. Raises BadTemplate for a template
+        that fails or exceeds its limits, BadSetting for messages that are none.
+        """
+        chat = [Message.of(message) for message in messages]
+        options = {"tools": tools, "documents": None, "add_generation_prompt": add_generation_prompt, **extra}
+        variables = {key: plain(value, key) for key, value in {**self._special_tokens, **options}.items()}
+        template = self._template(self._pick(name, has_tools=bool(tools)))
+        refusal: BadTemplate | None = None
+        try:
+            text = self._run(template, chat, variables)
+            if _says_all(text, _system_messages(chat)):
+                return Rendering(text, system_merged=False)
+        except BadTemplate as error:
+            if not _system_messages(chat):
+                raise
+            refusal = error
+        try:
+            return Rendering(self._run(template, _merge_system(chat), variables), system_merged=True)
+        except BadTemplate as error:
+            raise (refusal or error) from None
+
+    def _pick(self, name: str | None, *, has_tools: bool) -> str:
+        if name is None:
+            name = _TOOL_USE if has_tools and _TOOL_USE in self.sources else _DEFAULT
+            name = name if name in self.sources else next(iter(self.sources), name)
+        if name not in self.sources:
+            raise BadTemplate(
+                f"no chat template is called {name!r}; the model has: {', '.join(self.sources) or 'none'}"
+            )
+        return name
+
+    def _template(self, name: str) -> Template:
+        compiled = self._compiled.get(name)
+        if compiled is None:
+            compiled = self._compiled[name] = self._compile(self.sources[name])
+        return compiled
+
+    def _compile(self, source: str) -> Template:
+        from edgeinfer.models.text.template_environment import TemplateEnvironment
+
+        if len(source) > self._limits.source_chars:
+            raise BadTemplate(
+                f"the chat template is {len(source)} characters long; edgeinfer reads {self._limits.source_chars}"
+            )
+        if self._environment is None:
+            self._environment = TemplateEnvironment(self._now)
+        try:
+            return self._environment.compile_source(source)
+        except EdgeInferError:
+            raise
+        except Exception as error:
+            # Beside Jinja's own errors: recursion, memory and syntax errors of the code it generates.
+            raise BadTemplate(f"the chat template cannot be read: {_describe(error)}") from error
+
+    def _run(self, template: Template, chat: Sequence[Message], variables: Mapping[str, Any]) -> str:
+        assert self._environment is not None
+        messages = [plain(message.as_mapping(), f"messages[{index}]") for index, message in enumerate(chat)]
+        scope = {**variables, "messages": messages}
+        meter = Meter(self._limits, sum(map(_weight, scope.values())))
+        pieces: list[str] = []
+        written = 0
+        try:
+            for piece in self._environment.render_pieces(template, scope, meter):
+                pieces.append(piece)
+                written += len(piece)
+                meter.allow(written)
+        except EdgeInferError:
+            raise
+        except Exception as error:
+            raise BadTemplate(f"the chat template fails on these messages: {_describe(error)}") from error
+        return "".join(pieces)
+
+
+def _system_messages(chat: Iterable[Message]) -> list[Message]:
+    return [message for message in chat if message.role in _SYSTEM_ROLES and message.text.strip()]
+
+
+def _says_all(text: str, messages: Iterable[Message]) -> bool:
+    """Whether `text` holds what each message says; templates may trim it."""
+    return all(message.text.strip() in text for message in messages)
+
+
+def _merge_system(chat: Iterable[Message]) -> list[Message]:
+    """`chat` without system messages: what they say goes before the next user message, or becomes one."""
+    merged: list[Message] = []
+    waiting: list[str] = []
+    for message in chat:
+        if message.role in _SYSTEM_ROLES:
+            waiting += [message.text.strip()] if message.text.strip() else []
+        elif message.role == "user" and waiting:
+            merged.append(message.with_text_before("\n\n".join(waiting)))
+            waiting = []
+        else:
+            merged.append(message)
+    return [*merged, Message("user", "\n\n".join(waiting))] if waiting else merged
+
+
+def _weight(value: object) -> int:
+    """Characters and nodes of plain data."""
+    if isinstance(value, str):
+        return 8 + len(value)
+    if isinstance(value, dict):
+        return 8 + sum(_weight(key) + _weight(item) for key, item in value.items())
+    return 8 + sum(map(_weight, value)) if isinstance(value, list) else 8
+
+
+def _describe(error: Exception) -> str:
+    line = getattr(error, "lineno", None)
+    where = f" (line {line})" if isinstance(line, int) else ""
+    return f"{type(error).__name__}: {str(error)[:300] or 'no details'}{where}"

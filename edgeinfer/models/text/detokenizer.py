@@ -1,0 +1,54 @@
+"""Token ids to text as a stream: whole characters as soon as they are complete.
+
+In: ids one at a time. Out: text. Bytes that can still become a character wait for the next token; bytes that cannot
+become U+FFFD, as Python's incremental UTF-8 decoder has it. Does not know how text is tokenized.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import Protocol
+
+from edgeinfer.models.text.vocabulary import TokenType, Vocabulary
+
+
+class PieceSource(Protocol):
+    """What a decoder needs of a tokenizer."""
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+    @property
+    def strips_first_space(self) -> bool: ...
+    def piece(self, token: int) -> bytes: ...
+
+
+class StreamDecoder:
+    """Decodes one stream of tokens.
+
+    Control tokens are left out unless `show_control`. A SentencePiece text begins with a space that tokenizing put
+    there: it is taken away at the start and after control tokens, unless the stream `continues` a text before it.
+    """
+
+    def __init__(self, tokenizer: PieceSource, *, show_control: bool = False, continues: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._types = tokenizer.vocabulary.types
+        self._show_control = show_control
+        self._strips = tokenizer.strips_first_space
+        self._starts = self._strips and not continues
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes, possibly none. Raises EdgeInferError for an id outside the vocabulary."""
+        piece = self._tokenizer.piece(token)
+        if self._tokenizer.vocabulary.is_control(token):
+            self._starts = self._strips
+            return self._decoder.decode(piece) if self._show_control else ""
+        if self._starts:
+            self._starts = False
+            if self._types[token] != TokenType.USER_DEFINED:
+                piece = piece.removeprefix(b" ")
+        return self._decoder.decode(piece)
+
+    def finish(self) -> str:
+        """The text of bytes still waiting: U+FFFD for a character that never became whole."""
+        return self._decoder.decode(b"", final=True)

@@ -1,0 +1,81 @@
+"""One message of a chat, and the plain data that chat templates see.
+
+In: what callers have: `Message` objects or mappings with "role" and "content". Out: dicts, lists, texts and numbers,
+nothing else, so that a template meets no object with methods of its own. Does not know templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from edgeinfer.errors import BadSetting
+
+_MAX_DEPTH = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Who says what. `content` is a text, or parts (`{"type": "text", "text": …}`), or None beside tool calls.
+
+    `extra` holds further fields that templates may read: `name`, `tool_calls`, `tool_call_id`, `reasoning_content`, …
+    """
+
+    role: str
+    content: str | Sequence[Mapping[str, object]] | None = ""
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, value: Message | Mapping[str, object]) -> Message:
+        """`value` as a message. Raises BadSetting for a mapping without a role or with content of another kind."""
+        if isinstance(value, Message):
+            return value
+        role, content = value.get("role"), value.get("content")
+        if not isinstance(role, str):
+            raise BadSetting(f"a chat message needs a role (system, user, assistant or tool); this one has {role!r}")
+        if not (content is None or isinstance(content, str) or _is_parts(content)):
+            raise BadSetting(f"the content of a {role} message is {type(content).__name__}; it must be text or parts")
+        extra = {name: item for name, item in value.items() if name not in ("role", "content")}
+        return cls(role, content, extra)
+
+    @property
+    def text(self) -> str:
+        """The text of the content: all of it, or its text parts one after the other."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(str(part.get("text", "")) for part in self.content or () if part.get("type", "text") == "text")
+
+    def with_text_before(self, text: str) -> Message:
+        """This message with `text` and an empty line before what it says."""
+        if isinstance(self.content, str) or self.content is None:
+            return Message(self.role, f"{text}\n\n{self.content or ''}", self.extra)
+        return Message(self.role, [{"type": "text", "text": f"{text}\n\n"}, *self.content], self.extra)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """The dict that templates see: role and content first, then the extra fields."""
+        return {"role": self.role, "content": self.content, **self.extra}
+
+
+def plain(value: object, where: str, depth: int = 0) -> Any:
+    """A copy of `value` in plain types. Raises BadSetting, naming `where`, for anything that JSON has no form for."""
+    if depth > _MAX_DEPTH:
+        raise BadSetting(f"{where} is nested more than {_MAX_DEPTH} deep")
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return value if type(value) is kind else kind(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(item, f"{where}.{name}", depth + 1) for name, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
+    raise BadSetting(f"{where} is {type(value).__name__}; a chat template takes text, numbers, lists and mappings")
+
+
+def _is_parts(content: object) -> TypeGuard[Sequence[Mapping[str, object]]]:
+    return (
+        isinstance(content, Sequence)
+        and not isinstance(content, str | bytes)
+        and all(isinstance(part, Mapping) for part in content)
+    )

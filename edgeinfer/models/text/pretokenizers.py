@@ -1,0 +1,131 @@
+r"""Pre-tokenizers as data: the regular expressions that cut a text into words before byte-level BPE, by name.
+
+In: the value of `tokenizer.ggml.pre`. Out: a `PreTokenizer`. Each expression cuts every stretch that the ones before it
+left; what it matches and what lies between matches become stretches of their own. Expressions are written for
+Oniguruma, as in the models' own `tokenizer.json` files; names are those of the GGUF convention. Runs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.errors import UnsupportedModel
+
+
+@dataclass(frozen=True, slots=True)
+class PreTokenizer:
+    """Expressions applied one after the other; with `ignore_merges` a word that is a token is taken whole."""
+
+    patterns: tuple[str, ...]
+    ignore_merges: bool = False
+
+
+# Parts shared by the expressions below.
+_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+_SYMBOLS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+_SYMBOLS_SLASH = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
+_SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_HALVING_SPACES = "".join(rf"\s{{{2**power}}}(?!\S)|" for power in range(9, 1, -1)) + r"\s{1,2}(?!\S)|\s{1}"
+_ASCII_PUNCTUATION = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"
+_CASED_LETTERS = (
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼι"
+    "ῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃"
+)
+
+
+def _cased(tail: str) -> str:
+    """Words split where lower case turns to upper case, each with `tail` after it."""
+    lead = r"[^\r\n\p{L}\p{N}]?"
+    return f"{lead}{_UPPER}*{_LOWER}+{tail}|{lead}{_UPPER}+{_LOWER}*{tail}"
+
+
+_GPT2 = PreTokenizer((r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",))
+_DIGITS = PreTokenizer((r"\p{N}", *_GPT2.patterns))
+_LLAMA3_PATTERN = f"{_CONTRACTION}|{_WORD}|\\p{{N}}{{1,3}}|{_SYMBOLS}|{_SPACES}"
+_LLAMA3 = PreTokenizer((_LLAMA3_PATTERN,), ignore_merges=True)
+_DBRX = PreTokenizer((_LLAMA3_PATTERN,))
+_QWEN2_PATTERN = f"{_CONTRACTION}|{_WORD}|\\p{{N}}|{_SYMBOLS}|{_SPACES}"
+_QWEN2 = PreTokenizer((_QWEN2_PATTERN,))
+_GPT4O = PreTokenizer((f"{_cased(_CONTRACTION + '?')}|\\p{{N}}{{1,3}}|{_SYMBOLS_SLASH}|{_SPACES}",))
+_DEEPSEEK3 = PreTokenizer(
+    (
+        r"\p{N}{1,3}",
+        "[一-龥぀-ゟ゠-ヿ]+",
+        f"{_ASCII_PUNCTUATION}[A-Za-z]+|[^\\r\\n\\p{{L}}\\p{{P}}\\p{{S}}]?[\\p{{L}}\\p{{M}}]+"
+        f"| ?[\\p{{P}}\\p{{S}}]+[\\r\\n]*|{_SPACES}",
+    )
+)
+_BLOOM = PreTokenizer((r" ?[^(\s|.,!?…。，、।۔،)]+",))
+_BAILING = PreTokenizer(
+    (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
+        r"|\s*[\r\n]|\s+(?!\S)|\s+",
+    )
+)
+_TINY_AYA = PreTokenizer((r"\d{1,3}(?=(?:\d{3})*\b)", *_GPT4O.patterns))
+
+PRE_TOKENIZERS: dict[str, PreTokenizer] = {
+    "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", *_GPT2.patterns, r"\p{N}+", "[0-9][0-9][0-9]")),
+    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "exaone4"), _GPT2),
+    **dict.fromkeys(("gigachat", "a.x-4.0", "mellum", "modern-bert", "jina-es", "jina-de"), _GPT2),
+    **dict.fromkeys(("jina-v2-es", "jina-v2-de"), _GPT2),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"), _DIGITS),
+    "mellum2": _DIGITS,
+    **dict.fromkeys(
+        ("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"), _LLAMA3
+    ),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe", "glm4"), _DBRX),
+    "jais-2": PreTokenizer((f"{_CONTRACTION}|{_WORD}|\\p{{N}}{{1,3}}|{_SYMBOLS}|\\s*[\\r\\n]+|{_HALVING_SPACES}",)),
+    "minicpm5": PreTokenizer(
+        (r"\p{N}{1,3}", f"{_CONTRACTION}|{_WORD}|\\p{{N}}+|{_SYMBOLS}|{_SPACES}"), ignore_merges=True
+    ),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2"), _QWEN2),
+    **dict.fromkeys(("kormo", "f2llmv2"), _QWEN2),
+    "qwen35": PreTokenizer(
+        (
+            f"{_CONTRACTION}|[^\\r\\n\\p{{L}}\\p{{N}}]?[\\p{{L}}\\p{{M}}]+|\\p{{N}}"
+            f"| ?[^\\s\\p{{L}}\\p{{M}}\\p{{N}}]+[\\r\\n]*|{_SPACES}",
+        )
+    ),
+    "laguna": PreTokenizer((r"[^\n]+|[\n]+", _QWEN2_PATTERN)),
+    "ufakzeka": PreTokenizer((f"{_WORD}|\\p{{N}}|{_SYMBOLS}|{_SPACES}",)),
+    "seed-coder": PreTokenizer((f"{_CONTRACTION}|{_WORD}|\\p{{N}}{{1}}| ?[^\\s\\p{{L}}\\p{{N}}\\r\\n]+|{_SPACES}",)),
+    "exaone-moe": PreTokenizer(
+        (
+            f"{_CONTRACTION}|[^\\r\\n\\p{{L}}\\p{{N}}]?(?:\\p{{L}}\\p{{M}}*(?: \\p{{L}}\\p{{M}}*)*)+|\\p{{N}}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+        )
+    ),
+    **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), _BAILING),
+    **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), _GPT4O),
+    **dict.fromkeys(("tiny_aya", "cohere2moe"), _TINY_AYA),
+    "tekken": PreTokenizer((f"{_cased('')}|\\p{{N}}|{_SYMBOLS_SLASH}|{_SPACES}",), ignore_merges=True),
+    "deepseek-llm": PreTokenizer(
+        (
+            r"[\r\n]",
+            f"\\s?[{_CASED_LETTERS}]+",
+            r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+            r"\s+$",
+            "[一-龥ࠀ-一가-퟿]+",
+            r"\p{N}+",
+        )
+    ),
+    "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")),
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), _DEEPSEEK3),
+    "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", *_GPT2.patterns, "[0-9][0-9][0-9]")),
+    **dict.fromkeys(("bloom", "poro-chat", "gpt3-finnish"), _BLOOM),
+    "viking": PreTokenizer((*_BLOOM.patterns, r"\p{N}")),
+    "superbpe": PreTokenizer((r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
+}
+
+
+def pre_tokenizer(name: str) -> PreTokenizer:
+    """The pre-tokenizer of a `tokenizer.ggml.pre` value. Raises UnsupportedModel, listing those there are."""
+    found = PRE_TOKENIZERS.get(name)
+    if found is None:
+        known = ", ".join(sorted(PRE_TOKENIZERS))
+        raise UnsupportedModel(f"tokenizer.ggml.pre is {name!r}; edgeinfer has: {known}")
+    return found

@@ -1,0 +1,149 @@
+"""Text to token ids and back, for the tokenizers that GGUF files carry.
+
+In: a vocabulary with its merges or scores. Out: ids, pieces, text. Special tokens are found first, the text between
+them goes to a byte-level or a SentencePiece encoder. Does not know chat templates or generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from edgeinfer.errors import BadGGUF, EdgeInferError, UnsupportedModel
+from edgeinfer.models.text.byte_level import ByteLevelEncoder
+from edgeinfer.models.text.detokenizer import StreamDecoder
+from edgeinfer.models.text.pretokenizers import pre_tokenizer
+from edgeinfer.models.text.sentencepiece import SentencePieceEncoder
+from edgeinfer.models.text.special_tokens import SpecialTokens
+from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
+
+SUPPORTED = ("gpt2", "llama")
+
+
+class TextEncoder(Protocol):
+    """What turns plain text into ids: byte-level or SentencePiece."""
+
+    def encode(self, text: str, *, starts: bool) -> list[int]: ...
+    def piece(self, token: int) -> bytes: ...
+    def unwritable(self, text: str) -> str: ...
+
+
+class Tokenizer:
+    """Tokenizes with one vocabulary; one instance may serve several threads."""
+
+    def __init__(self, vocabulary: Vocabulary, encoder: TextEncoder) -> None:
+        self.vocabulary = vocabulary
+        self._encoder = encoder
+        self._special = SpecialTokens(vocabulary)
+        self._ids = {text: token for token, text in reversed(list(enumerate(vocabulary.tokens)))}
+
+    @classmethod
+    def from_metadata(cls, metadata: TokenizerMetadata) -> Tokenizer:
+        """The tokenizer that a GGUF file describes.
+
+        Raises UnsupportedModel for a kind of tokenizer or a pre-tokenizer that edgeinfer lacks, BadGGUF for lists that
+        do not fit together.
+        """
+        key = "tokenizer.ggml.model"
+        model = metadata.text(key) if key in metadata else None
+        if model not in SUPPORTED:
+            found = f"is {model!r}" if model is not None else "is missing"
+            raise UnsupportedModel(
+                f"{key} {found}; edgeinfer reads gpt2 (byte-level BPE) and llama (SentencePiece BPE)"
+            )
+        vocabulary = Vocabulary.from_metadata(metadata)
+        return cls(vocabulary, _encoder(vocabulary, metadata))
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens the vocabulary has."""
+        return self.vocabulary.n_tokens
+
+    @property
+    def strips_first_space(self) -> bool:
+        """Whether encoding puts a space before a text, which decoding takes away again."""
+        return self.vocabulary.model == "llama" and self.vocabulary.add_space_prefix
+
+    def token_id(self, text: str) -> int | None:
+        """The id of the token written `text` in the vocabulary, or None."""
+        return self._ids.get(text)
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Ids of `text`.
+
+        `add_special` adds the BOS and EOS tokens that the vocabulary asks for; `parse_special` reads control tokens
+        written in the text as such, else as plain text (user-defined tokens are read always). Raises EdgeInferError
+        for text with lone surrogates, which has no UTF-8.
+        """
+        _check_unicode(text)
+        vocabulary = self.vocabulary
+        ids = [vocabulary.bos_id] if add_special and vocabulary.add_bos and vocabulary.bos_id is not None else []
+        starts = True
+        for part in self._special.split(text, parse_special=parse_special):
+            if isinstance(part, str):
+                ids += self._encoder.encode(part, starts=starts)
+                starts = False
+            elif vocabulary.is_control(part):
+                ids.append(part)
+                starts = True
+            else:
+                ids += self._encoder.encode("", starts=starts)
+                ids.append(part)
+                starts = False
+        if add_special and vocabulary.add_eos and vocabulary.eos_id is not None:
+            ids.append(vocabulary.eos_id)
+        return ids
+
+    def encode_rendered(self, text: str) -> list[int]:
+        """Ids of a rendered chat template: special tokens parsed, BOS added unless `text` begins with it, no EOS."""
+        ids = self.encode(text, add_special=False)
+        bos = self.vocabulary.bos_id
+        if self.vocabulary.add_bos and bos is not None and ids[:1] != [bos]:
+            return [bos, *ids]
+        return ids
+
+    def unwritable(self, text: str) -> str:
+        """The characters of `text` that the vocabulary cannot write, empty for nearly all text.
+
+        A byte-level vocabulary that lacks some bytes gives them no token, a SentencePiece vocabulary without byte
+        tokens gives them its unknown token; whoever must not lose them asks here.
+        """
+        _check_unicode(text)
+        return self._encoder.unwritable(text)
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
+        """The text of `ids`; bytes that are no UTF-8 become U+FFFD. `skip_special` leaves control tokens out."""
+        decoder = StreamDecoder(self, show_control=not skip_special)
+        return "".join([*map(decoder.push, ids), decoder.finish()])
+
+    def piece(self, token: int) -> bytes:
+        """The exact bytes that `token` stands for. Raises EdgeInferError for an id outside the vocabulary."""
+        if not 0 <= token < self.n_tokens:
+            raise EdgeInferError(f"token {token} is outside the vocabulary; ids go from 0 to {self.n_tokens - 1}")
+        return self._encoder.piece(token)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Each token's own text; a token that holds part of a character shows U+FFFD."""
+        return [self.piece(token).decode("utf-8", "replace") for token in ids]
+
+
+def _encoder(vocabulary: Vocabulary, metadata: TokenizerMetadata) -> TextEncoder:
+    if vocabulary.model == "llama":
+        return SentencePieceEncoder(vocabulary)
+    key = "tokenizer.ggml.merges"
+    rules = pre_tokenizer(vocabulary.pre)
+    if key not in metadata:
+        raise BadGGUF(f"{key} is missing: a byte-level BPE vocabulary (tokenizer.ggml.model = gpt2) needs its merges")
+    return ByteLevelEncoder(vocabulary, metadata.strings(key), rules)
+
+
+def _check_unicode(text: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise EdgeInferError(
+            f"the text holds a lone surrogate (U+{ord(text[error.start]):04X} at character {error.start}), which is no "
+            "Unicode text; decode its bytes as UTF-8 with errors='replace'"
+        ) from error

@@ -1,0 +1,213 @@
+"""The vocabulary of a model: its tokens, what kind each is, and which of them start, separate or end a text.
+
+In: the `tokenizer.ggml.*` part of a GGUF file's metadata. Out: a frozen `Vocabulary`. Does not know how text becomes
+tokens, nor what a pre-tokenizer is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from edgeinfer.errors import BadGGUF
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class TokenizerMetadata(Protocol):
+    """What is read from a GGUF file's metadata: presence of a key and typed values."""
+
+    def __contains__(self, key: object, /) -> bool: ...
+    def text(self, key: str, /) -> str: ...
+    def integer(self, key: str, /) -> int: ...
+    def flag(self, key: str, /) -> bool: ...
+    def strings(self, key: str, /) -> list[str]: ...
+    def numbers(self, key: str, /) -> np.ndarray[Any, Any]: ...
+
+
+class TokenType(IntEnum):
+    """The kinds of `tokenizer.ggml.token_type`."""
+
+    UNDEFINED = 0
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+# Tokens that end a turn; the first one present is the end-of-turn token when the file names none.
+END_OF_TURN = (
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<end_of_turn>",
+    "<|end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "<｜end▁of▁sentence｜>",
+    "<end_of_utterance>",
+)
+# Tokens after which a model has nothing more to say, besides those.
+END_OF_GENERATION = (
+    "</s>",
+    "<eos>",
+    "[EOS]",
+    "<turn|>",
+    "<|tool_response>",
+    "<|eom_id|>",
+    "<|return|>",
+    "<|call|>",
+    "<|calls|>",
+    "<|flush|>",
+    "[e~[",
+    "<|fim_pad|>",
+    "<|repo_name|>",
+    "<|file_sep|>",
+)
+# Where all of the first are in the vocabulary, the second only separates parts of an answer.
+NOT_END_BESIDE = (
+    (("<|return|>", "<|call|>"), "<|end|>"),
+    (("<|calls|>", "<|flush|>"), "<|end|>"),
+    (("<|tool_response>",), "</s>"),
+)
+_SPECIAL = frozenset({TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN})
+_ADDS_BOS = frozenset(
+    {"llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"}
+)
+# The special tokens of Phi-3's SentencePiece vocabulary swallow the whitespace after them, except these.
+_PHI3_KEEPS_SPACE = frozenset({"<unk>", "<s>", "<|endoftext|>"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vocabulary:
+    """Tokens by id. `model` is the kind of tokenizer ("gpt2", "llama"), `pre` names its pre-tokenizer.
+
+    `scores` is empty where the file has none. `strips_right` holds the tokens that swallow the whitespace after them.
+    """
+
+    model: str
+    pre: str
+    tokens: tuple[str, ...]
+    scores: tuple[float, ...]
+    types: tuple[int, ...]
+    bos_id: int | None
+    eos_id: int | None
+    eot_id: int | None
+    pad_id: int | None
+    unk_id: int | None
+    add_bos: bool
+    add_eos: bool
+    add_space_prefix: bool
+    end_of_generation: frozenset[int]
+    strips_right: frozenset[int]
+
+    @property
+    def n_tokens(self) -> int:
+        """How many tokens there are."""
+        return len(self.tokens)
+
+    def is_control(self, token: int) -> bool:
+        """Whether `token` steers the model and is no text of its own (control and unknown tokens)."""
+        return self.types[token] in (TokenType.CONTROL, TokenType.UNKNOWN)
+
+    def special_ids(self) -> list[int]:
+        """Control, unknown and user-defined tokens: those that are found in a text before it is tokenized."""
+        return [token for token, kind in enumerate(self.types) if kind in _SPECIAL]
+
+    def special_texts(self) -> dict[str, str]:
+        """The names chat templates use for special tokens (`bos_token`, `eos_token`, …) and their text."""
+        ids = {"bos_token": self.bos_id, "eos_token": self.eos_id, "unk_token": self.unk_id, "pad_token": self.pad_id}
+        return {name: self.tokens[token] for name, token in ids.items() if token is not None}
+
+    @classmethod
+    def from_metadata(cls, metadata: TokenizerMetadata) -> Vocabulary:
+        """The vocabulary that a GGUF file holds.
+
+        Raises BadGGUF where the token list is missing or the lists beside it are shorter. A special token id outside
+        the vocabulary counts as absent, for some files write -1 there.
+        """
+        key = "tokenizer.ggml.tokens"
+        tokens = tuple(metadata.strings(key)) if key in metadata else ()
+        if not tokens:
+            raise BadGGUF(f"{key} is missing or empty: the file holds no vocabulary")
+        scores: tuple[float, ...] = tuple(_numbers(metadata, "tokenizer.ggml.scores", len(tokens)))
+        types = tuple(_numbers(metadata, "tokenizer.ggml.token_type", len(tokens))) or (TokenType.NORMAL,) * len(tokens)
+        model = metadata.text("tokenizer.ggml.model") if "tokenizer.ggml.model" in metadata else ""
+        pre = metadata.text("tokenizer.ggml.pre") if "tokenizer.ggml.pre" in metadata else "default"
+        is_spm = model == "llama"
+        ids = {
+            name: _token_id(metadata, name, len(tokens), default)
+            for name, default in (("bos", 1), ("eos", 2), ("eot", None), ("padding", None), ("unknown", 0))
+        }
+        special = _names(tokens, types)
+        eot_id = ids["eot"] if ids["eot"] is not None else next((special[t] for t in END_OF_TURN if t in special), None)
+        return cls(
+            model=model,
+            pre=pre,
+            tokens=tokens,
+            scores=scores,
+            types=types,
+            bos_id=ids["bos"],
+            eos_id=ids["eos"],
+            eot_id=eot_id,
+            pad_id=ids["padding"],
+            unk_id=ids["unknown"],
+            add_bos=_flag(metadata, "add_bos_token", is_spm or pre in _ADDS_BOS) and ids["bos"] is not None,
+            add_eos=_flag(metadata, "add_eos_token", False) and ids["eos"] is not None,
+            add_space_prefix=_flag(metadata, "add_space_prefix", is_spm),
+            end_of_generation=_end_of_generation(special, (ids["eos"], eot_id)),
+            strips_right=_strips_right(metadata, special) if is_spm else frozenset(),
+        )
+
+
+def _numbers(metadata: TokenizerMetadata, key: str, n_tokens: int) -> list[Any]:
+    """The first `n_tokens` numbers of a list beside the tokens; an absent list is empty."""
+    if key not in metadata:
+        return []
+    numbers: list[Any] = metadata.numbers(key).tolist()
+    if len(numbers) < n_tokens:
+        raise BadGGUF(f"{key} has {len(numbers)} entries for {n_tokens} tokens")
+    return numbers[:n_tokens]
+
+
+def _token_id(metadata: TokenizerMetadata, name: str, n_tokens: int, spm_default: int | None) -> int | None:
+    key = f"tokenizer.ggml.{name}_token_id"
+    if key in metadata:
+        token: int | None = metadata.integer(key)
+    else:
+        is_spm = "tokenizer.ggml.model" in metadata and metadata.text("tokenizer.ggml.model") == "llama"
+        token = spm_default if is_spm else None
+    return token if token is not None and 0 <= token < n_tokens else None
+
+
+def _flag(metadata: TokenizerMetadata, name: str, default: bool) -> bool:
+    key = f"tokenizer.ggml.{name}"
+    return metadata.flag(key) if key in metadata else default
+
+
+def _names(tokens: tuple[str, ...], types: tuple[int, ...]) -> dict[str, int]:
+    """Ids of the special tokens by their text; of equal texts the first."""
+    return {tokens[token]: token for token in reversed(range(len(tokens))) if types[token] in _SPECIAL}
+
+
+def _end_of_generation(special: Mapping[str, int], declared: tuple[int | None, ...]) -> frozenset[int]:
+    found = {special[name] for name in (*END_OF_TURN, *END_OF_GENERATION) if name in special}
+    for beside, name in NOT_END_BESIDE:
+        if name in special and all(other in special for other in beside):
+            found.discard(special[name])
+            declared = tuple(token for token in declared[:1] if token is not None)
+    return frozenset(found | {token for token in declared if token is not None})
+
+
+def _strips_right(metadata: TokenizerMetadata, special: Mapping[str, int]) -> frozenset[int]:
+    key = "general.architecture"
+    if key not in metadata or metadata.text(key) != "phi3":
+        return frozenset()
+    return frozenset(token for name, token in special.items() if name not in _PHI3_KEEPS_SPACE)

@@ -1,0 +1,187 @@
+"""The contract between models and devices: what a model computes, as frozen records that nothing executes.
+
+An architecture turns GGUF metadata into a list of these ops; every device runs them. Values between ops are named
+buffers of float32 rows; weights are named tensors of the file. Shapes use one legend: T new tokens of a pass,
+O rows whose logits are wanted, D model width, H / G query / kv heads, K head width, F FFN width, V vocabulary.
+Knows nothing of files, devices or plans. A new op touches this file, the reference device and each other device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+
+class Rows(Enum):
+    """How many rows a buffer has: one per token of the pass, or one per token whose logits are wanted."""
+
+    TOKENS = "tokens"
+    OUTPUTS = "outputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A named float32 value between ops: float32[T or O, width]."""
+
+    name: str
+    width: int
+    rows: Rows = Rows.TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Unpair:
+    """Row order of a projection whose rotary pairs are neighbours: even rows of each head first, then odd ones.
+
+    Only the first `rotary_width` rows of each `head_width` rows move. With it every `Rope` is half-split ("NeoX").
+    """
+
+    head_width: int
+    rotary_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Rows `start:stop` of a 2-D tensor (or elements of a 1-D one), each `columns` long."""
+
+    tensor: str
+    start: int
+    stop: int
+    columns: int
+    unpair: Unpair | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class RopeTable:
+    """Rotary embedding frequencies; `models.rope` turns it into numbers.
+
+    `factors` names a float32[rotary_width / 2] tensor that divides the frequencies (Llama 3, LongRoPE), or is None.
+    `scaling` linear divides all frequencies by `factor`; yarn blends by wavelength (Peng et al., arXiv 2309.00071).
+    `magnitude` multiplies cos and sin.
+    """
+
+    base: float
+    rotary_width: int
+    scaling: Literal["none", "linear", "yarn"] = "none"
+    factor: float = 1.0
+    original_context: int = 0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    magnitude: float = 1.0
+    factors: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """out[t] = scale * weight[token t]."""
+
+    weight: Weight
+    out: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RMSNorm:
+    """out = source / sqrt(mean(source^2) + epsilon) * weight, over each of `groups` slices of `width`."""
+
+    source: str
+    out: str
+    weight: Weight
+    width: int
+    epsilon: float
+    groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MatMul:
+    """out = source @ weight.T (+ bias), or out += the same when `accumulate`."""
+
+    source: str
+    out: str
+    weight: Weight
+    bias: Weight | None = None
+    accumulate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotate `value` in place: half-split pairs (i, i + rotary_width / 2) of each head by position * frequency."""
+
+    value: str
+    heads: int
+    head_width: int
+    table: RopeTable
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKV:
+    """Write key and value rows [T, G * K] into the KV cache of `layer` at the slots of the step."""
+
+    key: str
+    value: str
+    layer: int
+    kv_heads: int
+    head_width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """out = softmax(cap(scale * query @ keys)) @ values over a token's ancestors and itself, per head.
+
+    `window` w: only positions > own position - w. `soft_cap` c: scores become c * tanh(score / c).
+    """
+
+    query: str
+    out: str
+    layer: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatedAct:
+    """out = activation(gate) * up."""
+
+    gate: str
+    up: str
+    out: str
+    width: int
+    activation: Literal["silu", "gelu_tanh"]
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """out += source."""
+
+    source: str
+    out: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOutputs:
+    """out[o] = source[row of output o]: from here on only rows whose logits are wanted are computed."""
+
+    source: str
+    out: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class SoftCap:
+    """value = cap * tanh(value / cap), in place."""
+
+    value: str
+    width: int
+    cap: float
+
+
+Op = Embed | RMSNorm | MatMul | Rope | StoreKV | Attention | GatedAct | Add | TakeOutputs | SoftCap

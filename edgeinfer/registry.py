@@ -1,0 +1,62 @@
+"""Folder-as-registry: the folder is the registry, the file name the key, one exported constant the entry.
+
+In: a package (``edgeinfer.models.quants``) and the constant its modules export (``FORMAT``).
+Out: keys and entries, imported one at a time and only when asked for. Packages outside edgeinfer add entries
+through an entry point group of the same name as the package. Does not know what an entry is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import pkgutil
+from typing import Any, Generic, TypeVar
+
+from edgeinfer.errors import UnknownKey
+
+Entry = TypeVar("Entry")
+
+
+class Registry(Generic[Entry]):
+    """The modules of `package`, each exporting `constant`, by module name.
+
+    `noun` names an entry in messages ("quant format"). Modules named in `skip` are not entries.
+    """
+
+    def __init__(self, package: str, constant: str, noun: str, skip: tuple[str, ...] = ()) -> None:
+        self._package = package
+        self._constant = constant
+        self._noun = noun
+        self._skip = skip
+
+    def keys(self) -> tuple[str, ...]:
+        """Every key, sorted; imports none of the modules."""
+        return tuple(sorted({*self._own_keys(), *(point.name for point in self._entry_points())}))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.keys()
+
+    def get(self, key: str) -> Entry:
+        """The entry of `key`. Raises UnknownKey, listing the keys there are."""
+        if key in self._own_keys():
+            module = importlib.import_module(f"{self._package}.{key}")
+            entry: Entry = getattr(module, self._constant)
+            return entry
+        for point in self._entry_points():
+            if point.name == key:
+                loaded: Entry = point.load()
+                return loaded
+        raise UnknownKey(f"no {self._noun} is called {key!r}; edgeinfer has: {', '.join(self.keys())}")
+
+    def entries(self) -> dict[str, Entry]:
+        """Every entry by key; imports all the modules."""
+        return {key: self.get(key) for key in self.keys()}
+
+    def _own_keys(self) -> list[str]:
+        spec = importlib.util.find_spec(self._package)
+        paths: Any = spec.submodule_search_locations if spec is not None else None
+        return [module.name for module in pkgutil.iter_modules(paths) if module.name not in self._skip]
+
+    def _entry_points(self) -> importlib.metadata.EntryPoints:
+        return importlib.metadata.entry_points(group=self._package)

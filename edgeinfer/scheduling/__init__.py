@@ -1,0 +1,1 @@
+"""WHERE and WHEN: numbers in, plan out. No arrays, no compiler, no devices."""

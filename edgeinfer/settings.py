@@ -1,0 +1,286 @@
+"""Settings: each option declared once, with its default, help text and rules; read from four places.
+
+In: overrides (the command line), the environment, ``./edgeinfer.toml`` and the user's configuration file, in that order
+of precedence. Out: one frozen `Settings` and, for every value, where it came from. The TOML files are flat
+(``temp = 0.2``); the environment name of an option is ``EDGEINFER_`` and its name in capitals. Deliberately does not
+know what any option does, and opens nothing until `load_settings` is called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from edgeinfer.errors import BadSetting
+
+T = TypeVar("T")
+
+ENVIRONMENT_PREFIX = "EDGEINFER_"
+PROJECT_FILE = "edgeinfer.toml"
+CTX_CAP = 8192  # tokens of context when `ctx` is unset and the model was trained for more
+NONE_WORDS = {"", "none", "auto"}
+METADATA_KEY = "option"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option(Generic[T]):
+    """One setting: how it is read, what it may be and how it is explained.
+
+    `read` turns text, a TOML value or an already typed value into T and raises ValueError with the reason.
+    """
+
+    name: str
+    group: str
+    default: T
+    help: str
+    read: Callable[[object], T]
+
+    @property
+    def environment_name(self) -> str:
+        """The environment variable that sets this option."""
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+
+def option(default: T, help_text: str, read: Callable[[object], T]) -> T:
+    """A dataclass field that declares an option (typed as its value, as dataclass fields are)."""
+    return dataclasses.field(default=default, metadata={METADATA_KEY: (help_text, read)})
+
+
+def number(
+    *, at_least: float | None = None, at_most: float | None = None, above: float | None = None
+) -> Callable[[object], float]:
+    """A reader of real numbers in a range; `above` is exclusive."""
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError("a number is wanted")
+        try:
+            result = float(value)
+        except ValueError:
+            raise ValueError("a number is wanted") from None
+        if result != result or result in (float("inf"), float("-inf")):
+            raise ValueError("a finite number is wanted")
+        if at_least is not None and result < at_least:
+            raise ValueError(f"at least {at_least:g} is wanted")
+        if at_most is not None and result > at_most:
+            raise ValueError(f"at most {at_most:g} is wanted")
+        if above is not None and result <= above:
+            raise ValueError(f"more than {above:g} is wanted")
+        return result
+
+    return read
+
+
+def whole(*, at_least: int) -> Callable[[object], int]:
+    """A reader of whole numbers from `at_least` up."""
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ValueError("a whole number is wanted")
+        try:
+            result = int(value)
+        except ValueError:
+            raise ValueError("a whole number is wanted") from None
+        if result < at_least:
+            raise ValueError(f"at least {at_least} is wanted")
+        return result
+
+    return read
+
+
+def text(value: object) -> str:
+    """A reader of text."""
+    if not isinstance(value, str):
+        raise ValueError("text is wanted")
+    return value
+
+
+def unset_or(read: Callable[[object], T]) -> Callable[[object], T | None]:
+    """The reader `read`, with None, "", "none" and "auto" for an unset value."""
+
+    def read_unset(value: object) -> T | None:
+        unset = value is None or (isinstance(value, str) and value.strip().lower() in NONE_WORDS)
+        return None if unset else read(value)
+
+    return read_unset
+
+
+def core_list(value: object) -> tuple[int, ...]:
+    """A reader of processor numbers: "0,2-5" or a list of whole numbers; sorted, each once."""
+    if isinstance(value, list | tuple):
+        parts = [str(part) for part in value]
+    elif isinstance(value, str | int) and not isinstance(value, bool):
+        parts = str(value).split(",")
+    else:
+        raise ValueError("a list such as 0,2-5 is wanted")
+    cores: set[int] = set()
+    for part in parts:
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal()) or int(last) < int(first) or int(last) > 65535:
+            raise ValueError(f"{part.strip()!r} is not a core or a range of cores; a list such as 0,2-5 is wanted")
+        cores.update(range(int(first), int(last) + 1))
+    return tuple(sorted(cores))
+
+
+def device_list(value: object) -> tuple[str, ...]:
+    """A reader of device names: "auto", "cpu" or "cpu,onnx"; order kept, each once."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("auto, or device names with commas between them, are wanted")
+    names = tuple(dict.fromkeys(part.strip().lower() for part in parts if part.strip()))
+    if not names:
+        raise ValueError("auto, or device names with commas between them, are wanted")
+    if "auto" in names and len(names) > 1:
+        raise ValueError("auto stands alone")
+    return names
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """Which model."""
+
+    model: str | None = option(
+        None, "Model: a name, a path or a source (default: the last used, else the starter).", unset_or(text)
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GenerationSettings:
+    """How text is generated."""
+
+    temp: float = option(0.7, "Temperature; 0 takes the most likely token.", number(at_least=0, at_most=100))
+    top_p: float = option(0.95, "Keep the most likely tokens up to this total probability.", number(above=0, at_most=1))
+    top_k: int = option(40, "Keep this many tokens; 0 keeps all.", whole(at_least=0))
+    min_p: float = option(0.05, "Drop tokens below this share of the top probability.", number(at_least=0, at_most=1))
+    repeat_penalty: float = option(1.0, "Divide the scores of repeated tokens; 1 is off.", number(above=0, at_most=100))
+    seed: int | None = option(None, "Seed of the random choices (default: a new one).", unset_or(whole(at_least=0)))
+    max_tokens: int | None = option(None, "Stop after this many tokens.", unset_or(whole(at_least=1)))
+    system: str | None = option(None, "System prompt.", lambda value: None if value is None else text(value))
+    ctx: int | None = option(
+        None,
+        f"Context in tokens (default: what the model was trained for, {CTX_CAP} at most).",
+        unset_or(whole(at_least=1)),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """What it runs on."""
+
+    threads: int | None = option(None, "Worker threads (default: measured).", unset_or(whole(at_least=1)))
+    cores: tuple[int, ...] | None = option(None, "Cores to use, such as 0,2-5.", unset_or(core_list))
+    device: tuple[str, ...] = option(("auto",), "auto, or device names with commas between them.", device_list)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, in groups; `origins` says per name where the value came from."""
+
+    model: ModelSettings
+    generation: GenerationSettings
+    machine: MachineSettings
+    origins: Mapping[str, str]
+
+    def value(self, name: str) -> object:
+        """The value of the option called `name`. Raises BadSetting when there is none."""
+        return getattr(getattr(self, find_option(name).group), name)
+
+
+GROUPS: Mapping[str, type[Any]] = MappingProxyType(
+    {"model": ModelSettings, "generation": GenerationSettings, "machine": MachineSettings}
+)
+
+
+def declared_options() -> Mapping[str, Option[object]]:
+    """Every option by name, in the order of declaration."""
+    options: dict[str, Option[object]] = {}
+    for group, settings_class in GROUPS.items():
+        for field in dataclasses.fields(settings_class):
+            help_text, read = field.metadata[METADATA_KEY]
+            options[field.name] = Option(field.name, group, field.default, help_text, read)
+    return options
+
+
+def find_option(name: str, where: str = "") -> Option[object]:
+    """The option called `name` (dashes count as underscores). Raises BadSetting with the nearest names."""
+    options = declared_options()
+    key = name.replace("-", "_").lower()
+    if key in options:
+        return options[key]
+    near = difflib.get_close_matches(key, options, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(options)}"
+    raise BadSetting(f"{where + ': ' if where else ''}no setting is called {name!r}; {hint}")
+
+
+def read_value(name: str, value: object, where: str = "") -> object:
+    """`value` as the option `name` wants it. Raises BadSetting with the place, the value and the rule."""
+    found = find_option(name, where)
+    try:
+        return found.read(value)
+    except ValueError as reason:
+        place = f"{where}: " if where else ""
+        raise BadSetting(f"{place}{found.name} cannot be {value!r}: {reason}") from None
+
+
+def user_config_path(environ: Mapping[str, str] | None = None) -> Path:
+    """The user's configuration file: in $EDGEINFER_HOME, else where the platform keeps configuration."""
+    home = (os.environ if environ is None else environ).get("EDGEINFER_HOME")
+    if home:
+        return Path(home).expanduser() / "config.toml"
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("edgeinfer", appauthor=False)) / "config.toml"
+
+
+def read_config(path: Path) -> dict[str, object]:
+    """The validated values of one TOML file; empty when there is no such file. Raises BadSetting."""
+    import tomllib
+
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as reason:
+        raise BadSetting(f"{path} is not valid TOML: {reason}") from None
+    except OSError as reason:
+        raise BadSetting(f"{path} cannot be read: {reason.strerror or reason}") from None
+    return {find_option(name, str(path)).name: read_value(name, value, str(path)) for name, value in table.items()}
+
+
+def load_settings(
+    overrides: Mapping[str, object] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    config_path: Path | None = None,
+) -> Settings:
+    """Settings by precedence: `overrides` (None = not given), environment, ./edgeinfer.toml, user file, defaults.
+
+    Raises BadSetting for an unknown name or an impossible value, naming the place it stands in.
+    """
+    environ = os.environ if environ is None else environ
+    options = declared_options()
+    values: dict[str, object] = {name: found.default for name, found in options.items()}
+    origins = dict.fromkeys(options, "default")
+    for path in (config_path or user_config_path(environ), (cwd or Path.cwd()) / PROJECT_FILE):
+        for name, value in read_config(path).items():
+            values[name], origins[name] = value, str(path)
+    for name, found in options.items():
+        if environ.get(found.environment_name):
+            values[name] = read_value(name, environ[found.environment_name], found.environment_name)
+            origins[name] = found.environment_name
+    for name, value in (overrides or {}).items():
+        key = find_option(name, "command line").name
+        if value is not None:
+            values[key], origins[key] = read_value(key, value, "command line"), "command line"
+    groups = {
+        group: settings_class(**{name: values[name] for name, found in options.items() if found.group == group})
+        for group, settings_class in GROUPS.items()
+    }
+    return Settings(**groups, origins=MappingProxyType(origins))

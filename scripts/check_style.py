@@ -1,0 +1,65 @@
+"""House style that linters do not check: file and function length, module docstrings, room names, unfinished marks.
+
+Run from the repository root: `python scripts/check_style.py`. Prints one line per finding; exits 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+FILE_CAP = 400
+FUNCTION_CAP = 60
+KERNEL_CAP = 80
+FRONT_DOOR_CAP = 250
+FRONT_DOORS = {"app/cli.py", "app/tui/app.py", "app/server/app.py", "engine/generate.py", "engine/executor.py"}
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "manager", "common", "misc"}
+MARKS = ("TODO", "FIXME", "XXX", "NotImplementedError")
+
+
+def function_length(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring and decorators."""
+    length = (node.end_lineno or node.lineno) - node.lineno + 1
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        length -= (first.end_lineno or first.lineno) - first.lineno + 1
+    return length
+
+
+def check_file(path: Path, package: Path) -> list[str]:
+    """Findings of one file, as printable lines."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.count("\n")
+    tree = ast.parse(text)
+    inside = path.is_relative_to(package)
+    relative = path.relative_to(package).as_posix() if inside else path.as_posix()
+    findings = []
+    cap = FRONT_DOOR_CAP if relative in FRONT_DOORS else FILE_CAP
+    if lines > cap:
+        findings.append(f"{path}: {lines} lines, cap {cap}")
+    if path.stem in BANNED_NAMES:
+        findings.append(f"{path}: a module is named for what it is, not {path.stem!r}")
+    if inside and text.strip() and ast.get_docstring(tree) is None:
+        findings.append(f"{path}: no module docstring")
+    if inside:
+        findings += [f"{path}: contains {mark}" for mark in MARKS if mark in text]
+    function_cap = KERNEL_CAP if "kernels" in path.parts or "simd" in path.parts else FUNCTION_CAP
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and function_length(node) > function_cap:
+            length = function_length(node)
+            findings.append(f"{path}:{node.lineno}: {node.name} has {length} lines, cap {function_cap}")
+    return findings
+
+
+def main() -> int:
+    root = Path(__file__).resolve().parent.parent
+    package = root / "edgeinfer"
+    files = [path for room in ("edgeinfer", "tests", "scripts") for path in sorted((root / room).rglob("*.py"))]
+    findings = [finding for path in files for finding in check_file(path, package)]
+    print("\n".join(findings) if findings else f"style: {len(files)} files in order")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

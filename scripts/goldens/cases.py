@@ -1,0 +1,184 @@
+"""The golden cases: a transformers configuration for every architecture and for each of its variations.
+
+In: sizes. Out: configurations of tiny models. Knows nothing of GGUF or of edgeinfer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from transformers import (
+    Gemma2Config,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    Phi3Config,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+VOCABULARY = 264
+N_TOKENS = 72  # more than one page of 64 cached positions
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of a tiny model."""
+
+    width: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    ffn_width: int
+    layers: int = 2
+
+    def common(self) -> dict[str, object]:
+        """Keyword arguments that all configurations take."""
+        return {
+            "vocab_size": VOCABULARY,
+            "hidden_size": self.width,
+            "intermediate_size": self.ffn_width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "max_position_embeddings": 256,
+            "bos_token_id": 256,
+            "eos_token_id": 258,
+            "pad_token_id": 256,
+            "attn_implementation": "eager",
+        }
+
+
+FLOAT = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=48)
+SMALL = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=64)
+MIDDLE = Sizes(width=64, heads=4, kv_heads=2, head_width=16, ffn_width=96)
+WIDE = Sizes(width=256, heads=4, kv_heads=2, head_width=16, ffn_width=32, layers=1)
+SQUARE = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64)
+"""Heads as wide as width / heads: for families whose files cannot say otherwise."""
+WIDE_SQUARE = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=32, layers=1)
+PERIOD = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=7)
+"""Seven layers: one full period of Gemma 3 and one layer more."""
+
+SIZES = {"f32": FLOAT, "f16": FLOAT, "bf16": FLOAT, "q8_0": SMALL, "q4_0": MIDDLE, "k": WIDE}
+"""Sizes by the format a file is written in; "k" mixes all formats that need wide rows, and others."""
+
+FORMATS = ("f32", "f16", "q8_0", "q4_0", "k")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model family or a variation: `architecture` is GGUF's key, `config` makes the configuration.
+
+    `runs` are (name, tokens evaluated, context edgeinfer is opened with); a run's name is part of its file's name.
+    """
+
+    name: str
+    architecture: str
+    config: Callable[[Sizes], PretrainedConfig]
+    formats: tuple[str, ...] = ("q8_0",)
+    sizes: Sizes | None = None
+    runs: tuple[tuple[str, int, int], ...] = (("", N_TOKENS, 256),)
+
+
+def llama(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Llama with a tied head and an explicit head width."""
+    return LlamaConfig(**sizes.common() | {"head_dim": sizes.head_width, "tie_word_embeddings": True} | changes)
+
+
+def mistral(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Mistral: windows in all layers, a head of its own."""
+    own = {"head_dim": sizes.head_width, "sliding_window": 12, "tie_word_embeddings": False, "rms_norm_eps": 1e-5}
+    return MistralConfig(**sizes.common() | own | changes)
+
+
+def qwen2(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Qwen 2: biases, a head of its own."""
+    own = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}, "tie_word_embeddings": False}
+    return Qwen2Config(**sizes.common() | own | changes)
+
+
+def qwen3(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Qwen 3: head norms, a tied head."""
+    own = {"head_dim": sizes.head_width, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
+    return Qwen3Config(**sizes.common() | own | {"tie_word_embeddings": True} | changes)
+
+
+def phi3(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Phi 3: fused projections."""
+    return Phi3Config(**sizes.common() | {"original_max_position_embeddings": 256} | changes)
+
+
+def phi3_longrope(sizes: Sizes) -> PretrainedConfig:
+    """Phi 3 with LongRoPE over three quarters of each head."""
+    pairs = int(sizes.head_width * 0.75) // 2
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.75,
+        "original_max_position_embeddings": 64,
+        "short_factor": [1.0 + 0.05 * pair for pair in range(pairs)],
+        "long_factor": [1.5 + 0.9 * pair for pair in range(pairs)],
+    }
+    return phi3(sizes, original_max_position_embeddings=64, rope_parameters=rope)
+
+
+def gemma2(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Gemma 2 with caps that bite and a window shorter than the sequence."""
+    own = {
+        "head_dim": sizes.head_width,
+        "query_pre_attn_scalar": sizes.head_width,
+        "sliding_window": 12,
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 4.0,
+    }
+    return Gemma2Config(**sizes.common() | own | changes)
+
+
+def gemma3(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Gemma 3 with windows, two rotary bases, and linear scaling of the global layers, as the larger models have."""
+    rope = {
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    own = {
+        "head_dim": sizes.head_width,
+        "query_pre_attn_scalar": sizes.head_width,
+        "sliding_window": 12,
+        "rope_parameters": rope,
+    }
+    return Gemma3TextConfig(**sizes.common() | own | changes)
+
+
+def scaled(kind: str, **settings: object) -> dict[str, object]:
+    """Rotary settings with scaling."""
+    return {"rope_type": kind, "rope_theta": 10000.0, **settings}
+
+
+YARN = scaled("yarn", factor=4.0, original_max_position_embeddings=64)
+YARN_OWN = YARN | {"attention_factor": 1.3, "beta_fast": 8.0, "beta_slow": 2.0}
+LLAMA3 = scaled("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+
+CASES = (
+    Case("llama", "llama", llama, FORMATS),
+    Case("llama-bias", "llama", lambda sizes: llama(sizes, attention_bias=True, mlp_bias=True), sizes=SMALL),
+    Case("llama-implicit", "llama", lambda sizes: llama(sizes, head_dim=None), sizes=SQUARE),
+    Case("llama-llama3", "llama", lambda sizes: llama(sizes, rope_parameters=LLAMA3), sizes=SMALL),
+    Case(
+        "llama-linear", "llama", lambda sizes: llama(sizes, rope_parameters=scaled("linear", factor=2.5)), sizes=SMALL
+    ),
+    Case("llama-yarn", "llama", lambda sizes: llama(sizes, rope_parameters=YARN), sizes=SMALL),
+    Case("mistral-window", "llama", mistral, sizes=SMALL),
+    Case("qwen2", "qwen2", qwen2, FORMATS[:4]),
+    Case("qwen2", "qwen2", lambda sizes: qwen2(sizes, tie_word_embeddings=True), ("k",), WIDE_SQUARE),
+    Case("qwen2-yarn", "qwen2", lambda sizes: qwen2(sizes, rope_parameters=YARN_OWN), ("q8_0",), SQUARE),
+    Case("qwen3", "qwen3", qwen3, ("f32", "bf16", "q8_0", "q4_0", "k")),
+    Case("phi3", "phi3", phi3, FORMATS[:4]),
+    Case("phi3", "phi3", lambda sizes: phi3(sizes, tie_word_embeddings=True), ("k",), WIDE_SQUARE),
+    Case("phi3-window", "phi3", lambda sizes: phi3(sizes, sliding_window=20), ("q8_0",), SQUARE),
+    Case("phi3-longrope", "phi3", phi3_longrope, ("q8_0",), SQUARE, runs=(("short", 48, 64), ("long", N_TOKENS, 256))),
+    Case("gemma2", "gemma2", gemma2, ("f32", "bf16", "q8_0", "q4_0", "k")),
+    Case("gemma3", "gemma3", gemma3, ("f32", "bf16", "q8_0", "q4_0"), PERIOD),
+    Case("gemma3", "gemma3", gemma3, ("k",)),
+)

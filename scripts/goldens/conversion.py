@@ -1,0 +1,158 @@
+"""A tiny transformers model as a GGUF file, by the conventions of llama.cpp's converter, and back again.
+
+In: a model and a format. Out: the file, and the weights it holds (after quantisation) in transformers' layout.
+The conventions: Llama's query and key rows are permuted so that rotary pairs are neighbours, Gemma's norms hold
+1 + weight, Llama 3's scaling is a tensor of factors, LongRoPE's magnitude is `attn_factor`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from goldens.tokenizer import add_tokenizer
+from goldens.weights import Type, quantise, type_of
+
+Arrays = dict[str, NDArray[np.float32]]
+ARCHITECTURES = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
+
+
+def convert(model: Any, architecture: str, form: str, name: str, path: Path, turn: int) -> Arrays:
+    """Write the model to `path` and return the weights the file holds, in transformers' layout.
+
+    `turn` shifts the types that a "k" file gives to its matrices.
+    """
+    config = model.config
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_type("model")
+    writer.add_name(name)
+    _add_sizes(writer, config, architecture)
+    _add_rope(writer, config, architecture)
+    add_tokenizer(writer)
+    names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
+    held: Arrays = {}
+    for ordinal, (key, parameter) in enumerate(model.named_parameters()):
+        values = _to_file(parameter.detach().numpy(), key, config, architecture)
+        target = names.get_name(key, try_suffixes=(".weight", ".bias"))
+        if target is None:
+            raise RuntimeError(f"{key} has no name in GGUF")
+        kind = type_of(form, values.shape[1], ordinal + turn) if values.ndim == 2 else Type.F32
+        stored = quantise(values, kind) if values.ndim == 2 else values
+        if kind in (Type.F32, Type.F16):
+            stored = stored.view(np.float32 if kind == Type.F32 else np.float16)
+            writer.add_tensor(target, stored)
+            values = stored.astype(np.float32)
+        else:
+            writer.add_tensor(target, stored, raw_dtype=kind)
+            values = gguf.quants.dequantize(stored, kind)
+        held[key] = _from_file(values, key, config, architecture)
+    for target, factors in _rope_tensors(config).items():
+        writer.add_tensor(target, factors)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return held
+
+
+def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    explicit = getattr(config, "head_dim", None)
+    if explicit is not None and explicit != config.hidden_size // config.num_attention_heads:
+        writer.add_key_length(explicit)
+        writer.add_value_length(explicit)
+    if architecture == "llama":
+        writer.add_vocab_size(config.vocab_size)
+    if getattr(config, "sliding_window", None) or architecture == "phi3":
+        writer.add_sliding_window(config.sliding_window or 0)
+    if getattr(config, "attn_logit_softcapping", None):
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+    if getattr(config, "final_logit_softcapping", None):
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+
+
+def _rope_parameters(config: Any) -> Mapping[str, Any]:
+    parameters = config.rope_parameters
+    return parameters.get("full_attention", parameters)
+
+
+def _head_width(config: Any) -> int:
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+
+
+def _add_rope(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
+    rope = _rope_parameters(config)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if architecture in ("llama", "phi3"):
+        writer.add_rope_dimension_count(int(_head_width(config) * rope.get("partial_rotary_factor", 1.0)))
+    if architecture == "phi3":
+        writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
+    match rope["rope_type"]:
+        case "linear":
+            writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+            writer.add_rope_scaling_factor(rope["factor"])
+        case "yarn":
+            writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+            writer.add_rope_scaling_factor(rope["factor"])
+            writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+            if rope.get("attention_factor") is not None:
+                writer.add_rope_scaling_yarn_attn_factor(rope["attention_factor"])
+            if rope.get("beta_fast") is not None:
+                writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+                writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+        case "longrope":
+            original = rope["original_max_position_embeddings"]
+            scale = config.max_position_embeddings / original
+            writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
+
+
+def _rope_tensors(config: Any) -> Arrays:
+    rope = _rope_parameters(config)
+    if rope["rope_type"] == "longrope":
+        factors = {which: np.array(rope[f"{which}_factor"], np.float32) for which in ("long", "short")}
+        return {f"rope_factors_{which}.weight": values for which, values in factors.items()}
+    if rope["rope_type"] != "llama3":
+        return {}
+    low, high, original = rope["low_freq_factor"], rope["high_freq_factor"], rope["original_max_position_embeddings"]
+    width = _head_width(config)
+    wavelengths = 2 * np.pi * rope["rope_theta"] ** (np.arange(0, width, 2) / width)
+    smooth = np.clip((original / wavelengths - low) / (high - low), 0, 1)
+    return {"rope_freqs.weight": (1 / ((1 - smooth) / rope["factor"] + smooth)).astype(np.float32)}
+
+
+def _to_file(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> NDArray[np.float32]:
+    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+        heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
+        return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    if architecture.startswith("gemma") and key.endswith("norm.weight"):
+        return values + np.float32(1)
+    return values
+
+
+def _from_file(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> NDArray[np.float32]:
+    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+        heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
+        return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
+    if architecture.startswith("gemma") and key.endswith("norm.weight"):
+        return values - np.float32(1)
+    return values
+
+
+def load_back(model: torch.nn.Module, held: Arrays) -> None:
+    """Give the model the weights its file holds."""
+    parameters = dict(model.named_parameters())
+    for key, values in held.items():
+        parameters[key].data = torch.from_numpy(np.ascontiguousarray(values, np.float32))

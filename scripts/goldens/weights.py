@@ -1,0 +1,82 @@
+"""Random weights of a tiny model, and their quantisation.
+
+In: a transformers model, a format. Out: weights that make every layer matter, and their bytes in a GGUF format.
+Block formats that the gguf package cannot write come from ggml itself, through llama-cpp-python's library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Type = gguf.GGMLQuantizationType
+WIDE_TYPES = (Type.Q4_K, Type.Q6_K, Type.Q3_K, Type.Q5_K, Type.IQ4_XS, Type.Q2_K)
+NARROW_TYPES = (Type.Q5_0, Type.IQ4_NL, Type.Q4_1, Type.MXFP4, Type.Q5_1)
+UNIFORM = {"f32": Type.F32, "f16": Type.F16, "bf16": Type.BF16, "q8_0": Type.Q8_0, "q4_0": Type.Q4_0}
+
+
+def randomise(model: torch.nn.Module, seed: int) -> None:
+    """Fill a model: branches at least as large as the residual stream, uneven attention, logits spread by about 2."""
+    random = np.random.default_rng(seed)
+    gemma = "Gemma" in type(model).__name__
+    for name, parameter in model.named_parameters():
+        noise = random.standard_normal(tuple(parameter.shape)).astype(np.float32)
+        if name.endswith("norm.weight"):
+            values = 0.3 * noise + (0.0 if gemma else 1.0)
+        elif parameter.ndim == 1:
+            values = 0.5 * noise
+        else:
+            values = noise * _gain(name) / parameter.shape[1] ** 0.5
+        parameter.data = torch.from_numpy(values.astype(np.float32))
+
+
+def _gain(name: str) -> float:
+    if "embed_tokens" in name or "lm_head" in name:
+        return 2.0
+    return 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 1.0
+
+
+def type_of(form: str, columns: int, ordinal: int) -> Type:
+    """The type of a matrix in a file of format `form`: one for all, or for "k" by turns those its columns allow."""
+    if form != "k":
+        return UNIFORM[form]
+    types = NARROW_TYPES if columns % 256 else WIDE_TYPES
+    return types[ordinal % len(types)]
+
+
+def quantise(values: NDArray[np.float32], kind: Type) -> NDArray[np.uint8]:
+    """Rows of a matrix in format `kind`: uint8[rows, row_bytes]."""
+    try:
+        return np.ascontiguousarray(gguf.quants.quantize(values, kind)).view(np.uint8)
+    except NotImplementedError:
+        return _quantise_by_ggml(values, kind)
+
+
+def _quantise_by_ggml(values: NDArray[np.float32], kind: Type) -> NDArray[np.uint8]:
+    import llama_cpp
+
+    library = ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / "libggml-base.so"))
+    quantize = library.ggml_quantize_chunk
+    quantize.restype = ctypes.c_size_t
+    quantize.argtypes = [
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    ]
+    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    rows, columns = values.shape
+    out = np.zeros((rows, columns // block * block_bytes), np.uint8)
+    source = np.ascontiguousarray(values, np.float32)
+    written = quantize(int(kind), source.ctypes.data, out.ctypes.data, 0, rows, columns, None)
+    if written != out.nbytes:
+        raise RuntimeError(f"ggml wrote {written} bytes of {kind.name} where {out.nbytes} were expected")
+    return out

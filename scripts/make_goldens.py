@@ -1,0 +1,80 @@
+"""Make the golden files of `tests/golden/data`: tiny random models as GGUF, and the logits transformers gives for them.
+
+Run from the repository root: `python scripts/make_goldens.py [CASE …]`. Needs torch, transformers, gguf and (for the
+formats that only ggml can write) llama-cpp-python; none of them is needed to run the tests. The weights a file holds
+are read back, dequantised by the gguf package, and given to transformers, which runs in float32 with eager attention:
+so the logits are those of the very numbers in the file.
+
+For each file NAME.gguf there are one or more NAME[@RUN].npz with: tokens int32[T]; n_context, the context to open the
+model with; columns int32[C] and logits float32[T, C], every eighth token's logit at every position; last float32[V],
+all logits of the last position; frequencies and local_frequencies, float32[pairs], and magnitude: the rotary tables.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from goldens.cases import CASES, SIZES, VOCABULARY, Case
+from goldens.conversion import convert, load_back
+from goldens.weights import randomise
+from transformers import AutoModelForCausalLM
+
+DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data"
+COLUMN_STEP = 8
+
+
+def rotary_tables(model: Any) -> dict[str, object]:
+    """Frequencies and magnitude that transformers' rotary embedding used last."""
+    rope = model.model.rotary_emb
+    if not isinstance(rope.rope_type, dict):
+        return {"frequencies": rope.inv_freq.numpy(), "magnitude": rope.attention_scaling}
+    tables = {"local_frequencies": rope.sliding_attention_inv_freq.numpy()}
+    if "full_attention" in rope.rope_type:
+        tables["frequencies"] = rope.full_attention_inv_freq.numpy()
+        tables["magnitude"] = rope.full_attention_attention_scaling
+    return tables
+
+
+def judge(model: Any, tokens: torch.Tensor) -> dict[str, object]:
+    """What transformers says: logits at every eighth token of each position, all of the last, rotary tables."""
+    with torch.no_grad():
+        logits = model(tokens[None], use_cache=False).logits[0].float().numpy()
+    columns = np.arange(0, VOCABULARY, COLUMN_STEP, dtype=np.int32)
+    spread = float(logits.std())
+    if not 0.5 < spread < 20.0:
+        raise RuntimeError(f"logits spread by {spread:.2f}: the weights are badly scaled")
+    return {"columns": columns, "logits": logits[:, columns], "last": logits[-1], **rotary_tables(model)}
+
+
+def make(case: Case, form: str, seed: int) -> None:
+    """Write one model file and the results of its runs."""
+    name = f"{case.name}-{form}"
+    config = case.config(case.sizes or SIZES[form])
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    randomise(model, seed)
+    path = DATA / f"{name}.gguf"
+    load_back(model, convert(model, case.architecture, form, name, path, turn=seed))
+    for run, n_tokens, n_context in case.runs:
+        tokens = np.random.default_rng(seed).integers(0, VOCABULARY, n_tokens).astype(np.int32)
+        results = judge(model, torch.from_numpy(tokens).long())
+        suffix = f"@{run}" if run else ""
+        np.savez(DATA / f"{name}{suffix}.npz", tokens=tokens, n_context=np.int32(n_context), **results)
+    print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB, logits spread {np.std(results['logits']):.2f}")
+
+
+def main(chosen: list[str]) -> int:
+    torch.set_num_threads(1)
+    DATA.mkdir(parents=True, exist_ok=True)
+    for number, case in enumerate(CASES):
+        if not chosen or case.name in chosen:
+            for index, form in enumerate(case.formats):
+                make(case, form, seed=100 * number + index)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

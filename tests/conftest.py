@@ -1,0 +1,109 @@
+"""What tests of several rooms share: a tiny random model, the starter model, and a home of their own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+WIDTH, HEADS, KV_HEADS, LAYERS, FFN, CONTEXT = 64, 4, 2, 2, 96, 512
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+WORDS = ("th", "he", "in", "er", "an", "Ġt", "Ġa", "the", "Ġthe")
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def byte_characters() -> list[str]:
+    """GPT-2's printable stand-ins for the 256 bytes."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = iter(range(256, 512))
+    return [chr(byte if byte in shown else next(rest)) for byte in range(256)]
+
+
+def write_tiny_llama(path: Path, *, seed: int = 0, context: int = CONTEXT, n_tokens: int | None = None) -> Path:
+    """A llama with random float32 weights, a byte-level vocabulary and ChatML. `n_tokens` overrides its embedding."""
+    draw = np.random.Generator(np.random.PCG64(seed))
+    tokens = [*SPECIAL, *byte_characters(), *WORDS]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("tiny")
+    writer.add_context_length(context)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(FFN)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3] * len(SPECIAL) + [1] * (len(tokens) - len(SPECIAL)))
+    writer.add_token_merges(["t h", "h e", "i n", "e r", "a n", "Ġ t", "Ġ a", "th e", "Ġ the"])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template(CHATML)
+
+    def add(name: str, *shape: int, scale: float = 1.0) -> None:
+        values = draw.normal(0, scale * shape[-1] ** -0.5, shape) if len(shape) > 1 else draw.uniform(0.5, 1.5, shape)
+        writer.add_tensor(name, values.astype(np.float32))
+
+    add("token_embd.weight", n_tokens or len(tokens), WIDTH, scale=8)
+    for layer in range(LAYERS):
+        for name, rows, columns in (
+            ("attn_q", WIDTH, WIDTH),
+            ("attn_k", KV_HEADS * WIDTH // HEADS, WIDTH),
+            ("attn_v", KV_HEADS * WIDTH // HEADS, WIDTH),
+            ("attn_output", WIDTH, WIDTH),
+            ("ffn_gate", FFN, WIDTH),
+            ("ffn_up", FFN, WIDTH),
+            ("ffn_down", WIDTH, FFN),
+        ):
+            add(f"blk.{layer}.{name}.weight", rows, columns, scale=2)
+        add(f"blk.{layer}.attn_norm.weight", WIDTH)
+        add(f"blk.{layer}.ffn_norm.weight", WIDTH)
+    add("output_norm.weight", WIDTH)
+    add("output.weight", n_tokens or len(tokens), WIDTH, scale=4)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random llama of 265 tokens, with a context of 512."""
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty EDGEINFER_HOME, and none of the user's EDGEINFER_ variables."""
+    for name in [name for name in os.environ if name.startswith("EDGEINFER_") and name != "EDGEINFER_TEST_DATA"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("EDGEINFER_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def starter_model() -> Path:
+    """The starter model of this machine's store, pulled if it is not there; skips offline. Mark users `model`."""
+    from edgeinfer.errors import DownloadFailed, ModelNotFound
+    from edgeinfer.models.store import STARTER_SOURCE, Store
+
+    store = Store()
+    try:
+        return store.find(STARTER_SOURCE).path
+    except ModelNotFound:
+        if os.environ.get("EDGEINFER_OFFLINE"):
+            pytest.skip("the starter model is not in the store and EDGEINFER_OFFLINE is set")
+    try:
+        return store.pull(STARTER_SOURCE).path
+    except DownloadFailed as reason:
+        pytest.skip(f"the starter model cannot be pulled: {reason}")

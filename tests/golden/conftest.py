@@ -1,0 +1,34 @@
+"""The devices that golden logits are asked of, each with the distance it may have from transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from edgeinfer.backends.base import Device
+from edgeinfer.backends.reference import ReferenceDevice
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A device and its tolerances: relative distance of logits from transformers, and between two ways to batch.
+
+    float32 sums in another order differ by some 1e-6 of the logits here, and transformers computes rotary angles in
+    float32 where edgeinfer uses float64, which adds as much; 1e-5 leaves room for another BLAS. Every mistake that
+    `test_goldens_see_every_feature` knows costs over 1e-3. Activations rounded to int8 cost up to 5e-2 on these tiny
+    widths, where errors hardly average out; llama.cpp shows as much on these files.
+    """
+
+    device: Device
+    tolerance: float
+    batching: float
+
+
+@pytest.fixture(params=["reference", "reference-int8"])
+def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
+    if request.param == "reference":
+        yield Judged(ReferenceDevice(), 1e-5, 1e-5)
+    else:
+        yield Judged(ReferenceDevice("int8", "f16"), 1e-1, 2e-2)

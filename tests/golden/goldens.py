@@ -1,0 +1,113 @@
+"""The golden files, and running token sequences and trees on any device by hand-built steps.
+
+In: a device and a golden file. Out: logits. Made by `scripts/make_goldens.py`, which says what the files hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import PAGE, Batch, Device, Lane, Limits, Step
+from edgeinfer.models.load import open_model
+from edgeinfer.models.spec import ModelSpec
+
+DATA = Path(__file__).parent / "data"
+RESULTS = sorted(DATA.glob("*.npz"))
+PAGES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A model file and what transformers computes for `tokens`: some columns of all logits, and the last row whole."""
+
+    name: str
+    model: Path
+    n_context: int
+    tokens: NDArray[np.int32]
+    columns: NDArray[np.int32]
+    logits: NDArray[np.float32]
+    last: NDArray[np.float32]
+
+    @classmethod
+    def read(cls, name: str) -> Golden:
+        with np.load(DATA / f"{name}.npz") as held:
+            model = DATA / f"{name.partition('@')[0]}.gguf"
+            arrays = (held[key] for key in ("tokens", "columns", "logits", "last"))
+            return cls(name, model, int(held["n_context"]), *arrays)
+
+    def error(self, logits: NDArray[np.float32]) -> float:
+        """Distance of float32[T, V] from transformers, relative to the size of the logits; the worse of both parts."""
+        return max(distance(logits[:, self.columns], self.logits), distance(logits[-1], self.last))
+
+
+def distance(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """Norm of the difference over the norm of `expected`; infinite if anything is not a number."""
+    ratio = float(np.linalg.norm(logits - expected) / np.linalg.norm(expected))
+    return ratio if np.isfinite(ratio) else float("inf")
+
+
+class Player:
+    """A lane with sequences whose pages lie in no order; evaluates tokens and keeps them."""
+
+    def __init__(self, device: Device, golden: Golden, spec: ModelSpec | None = None, n_sequences: int = 1) -> None:
+        self._model = open_model(golden.model, golden.n_context)
+        limits = Limits(golden.n_context, PAGES, max_tokens=256, max_outputs=256)
+        self.lane: Lane = device.compile(spec or self._model.spec, self._model.file, limits)
+        order = np.random.default_rng(7).permutation(PAGES).astype(np.int32)
+        self._tables = order[: PAGES // n_sequences * n_sequences].reshape(n_sequences, -1)
+        self._cached = [0] * n_sequences
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.lane.close()
+        self._model.close()
+
+    def feed(self, tokens: NDArray[np.int32], sequence: int = 0) -> NDArray[np.float32]:
+        """Logits float32[T, V] of the next tokens of a sequence, which are kept."""
+        return self.feed_together({sequence: tokens})
+
+    def feed_together(self, parts: dict[int, NDArray[np.int32]]) -> NDArray[np.float32]:
+        """Logits of the next tokens of several sequences, interleaved in one pass, in the order of `parts`."""
+        parents = {sequence: np.arange(-1, len(tokens) - 1) for sequence, tokens in parts.items()}
+        logits = self._run(parts, parents)
+        for sequence, tokens in parts.items():
+            self._cached[sequence] += len(tokens)
+        return logits
+
+    def look(self, tokens: NDArray[np.int32], parents: list[int], sequence: int = 0) -> NDArray[np.float32]:
+        """Logits float32[T, V] of a tree of tokens after a sequence, which is not changed."""
+        return self._run({sequence: tokens}, {sequence: np.array(parents)})
+
+    def _run(self, parts: dict[int, NDArray[np.int32]], parents: dict[int, NDArray[np.int64]]) -> NDArray[np.float32]:
+        longest = max(len(tokens) for tokens in parts.values())
+        order = [(s, i) for i in range(longest) for s, tokens in parts.items() if i < len(tokens)]
+        index = {place: number for number, place in enumerate(order)}
+        above = [index.get((s, int(parents[s][i])), -1) for s, i in order]
+        positions: list[int] = []
+        for (s, _), parent in zip(order, above, strict=True):
+            positions.append(self._cached[s] if parent < 0 else positions[parent] + 1)
+        slots = [self._slot(s, self._cached[s] + i) for s, i in order]
+        rows = _int32([s for s, _ in order])
+        batch = Batch(
+            tokens=_int32([parts[s][i] for s, i in order]),
+            sequences=rows,
+            positions=_int32(positions),
+            parents=_int32(above),
+            outputs=_int32(range(len(order))),
+        )
+        starts = _int32([self._cached[s] for s, _ in order])
+        logits = self.lane.run(Step(batch, rows, _int32(slots), starts, self._tables)).copy()
+        return np.concatenate([logits[[index[s, i] for i in range(len(parts[s]))]] for s in parts])
+
+    def _slot(self, sequence: int, place: int) -> int:
+        return int(self._tables[sequence, place // PAGE]) * PAGE + place % PAGE
+
+
+def _int32(values: object) -> NDArray[np.int32]:
+    return np.array(list(values), np.int32)  # type: ignore[call-overload]

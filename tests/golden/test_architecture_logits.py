@@ -1,0 +1,145 @@
+"""Every golden model gives the logits of transformers, however its tokens are batched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.models.load import open_model
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Attention, Embed, GatedAct, MatMul, Op, RMSNorm, Rope, SoftCap
+from tests.golden.conftest import Judged
+from tests.golden.goldens import RESULTS, Golden, Player, distance
+
+NAMES = [path.stem for path in RESULTS]
+VARIED = [name for name in NAMES if name.endswith(("-f32", "-q8_0", "-k", "@long"))]
+
+
+@pytest.fixture(params=NAMES)
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden.read(request.param)
+
+
+def test_logits_in_one_pass(judged: Judged, golden: Golden) -> None:
+    with Player(judged.device, golden) as player:
+        assert golden.error(player.feed(golden.tokens)) < judged.tolerance
+
+
+def test_logits_in_chunks(judged: Judged, golden: Golden) -> None:
+    with Player(judged.device, golden) as player:
+        chunks = np.split(golden.tokens, [5, 6, 29, 45])
+        assert golden.error(np.concatenate([player.feed(chunk) for chunk in chunks])) < judged.tolerance
+
+
+@pytest.mark.parametrize("name", [name for name in VARIED if "f32" in name or "-q8_0" in name])
+def test_logits_token_by_token(judged: Judged, name: str) -> None:
+    golden = Golden.read(name)
+    with Player(judged.device, golden) as player:
+        rows = [player.feed(golden.tokens[i : i + 1]) for i in range(len(golden.tokens))]
+        assert golden.error(np.concatenate(rows)) < judged.tolerance
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_a_tree_gives_each_node_the_logits_of_its_path(judged: Judged, name: str) -> None:
+    golden = Golden.read(name)
+    prefix, tokens = golden.tokens[:20], golden.tokens[20:32]
+    parents = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
+    with Player(judged.device, golden) as player:
+        player.feed(prefix)
+        tree = player.look(tokens, parents)
+        again = player.look(tokens, parents)
+    assert distance(again, tree) < judged.batching
+    for node in range(len(tokens)):
+        path = [node]
+        while parents[path[-1]] >= 0:
+            path.append(parents[path[-1]])
+        with Player(judged.device, golden) as player:
+            plain = player.feed(np.concatenate([prefix, tokens[path[::-1]]]))[-1]
+        assert distance(tree[node], plain) < judged.batching
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_sequences_of_one_pass_do_not_see_each_other(judged: Judged, name: str) -> None:
+    golden = Golden.read(name)
+    first, second = golden.tokens[:30], golden.tokens[30:]
+    with Player(judged.device, golden, n_sequences=2) as player:
+        player.feed(first[:11], 0)
+        together = player.feed_together({0: first[11:], 1: second})
+    with Player(judged.device, golden, n_sequences=2) as player:
+        alone = [player.feed(first, 0)[11:], player.feed(second, 1)]
+    assert distance(together, np.concatenate(alone)) < judged.batching
+
+
+def edited(spec: ModelSpec, edit: Callable[[Op], Op]) -> ModelSpec:
+    """The spec with every op replaced by its edit."""
+    stages = tuple(replace(stage, ops=tuple(edit(op) for op in stage.ops)) for stage in spec.stages)
+    return replace(spec, stages=stages)
+
+
+def change(kind: type[Op], **values: object) -> Callable[[Op], Op]:
+    """An edit of all ops of a kind."""
+    return lambda op: replace(op, **values) if isinstance(op, kind) else op  # type: ignore[arg-type]
+
+
+def rope_change(**values: object) -> Callable[[Op], Op]:
+    """An edit of all rotary tables."""
+    return lambda op: replace(op, table=replace(op.table, **values)) if isinstance(op, Rope) else op  # type: ignore[arg-type]
+
+
+def one_more(op: Op) -> Op:
+    """Windows one position too long."""
+    return replace(op, window=op.window + 1) if isinstance(op, Attention) and op.window else op
+
+
+def unwindowed_rope(op: Op) -> Op:
+    """The rotary base of Gemma 3's global layers everywhere."""
+    return replace(op, table=replace(op.table, base=1e6)) if isinstance(op, Rope) else op
+
+
+def without_head_norms(op: Op) -> Op:
+    """Head norms that do nothing: epsilon dwarfs the mean, and the scale goes with it."""
+    return replace(op, epsilon=1e-2) if isinstance(op, RMSNorm) and op.groups > 1 else op
+
+
+MISTAKES = {
+    "mistral: no window": ("mistral-window-q8_0", change(Attention, window=None)),
+    "mistral: window off by one": ("mistral-window-q8_0", one_more),
+    "phi3: no window": ("phi3-window-q8_0", change(Attention, window=None)),
+    "gemma2: no window": ("gemma2-f32", change(Attention, window=None)),
+    "gemma2: window off by one": ("gemma2-f32", one_more),
+    "gemma2: window everywhere": ("gemma2-f32", change(Attention, window=12)),
+    "gemma2: no attention cap": ("gemma2-f32", change(Attention, soft_cap=None)),
+    "gemma2: no logits cap": ("gemma2-f32", change(SoftCap, cap=1e6)),
+    "gemma2: no embedding scale": ("gemma2-f32", change(Embed, scale=1.0)),
+    "gemma2: other activation": ("gemma2-f32", change(GatedAct, activation="silu")),
+    "gemma2: other scale": ("gemma2-f32", change(Attention, scale=0.3)),
+    "gemma3: no window": ("gemma3-f32", change(Attention, window=None)),
+    "gemma3: one rotary base": ("gemma3-f32", unwindowed_rope),
+    "gemma3: no linear scaling": ("gemma3-f32", rope_change(scaling="none")),
+    "gemma3: head norms": ("gemma3-f32", without_head_norms),
+    "qwen3: head norms": ("qwen3-f32", without_head_norms),
+    "qwen2: no bias": ("qwen2-f32", change(MatMul, bias=None)),
+    "llama: no bias": ("llama-bias-q8_0", change(MatMul, bias=None)),
+    "llama3: no factors": ("llama-llama3-q8_0", rope_change(factors=None)),
+    "linear: no scaling": ("llama-linear-q8_0", rope_change(scaling="none")),
+    "yarn: no scaling": ("llama-yarn-q8_0", rope_change(scaling="none")),
+    "yarn: linear instead": ("llama-yarn-q8_0", rope_change(scaling="linear")),
+    "yarn: no magnitude": ("llama-yarn-q8_0", rope_change(magnitude=1.0)),
+    "yarn: other betas": ("qwen2-yarn-q8_0", rope_change(beta_fast=32.0, beta_slow=1.0)),
+    "longrope: short for long": ("phi3-longrope-q8_0@long", rope_change(factors="rope_factors_short.weight")),
+    "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_goldens_see_every_feature(mistake: str) -> None:
+    name, edit = MISTAKES[mistake]
+    golden = Golden.read(name)
+    with open_model(golden.model, golden.n_context) as model:
+        spec = edited(model.spec, edit)
+    with Player(ReferenceDevice(), golden, spec) as player:
+        assert golden.error(player.feed(golden.tokens)) > 1e-3
