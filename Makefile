@@ -1,32 +1,39 @@
 # The commands of the README. `make chat` and `make test` set up everything they need in .venv.
+# EXTRAS chooses the optional dependencies of the tests: EXTRAS=test,llamacpp compares with llama-cpp-python too.
 PYTHON ?= python3
+EXTRAS ?= test
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: chat test check bench clean
+.PHONY: chat test check lint bench clean
 
 chat: $(VENV)/.installed
 	@$(BIN)/edgeinfer chat
 
-test: $(VENV)/.installed-test
+test: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/python -m pytest
 
-check: $(VENV)/.installed-test
+check: $(VENV)/.installed-$(EXTRAS)
 	PYTHON=$(BIN)/python scripts/check
 
+lint: $(VENV)/.installed-$(EXTRAS)
+	PYTHON=$(BIN)/python scripts/check --no-tests
+
 bench: $(VENV)/.installed
-	$(BIN)/python scripts/measure.py
+	$(BIN)/python scripts/measure_speed.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once)" >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "edgeinfer needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . >&2
 	@touch $@
 
-$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]' >&2
 	@touch $@ $(VENV)/.installed

@@ -57,7 +57,7 @@ def make(case: Case, form: str, seed: int) -> None:
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     randomise(model, seed)
     path = DATA / f"{name}.gguf"
-    load_back(model, convert(model, case.architecture, form, name, path, turn=seed))
+    load_back(model, convert(model, case.architecture, form, name, path, case.turn))
     for run, n_tokens, n_context in case.runs:
         tokens = np.random.default_rng(seed).integers(0, VOCABULARY, n_tokens).astype(np.int32)
         results = judge(model, torch.from_numpy(tokens).long())

@@ -25,16 +25,14 @@ def choose_model(settings: Settings, store: Store | None = None, *, remember: bo
 
     Raises ModelNotFound, DownloadFailed, DoesNotFit.
     """
-    from edgeinfer.models.store import STARTER_SOURCE, Store
+    from edgeinfer.models.store import Store
 
     store = store or Store()
     wanted = settings.model.model or store.last_used()
-    if wanted is None:
-        model = pull_model(store, STARTER_SOURCE)
-    else:
-        model = _find_or_pull(store, wanted)
+    model = _starter(store) if wanted is None else _find_or_pull(store, wanted)
     if remember:
-        store.remember(model.name if model.path.parent == store.root else str(model.path))
+        listed = any(known.path == model.path for known in store.models())
+        store.remember(model.name if listed else str(model.path))
     return model
 
 
@@ -57,7 +55,7 @@ def approve_fit(header: Header, nbytes: int) -> None:
 
     Raises DoesNotFit, with the numbers and what would work.
     """
-    from edgeinfer.scheduling.memory import check_fits
+    from edgeinfer.app.fit import check_fits
 
     try:
         check_fits(header, nbytes)
@@ -67,6 +65,16 @@ def approve_fit(header: Header, nbytes: int) -> None:
         typer.echo(str(refusal), err=True)
         if not typer.confirm("Fetch it all the same?", default=False, err=True):
             raise DoesNotFit("not fetched; a smaller model or quant would fit") from None
+
+
+def _starter(store: Store) -> LocalModel:
+    """The starter model, under whatever source it came here."""
+    from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE
+
+    try:
+        return store.find(STARTER_NAME)
+    except ModelNotFound:
+        return pull_model(store, STARTER_SOURCE)
 
 
 def _find_or_pull(store: Store, wanted: str) -> LocalModel:

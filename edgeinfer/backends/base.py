@@ -8,14 +8,14 @@ decided by the engine (`engine.kvcache`); a lane only reads and writes the slots
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.registry import Registry
 
@@ -133,12 +133,26 @@ class DeviceOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Footprint:
+    """Memory a lane takes: weights in the device's own form, KV pages, and buffers that do not depend on the cores."""
+
+    weight_bytes: int
+    kv_bytes_per_token: int
+    kv_bytes: int
+    buffer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """A registry entry: how to open a device of this kind. `open` raises DeviceUnavailable where it cannot run."""
+    """A registry entry: how to open a device of this kind, and what it would take, from a header alone.
+
+    `open` raises DeviceUnavailable where the device cannot run.
+    """
 
     key: str
     summary: str
     open: Callable[[DeviceOptions], Device]
+    footprint: Callable[[ModelSpec, Mapping[str, TensorInfo], Limits], Footprint]
 
 
 DEVICES: Registry[DeviceKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=("base", "weights"))

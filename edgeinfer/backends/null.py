@@ -5,11 +5,23 @@ In: a ModelSpec and steps. Out: zero logits, and the running `work` of each lane
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DeviceKind, DeviceOptions, Floats, Int32s, Limits, Progress, Step, no_progress
-from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.backends.base import (
+    DeviceKind,
+    DeviceOptions,
+    Floats,
+    Footprint,
+    Int32s,
+    Limits,
+    Progress,
+    Step,
+    no_progress,
+)
+from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.work import Work, pass_work
 
@@ -61,8 +73,13 @@ class NullLane:
         """Nothing to release."""
 
 
+def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """Nothing is held."""
+    return Footprint(0, 0, 0, 0)
+
+
 def _open(options: DeviceOptions) -> NullDevice:
     return NullDevice()
 
 
-DEVICE = DeviceKind("null", "computes nothing and counts bytes and operations", _open)
+DEVICE = DeviceKind("null", "computes nothing and counts bytes and operations", _open, footprint)

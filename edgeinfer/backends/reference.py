@@ -7,15 +7,27 @@ keys and values as a float16 cache does. Knows nothing of speed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import PAGE, DeviceKind, DeviceOptions, Floats, Int32s, Limits, Progress, Step, no_progress
+from edgeinfer.backends.base import (
+    PAGE,
+    DeviceKind,
+    DeviceOptions,
+    Floats,
+    Footprint,
+    Int32s,
+    Limits,
+    Progress,
+    Step,
+    no_progress,
+)
 from edgeinfer.models import rope
-from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
@@ -206,7 +218,8 @@ def rms_norm(source: Floats, weight: Floats, groups: int, epsilon: float) -> Flo
     """RMSNorm of each of `groups` slices of the rows (Zhang & Sennrich, arXiv 1910.07467)."""
     sliced = source.reshape(len(source), groups, -1)
     mean_square = np.mean(sliced * sliced, axis=-1, keepdims=True, dtype=np.float32)
-    normed: Floats = sliced / np.sqrt(mean_square + np.float32(epsilon)) * weight
+    root: Floats = np.sqrt(mean_square + np.float32(epsilon))
+    normed: Floats = sliced / root * weight
     return normed.reshape(source.shape)
 
 
@@ -232,23 +245,29 @@ def round_activations(source: Floats) -> Floats:
 
 def silu(gate: Floats) -> Floats:
     """x * sigmoid(x)."""
-    one = np.float32(1.0)
-    value: Floats = gate / (one + np.exp(-np.clip(gate, np.float32(-87.0), None)))
-    return value
+    power: Floats = np.exp(-np.clip(gate, np.float32(-87.0), None))
+    return gate / (np.float32(1.0) + power)
 
 
 def gelu_tanh(gate: Floats) -> Floats:
     """The tanh form of GELU (Hendrycks & Gimpel, arXiv 1606.08415)."""
     inner = np.float32(0.7978845608028654) * (gate + np.float32(0.044715) * gate**3)
-    value: Floats = np.float32(0.5) * gate * (np.float32(1.0) + np.tanh(inner))
-    return value
+    turned: Floats = np.tanh(inner)
+    return np.float32(0.5) * gate * (np.float32(1.0) + turned)
 
 
 ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh}
+
+
+def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """Bytes of float32 weights and a float32 cache; buffers live for one step only."""
+    weight_bytes = sum(4 * weight.n_rows * weight.columns for weight in set(spec.weights()))
+    per_token = spec.kv_bytes_per_token(4)
+    return Footprint(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0)
 
 
 def _open(options: DeviceOptions) -> ReferenceDevice:
     return ReferenceDevice()
 
 
-DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open)
+DEVICE = DeviceKind("reference", "plain NumPy, exact and slow: the oracle", _open, footprint)

@@ -50,7 +50,7 @@ class Executor:
         file: GGUFFile,
         fingerprint: str,
         limits: Limits,
-        device: str = "auto",
+        device: str,
         options: DeviceOptions | None = None,
         progress: Progress = no_progress,
     ) -> Executor:
@@ -59,7 +59,7 @@ class Executor:
         Raises UnknownKey for a device there is not, DeviceUnavailable where it cannot run, DoesNotFit where memory is
         short.
         """
-        opened = DEVICES.get(AUTO_DEVICE if device == "auto" else device).open(options or DeviceOptions())
+        opened = DEVICES.get(device).open(options or DeviceOptions())
         try:
             lane = opened.compile(spec, file, limits, progress)
         except MemoryError:

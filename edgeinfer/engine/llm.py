@@ -13,25 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.backends.base import PAGE, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.limits import context_of, limits_for
 from edgeinfer.engine.session import Options, Session
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadGGUF, BadSetting
 from edgeinfer.models.load import Model, open_model, spec_of
+from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import Store
 from edgeinfer.models.text import ChatTemplate, Tokenizer
-from edgeinfer.settings import CTX_CAP
-
-SPARE_PAGES = 4
-"""KV pages beyond whole contexts: for branches that part from each other, and for siblings in a tree of drafts."""
-
-MAX_TOKENS = 512
-MAX_OUTPUTS = 64
+from edgeinfer.scheduling.memory import MemoryNeed, require_fit
+from edgeinfer.scheduling.topology import available_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ class Facts:
     device: str
     n_context: int
     n_context_trained: int
-    n_threads: int | None
+    n_threads: int | None  # as asked for, by number or by cores
     load_s: float
     resident_bytes: int
     notices: tuple[str, ...]
@@ -122,7 +118,12 @@ def load(
     local = Store().find(str(name_or_path))
     model = open_model(local.path, n_context)
     try:
-        return _start(model, local.name, _Wanted(device, n_context, n_sessions, options, progress), started)
+        return _start(
+            model,
+            local.name,
+            _Wanted(AUTO_DEVICE if device == "auto" else device, n_context, n_sessions, options, progress),
+            started,
+        )
     except BaseException:
         model.close()
         raise
@@ -138,11 +139,16 @@ class _Wanted:
     options: DeviceOptions
     progress: Progress
 
+    @property
+    def n_threads(self) -> int | None:
+        """The workers asked for, by number or by cores."""
+        return self.options.n_workers or (len(self.options.cores) if self.options.cores else None)
+
 
 def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
     """Compile an open model for its device."""
     metadata, trained = model.file.metadata, model.spec.n_context_trained
-    n_context = wanted.n_context or min(trained, CTX_CAP)
+    n_context = context_of(trained, wanted.n_context)
     spec = spec_of(metadata, model.file.tensors, n_context)
     tokenizer = Tokenizer.from_metadata(metadata)
     if tokenizer.n_tokens > spec.n_vocab:
@@ -150,8 +156,8 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
             f"{model.file.path} has a tokenizer of {tokenizer.n_tokens} tokens and a model of {spec.n_vocab}: "
             "the tokenizer belongs to another model; get the file again or convert it anew"
         )
-    n_pages = wanted.n_sessions * pages_for(n_context) + SPARE_PAGES
-    limits = Limits(n_context, n_pages, min(MAX_TOKENS, n_pages * PAGE), MAX_OUTPUTS)
+    limits = limits_for(n_context, wanted.n_sessions)
+    _require_fit(wanted.device, spec, model, limits)
     print_of_model = fingerprint(model.file)
     template = ChatTemplate.from_metadata(metadata, tokenizer.vocabulary)
     executor = Executor.open(spec, model.file, print_of_model, limits, wanted.device, wanted.options, wanted.progress)
@@ -167,9 +173,18 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
         device=executor.device,
         n_context=n_context,
         n_context_trained=trained,
-        n_threads=wanted.options.n_workers,
+        n_threads=wanted.n_threads,
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
         notices=notices,
     )
     return LLM(model, Pool(executor), tokenizer, template, facts)
+
+
+def _require_fit(device: str, spec: ModelSpec, model: Model, limits: Limits) -> None:
+    """Raise DoesNotFit, with the numbers and what would fit, where the device would take more than there is."""
+    taken = DEVICES.get(device).footprint(spec, model.file.tensors, limits)
+    need = MemoryNeed(
+        taken.weight_bytes, taken.kv_bytes_per_token, taken.kv_bytes, taken.buffer_bytes, limits.n_context
+    )
+    require_fit(need, available_bytes())

@@ -6,7 +6,6 @@ architecture.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +17,9 @@ from edgeinfer.ops import Unpair, Weight
 
 COUNT_MAX = 1 << 31
 """Largest size or count that is believed: every known model is far below it, and products of two stay exact."""
+
+NUMBER_MAX = 1e30
+"""Largest factor, base or scale that is believed; with its inverse as the least above zero, nothing overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +59,16 @@ class Hyperparameters:
         return value
 
     def number(self, key: str, default: float | None = None, *, least: float = 0.0) -> float:
-        """`<architecture>.<key>` as a finite float of at least `least`. Raises BadGGUF as `integer` does."""
+        """`<architecture>.<key>` as a float between `least` and NUMBER_MAX. Raises BadGGUF as `integer` does."""
         full = self._full(key)
         value = self.metadata.number(full) if default is None else self.metadata.number(full, default)
-        if not (math.isfinite(value) and value >= least):
-            raise BadGGUF(f"{full} is {value}; it must be a finite number of at least {least}")
+        if not least <= value <= NUMBER_MAX:
+            raise BadGGUF(f"{full} is {value}; it must be a number between {least} and {NUMBER_MAX}")
         return value
 
     def positive(self, key: str, default: float | None = None) -> float:
-        """`<architecture>.<key>` as a finite float above zero. Raises BadGGUF as `integer` does."""
-        value = self.number(key, default)
-        if value == 0.0:
-            raise BadGGUF(f"{self._full(key)} is 0; it must be above zero")
-        return value
+        """`<architecture>.<key>` as a float above zero. Raises BadGGUF as `integer` does."""
+        return self.number(key, default, least=1.0 / NUMBER_MAX)
 
     def text(self, key: str, default: str) -> str:
         """`<architecture>.<key>` as a string."""

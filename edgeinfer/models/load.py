@@ -20,8 +20,8 @@ from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Rope
 
-UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|rope\.freqs|blk\.\d+\.attn_rot_embd.*")
-"""Tensors that a model may hold and not read: rotary tables that its metadata or its context does not select."""
+UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*|(v|mm)\..*")
+"""Tensors that a model may hold and not read: rotary tables that its context does not select, an image encoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,11 @@ def spec_of(metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: in
     kind = metadata.text("general.type", "model")
     if kind != "model":
         raise UnsupportedModel(f"the file is of type {kind[:80]!r}, not a model that can be run by itself")
-    key = metadata.text("general.architecture")
-    architecture = architecture_of(key)
     if not tensors:
         raise BadGGUF(
             "the file holds no tensors, only metadata and a vocabulary; get the file with the model's weights"
         )
+    architecture = architecture_of(metadata.text("general.architecture"))
     trained = Hyperparameters(metadata, tensors, 0).integer("context_length")
     spec = architecture.build(Hyperparameters(metadata, tensors, n_context or trained))
     _check_tensors(spec, tensors)
@@ -99,5 +98,5 @@ def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> None:
         elif not UNREAD.fullmatch(name):
             raise UnsupportedModel(
                 f"the file has a tensor {name[:80]!r} that edgeinfer's {spec.architecture} does not use: "
-                f"the model is a variant that would give wrong answers"
+                "the model is a variant of it, and answers without that tensor would be wrong"
             )

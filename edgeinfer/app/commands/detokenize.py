@@ -34,7 +34,7 @@ def detokenize(
     chosen = choose_model(load_settings({"model": model}), remember=False)
     with GGUFFile.open(chosen.path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
-    text = tokenizer.decode(read_ids(argument_or_stdin(" ".join(ids) if ids else None)))
+        text = tokenizer.decode(read_ids(argument_or_stdin(" ".join(ids) if ids else None)))
     if as_json:
         typer.echo(json.dumps({"text": text}, ensure_ascii=False))
         return

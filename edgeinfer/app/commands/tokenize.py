@@ -31,9 +31,10 @@ def tokenize(
     chosen = choose_model(load_settings({"model": model}), remember=False)
     with GGUFFile.open(chosen.path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
-    tokens = list(tokenizer.encode(argument_or_stdin(text), add_special=not no_special))
+        tokens = list(tokenizer.encode(argument_or_stdin(text), add_special=not no_special))
+        pieces = list(tokenizer.pieces(tokens))
     if as_json:
-        typer.echo(json.dumps({"tokens": tokens, "pieces": list(tokenizer.pieces(tokens))}, ensure_ascii=False))
+        typer.echo(json.dumps({"tokens": tokens, "pieces": pieces}, ensure_ascii=False))
         return
     typer.echo(" ".join(map(str, tokens)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions
+from edgeinfer.backends.cpu.footprint import footprint
 
 
 def _open(options: DeviceOptions) -> Device:
@@ -11,4 +12,4 @@ def _open(options: DeviceOptions) -> Device:
     return open_device(options)
 
 
-DEVICE = DeviceKind("cpu", "our own engine: Numba kernels on pinned worker threads", _open)
+DEVICE = DeviceKind("cpu", "our own engine: Numba kernels on pinned worker threads", _open, footprint)

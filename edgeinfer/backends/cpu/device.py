@@ -6,10 +6,10 @@ In: worker count and cores. Out: `CpuLane`s. EDGEINFER_SIMD forces an instructio
 from __future__ import annotations
 
 import os
+import sys
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.cpu import targets
-from edgeinfer.backends.cpu.cores import usable_cores
 from edgeinfer.backends.cpu.jit import KernelLibrary, cpu_features
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.team import Team
@@ -25,7 +25,7 @@ class CpuDevice:
     batch_invariant = True
 
     def __init__(self, options: DeviceOptions, isa: str | None = None) -> None:
-        allowed = usable_cores()
+        allowed = _allowed_cores()
         cores = options.cores or allowed
         if missing := sorted(set(cores) - set(allowed)):
             raise BadSetting(f"core {missing[0]} cannot be used here; this process may use {_listed(allowed)}")
@@ -47,6 +47,13 @@ class CpuDevice:
 
     def close(self) -> None:
         """Lanes own the threads; nothing is left here."""
+
+
+def _allowed_cores() -> tuple[int, ...]:
+    """Logical CPUs the operating system lets this process run on."""
+    if sys.platform == "linux":
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
 
 
 def _listed(cores: tuple[int, ...]) -> str:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Floats, Int32s, Limits, Progress, Step
 from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.lowering import KVPool, Lowering, heads_of, padded, tile_tokens
+from edgeinfer.backends.cpu.layout import heads_of, padded, tile_tokens
+from edgeinfer.backends.cpu.lowering import KVPool, Lowering
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import PackedWeights
 from edgeinfer.backends.cpu.step import StepRecord

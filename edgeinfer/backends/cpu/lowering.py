@@ -15,10 +15,11 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.base import Floats, Limits
 from edgeinfer.backends.cpu.jit import Kernel
 from edgeinfer.backends.cpu.kernels import activations, attention, product, product_float, rotary, rows
+from edgeinfer.backends.cpu.layout import LANES, BufferLayout, Heads, heads_of, padded, tile_tokens
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import PackedMatrix, PackedWeights
-from edgeinfer.backends.cpu.panels import BLOCK, FLOAT_COLUMNS, IntegerPanel
-from edgeinfer.backends.cpu.step import SPLIT_TOKENS, StepRecord, address
+from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, IntegerPanel
+from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
@@ -40,26 +41,8 @@ from edgeinfer.ops import (
     Weight,
 )
 
-LANES = 16
 NO_WINDOW = 1 << 30
 """More positions than any context; kernels compute with it in 32 bits."""
-
-
-def padded(width: int, multiple: int = LANES) -> int:
-    """The next multiple."""
-    return -(-width // multiple) * multiple
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """How a buffer is cut into heads: each takes `padded` of the row's floats, of which `width` count."""
-
-    count: int
-    width: int
-
-    @property
-    def padded(self) -> int:
-        return padded(self.width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +51,6 @@ class KVPool:
 
     keys: NDArray[np.float16]  # [n_pages, G, head_width, PAGE]
     values: NDArray[np.float16]  # [n_pages, G, PAGE, head_padded]
-
-
-def heads_of(spec: ModelSpec) -> dict[str, Heads]:
-    """The buffers that are cut into heads, as the attention ops name them."""
-    found: dict[str, Heads] = {}
-    for op in spec.ops():
-        match op:
-            case Attention():
-                found[op.query] = Heads(op.heads, op.head_width)
-            case StoreKV():
-                found[op.key] = found[op.value] = Heads(op.kv_heads, op.head_width)
-            case _:
-                continue
-    return found
 
 
 class Lowering:
@@ -99,7 +68,7 @@ class Lowering:
     ) -> None:
         self._spec, self._file, self._limits, self._packed, self._pools = spec, file, limits, packed, pools
         self._step, self._n_workers = step, n_workers
-        self._heads = heads_of(spec)
+        self._heads, self._layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
         self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
         self.buffers: dict[str, Floats] = {buffer.name: self._new_buffer(buffer.name) for buffer in spec.buffers}
         self._rounded: dict[str, NDArray[np.uint8]] = {}
@@ -115,7 +84,8 @@ class Lowering:
         """Bytes of buffers and tables."""
         tables = sum(table.nbytes for pair in self._rotations.values() for table in pair)
         rounded = sum(array.nbytes for array in self._rounded.values())
-        return tables + rounded + sum(array.nbytes for array in self.buffers.values())
+        partials = 0 if self._partials is None else self._partials.nbytes
+        return tables + rounded + partials + sum(array.nbytes for array in self.buffers.values())
 
     def calls(self) -> list[Call]:
         """The calls of the model, in order."""
@@ -152,11 +122,7 @@ class Lowering:
         return calls
 
     def _new_buffer(self, name: str) -> Floats:
-        buffer = self._spec.buffer(name)
-        heads = self._heads.get(name)
-        width = heads.count * heads.padded if heads else padded(buffer.width, BLOCK)
-        n_rows = self._limits.max_tokens if buffer.rows is Rows.TOKENS else self._limits.max_outputs
-        values: Floats = aligned((n_rows, width), np.float32)
+        values: Floats = aligned(self._layout.shape(name), np.float32)
         return values
 
     def _stride(self, name: str) -> int:
@@ -197,10 +163,9 @@ class Lowering:
     def _round(self, name: str) -> list[Call]:
         """The call that makes the int8 form of a buffer, unless it is there already."""
         values = self.buffers[name]
-        n_blocks = self._spec.buffer(name).width // BLOCK
+        n_blocks = self._layout.n_blocks(name)
         if name not in self._rounded:
-            n_records = len(values) * padded(n_blocks, 2)
-            self._rounded[name] = aligned((n_records * activations.RECORD_BYTES,), np.uint8)
+            self._rounded[name] = aligned((self._layout.rounded_bytes(name),), np.uint8)
         if name in self._fresh:
             return []
         self._fresh.add(name)
@@ -292,9 +257,7 @@ class Lowering:
         if self._scratch is None:
             size = padded(attention.scratch_bytes(tile_rows, width, heads_padded), 4096)
             self._scratch = aligned((self._n_workers, size), np.uint8)
-            self._partials = aligned(
-                (SPLIT_TOKENS, op.heads, self._limits.n_context // 64 + 1, LANES + heads_padded), np.float32
-            )
+            self._partials = aligned(self._layout.partials_shape, np.float32)
         assert self._partials is not None
         return self._scratch, self._partials
 
@@ -312,8 +275,3 @@ class Lowering:
         args["outputs"] = self._step.outputs_at
         args["count"] = self._step.n_outputs_at
         return Call(rows.TAKE_OUTPUTS, args, frozenset({op.source}), frozenset({op.out}), self._by_tokens(op.out))
-
-
-def tile_tokens(spec: ModelSpec) -> int:
-    """Tokens of an attention tile: about 16 query rows per kv head."""
-    return max(1, 16 // (spec.heads // spec.kv_heads))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Int32s, Limits, Step
+from edgeinfer.backends.cpu.layout import SPLIT_TOKENS
 
 STEP = np.dtype(
     [
@@ -29,8 +30,6 @@ STEP = np.dtype(
     ]
 )
 TILE_INTS = 8
-SPLIT_TOKENS = 8
-"""Passes of up to this many tokens cut attention by chunks of positions, larger ones by tiles of tokens."""
 
 
 def address(array: NDArray[np.generic]) -> int:

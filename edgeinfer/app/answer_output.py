@@ -1,0 +1,93 @@
+"""Printing an answer while it is made: pieces on stdout, notices and numbers on stderr, Ctrl-C stops it.
+
+In: a `TextStream`. Out: printed text, and whether Ctrl-C ended it. On a terminal control characters of the model are
+left out, so that no answer can steer the terminal. Knows no commands.
+"""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.stream import TextStream
+
+KEPT_CONTROLS = "\n\t"
+
+
+def print_answer(stream: TextStream, *, quiet: bool = False) -> bool:
+    """Print an answer piece by piece and end its line; whether it was interrupted. `quiet` prints nothing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    terminal = sys.stdout.isatty()
+    ends_line = True
+    with stopping(stream.stop) as interrupted:
+        for piece in stream:
+            shown = harmless(piece) if terminal else piece
+            if shown and not quiet:
+                sys.stdout.write(shown)
+                sys.stdout.flush()
+                ends_line = shown.endswith("\n")
+    if not quiet and not (ends_line and stream.text):
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    return interrupted.is_set()
+
+
+def harmless(text: str) -> str:
+    """Text without control characters other than line ends and tabs."""
+    return "".join(c for c in text if c in KEPT_CONTROLS or not (c < " " or "\x7f" <= c <= "\x9f"))
+
+
+def print_notices(notices: tuple[str, ...]) -> None:
+    """Say on stderr what was left out or cut."""
+    for notice in notices:
+        typer.echo(f"note: {notice}", err=True)
+
+
+def stats_text(stats: Stats) -> str:
+    """The numbers of an answer in a line for people."""
+    return " | ".join(
+        [
+            f"{stats.n_generated} tokens, {_number(stats.decode_tok_s)} tok/s",
+            f"prompt {stats.n_prompt} ({stats.n_cached} cached), {_number(stats.prefill_tok_s)} tok/s",
+            f"first token after {_number(stats.ttft_s, 3)} s",
+            f"{_number(stats.accepted_per_step, 2)} tokens/step",
+            f"seed {stats.seed}",
+            stats.finish_reason,
+        ]
+    )
+
+
+@contextmanager
+def stopping(stop: Callable[[], None]) -> Iterator[threading.Event]:
+    """Within it the first Ctrl-C calls `stop` and sets the event, the second one interrupts at once."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+        stop()
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _number(value: float | None, digits: int = 1) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

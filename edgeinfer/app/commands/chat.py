@@ -1,0 +1,68 @@
+"""`edgeinfer chat`: a conversation."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from edgeinfer.app import options
+from edgeinfer.app.command import Command
+
+
+def chat(
+    model: options.Model = None,
+    system: options.System = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Line by line, for screen readers and dumb terminals; as it is without it.")
+    ] = False,
+    temp: options.Temp = None,
+    top_p: options.TopP = None,
+    top_k: options.TopK = None,
+    min_p: options.MinP = None,
+    repeat_penalty: options.RepeatPenalty = None,
+    seed: options.Seed = None,
+    max_tokens: options.MaxTokens = None,
+    ctx: options.Ctx = None,
+    threads: options.Threads = None,
+    cores: options.Cores = None,
+    device: options.Device = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Print the speed of each answer on standard error.")] = False,
+) -> None:
+    """Chat with a model, line by line.
+
+    Without a terminal each line of standard input is a turn, and only answers are printed. Ctrl-C stops an answer,
+    Ctrl-D leaves.
+    """
+    from edgeinfer.app.dialogue import Dialogue
+    from edgeinfer.app.line_chat import LineChat
+    from edgeinfer.app.opening import answer_options, open_llm
+    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.settings import load_settings
+
+    settings = load_settings(
+        {
+            "model": model,
+            "system": system,
+            "temp": temp,
+            "top_p": top_p,
+            "top_k": top_k,
+            "min_p": min_p,
+            "repeat_penalty": repeat_penalty,
+            "seed": seed,
+            "max_tokens": max_tokens,
+            "ctx": ctx,
+            "threads": threads,
+            "cores": cores,
+            "device": device,
+        }
+    )
+    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    with open_llm(settings) as llm, llm.session() as session, ProgressLine() as progress:
+        wanted = answer_options(settings)
+        wanted["progress"] = progress
+        LineChat(llm, Dialogue(session, wanted, settings.generation.system), terminal=terminal, stats=stats).run()
+
+
+COMMAND = Command(chat)

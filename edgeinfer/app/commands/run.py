@@ -1,0 +1,156 @@
+"""`edgeinfer run`: one answer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeinfer.app import options
+from edgeinfer.app.command import Command
+from edgeinfer.errors import BadSetting, EdgeInferError
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.stream import TextStream
+
+
+def run(
+    prompt: Annotated[
+        str | None, typer.Argument(help="The question; without it, standard input, else that follows it as a document.")
+    ] = None,
+    model: options.Model = None,
+    system: options.System = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="A text file that follows the question; repeatable.")
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")
+    ] = False,
+    temp: options.Temp = None,
+    top_p: options.TopP = None,
+    top_k: options.TopK = None,
+    min_p: options.MinP = None,
+    repeat_penalty: options.RepeatPenalty = None,
+    seed: options.Seed = None,
+    max_tokens: options.MaxTokens = None,
+    stop: Annotated[
+        list[str] | None, typer.Option("--stop", help="End the answer before this text; repeatable.")
+    ] = None,
+    ctx: options.Ctx = None,
+    threads: options.Threads = None,
+    cores: options.Cores = None,
+    device: options.Device = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Answer one question.
+
+    Standard output carries the answer and nothing else. Ctrl-C ends it; what there is of it has been printed.
+    """
+    from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
+    from edgeinfer.app.opening import answer_options, open_llm, record_speed
+    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.settings import load_settings
+
+    overrides = {
+        "model": model,
+        "system": system,
+        "temp": temp,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "repeat_penalty": repeat_penalty,
+        "seed": seed,
+        "max_tokens": max_tokens,
+        "ctx": ctx,
+        "threads": threads,
+        "cores": cores,
+        "device": device,
+    }
+    if raw and system is not None:
+        raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
+    text = _prompt(prompt, file or [], raw=raw)
+    settings = load_settings(overrides)
+    with open_llm(settings) as llm, ProgressLine() as progress:
+        print_notices(llm.facts.notices)
+        wanted = answer_options(settings) | {"stop": stop or (), "progress": progress}
+        instructions = settings.generation.system
+        messages = [{"role": "system", "content": instructions}] if instructions else []
+        stream = (
+            llm.complete(text, **wanted) if raw else llm.chat([*messages, {"role": "user", "content": text}], **wanted)
+        )
+        interrupted = print_answer(stream, quiet=as_json)
+        assert stream.stats is not None
+        print_notices(stream.stats.notices)
+        record_speed(llm, stream.stats)
+        if as_json:
+            typer.echo(json.dumps(_record(llm, stream), ensure_ascii=False))
+        if stats:
+            typer.echo(stats_text(stream.stats), err=True)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def _prompt(prompt: str | None, files: list[Path], *, raw: bool) -> str:
+    """The argument, the files and standard input, in this order. Raises EdgeInferError; exits 2 when there is none."""
+    from edgeinfer.app.text_input import argument_or_stdin
+
+    parts = [prompt] if prompt is not None else []
+    parts += [_read(path) for path in files]
+    if sys.stdin is not None and not sys.stdin.isatty():
+        piped = argument_or_stdin(None)
+        if piped.strip() or not parts:
+            parts.append(piped)
+    if not parts:
+        raise typer.BadParameter("give a question: edgeinfer run 'What is the capital of France?'", param_hint="PROMPT")
+    if not any(part.strip() for part in parts):
+        raise BadSetting("the prompt is empty; give a question as an argument, with --file or on standard input")
+    return "\n\n".join(parts) if raw else "\n\n".join(part.strip("\r\n") for part in parts)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise EdgeInferError(f"{path} is not UTF-8 text; --file takes text files") from None
+    except OSError as reason:
+        raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
+
+
+def _record(llm: LLM, stream: TextStream) -> dict[str, object]:
+    """The answer as a JSON object; keys may be added, never renamed."""
+    from edgeinfer.app.process import peak_rss_bytes
+    from edgeinfer.models.download.space import size_text
+
+    stats, facts = stream.stats, llm.facts
+    assert stats is not None
+    return {
+        "model": facts.name,
+        "text": stream.text,
+        "tokens": list(stream.tokens),
+        "n_prompt": stats.n_prompt,
+        "n_cached": stats.n_cached,
+        "n_generated": stats.n_generated,
+        "finish_reason": stats.finish_reason,
+        "truncated": stats.truncated,
+        "notices": [*facts.notices, *stats.notices],
+        "ttft_s": stats.ttft_s,
+        "prefill_tok_s": stats.prefill_tok_s,
+        "decode_tok_s": stats.decode_tok_s,
+        "steps": stats.steps,
+        "accepted_per_step": stats.accepted_per_step,
+        "draft": {},
+        "seed": stats.seed,
+        "load_s": facts.load_s,
+        "peak_rss_bytes": peak_rss_bytes(),
+        "weights_read_bytes": 0,
+        "devices": [facts.device],
+        "plan": f"{facts.device}: everything, {size_text(facts.resident_bytes)}, context {facts.n_context}",
+    }
+
+
+COMMAND = Command(run)

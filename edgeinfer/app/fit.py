@@ -1,0 +1,89 @@
+"""Whether a model fits this machine, from its header alone: the device's own count against the memory available.
+
+In: a header, a device name, a context. Out: a `Plan`, or DoesNotFit with the numbers. Loads no weights, no compiler.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.errors import BadSetting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from edgeinfer.models.gguf import Header, Metadata, TensorInfo
+    from edgeinfer.models.spec import ModelSpec
+    from edgeinfer.scheduling.memory import MemoryNeed
+    from edgeinfer.scheduling.plan import Plan, Speeds
+
+
+def plan_for(
+    metadata: Metadata,
+    tensors: Mapping[str, TensorInfo],
+    *,
+    device: str = "auto",
+    n_context: int | None = None,
+    n_workers: int | None = None,
+    ram_bytes: int | None = None,
+    speeds: Speeds | None = None,
+) -> tuple[ModelSpec, Plan]:
+    """The model's spec and the plan to run it on one device; `ram_bytes` replaces the memory found available.
+
+    Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
+    """
+    from edgeinfer.engine.executor import AUTO_DEVICE
+    from edgeinfer.scheduling import plan, topology
+
+    key = AUTO_DEVICE if device == "auto" else device
+    spec, need = need_of(metadata, tensors, key, n_context)
+    workers = n_workers or len(topology.usable_cores())
+    available = topology.available_bytes() if ram_bytes is None else ram_bytes
+    return spec, plan.single_device_plan(spec, key, workers, need, available, speeds or plan.Speeds())
+
+
+def need_of(
+    metadata: Metadata, tensors: Mapping[str, TensorInfo], device: str, n_context: int | None
+) -> tuple[ModelSpec, MemoryNeed]:
+    """What a device would take for a model."""
+    from edgeinfer.backends.base import DEVICES
+    from edgeinfer.engine.limits import context_of, limits_for
+    from edgeinfer.models.load import spec_of
+    from edgeinfer.scheduling.memory import MemoryNeed
+
+    spec = spec_of(metadata, tensors, n_context)
+    context = context_of(spec.n_context_trained, n_context)
+    taken = DEVICES.get(device).footprint(spec, tensors, limits_for(context))
+    return spec, MemoryNeed(taken.weight_bytes, taken.kv_bytes_per_token, taken.kv_bytes, taken.buffer_bytes, context)
+
+
+def check_fits(header: Header, nbytes: int, device: str = "auto", n_context: int | None = None) -> None:
+    """Raise DoesNotFit, with the numbers and what would fit, for a model too large for this machine.
+
+    `nbytes` is the size of the file. A header that edgeinfer cannot plan for is judged by that size alone, so that a
+    vocabulary or a model for another program can still be pulled.
+    """
+    from edgeinfer.errors import EdgeInferError
+    from edgeinfer.scheduling import memory, topology
+
+    available = topology.available_bytes()
+    try:
+        need = plan_for(header.metadata, header.tensors, device=device, n_context=n_context)[1].need
+    except EdgeInferError:
+        need = memory.MemoryNeed(nbytes, 1, 0, 0, 0)
+    memory.require_fit(need, available)
+
+
+def size_in_bytes(text: str, available_bytes: int) -> int:
+    """Bytes of a size such as "6GB", "512MiB", "800000" or "60%" of the available memory. Raises BadSetting."""
+    units = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+    cleaned = text.strip().lower()
+    number = cleaned.rstrip("%bkmgti")
+    unit = cleaned[len(number) :].removesuffix("b")
+    try:
+        value = float(number)
+    except ValueError:
+        value = -1.0
+    if value <= 0 or not (unit == "%" or unit in units):
+        raise BadSetting(f"{text!r} is not a size; use one such as 6GB, 512MiB or 60%")
+    return int(available_bytes * value / 100 if unit == "%" else value * units[unit])

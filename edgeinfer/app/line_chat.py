@@ -1,0 +1,135 @@
+"""Chat line by line: no screen of its own, no terminal control, works with pipes and screen readers.
+
+In: lines. Out: answers on stdout; what else there is to say goes to stderr. At a terminal it asks for lines, keeps
+their history between runs and carries on after errors; from a pipe each line is a turn and the first error ends it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+
+import typer
+
+from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
+from edgeinfer.app.dialogue import Dialogue
+from edgeinfer.app.opening import record_speed
+from edgeinfer.app.slash_commands import Then, is_command, run_line
+from edgeinfer.engine.llm import LLM
+from edgeinfer.errors import EdgeInferError, EngineClosed
+
+PROMPT = "> "
+HISTORY_LINES = 1000
+
+
+class LineChat:
+    """A chat at a terminal, or over a pipe where `terminal` is False."""
+
+    def __init__(self, llm: LLM, dialogue: Dialogue, *, terminal: bool, stats: bool = False) -> None:
+        self._llm = llm
+        self._dialogue = dialogue
+        self._terminal = terminal
+        self._stats = stats
+
+    def run(self) -> None:
+        """Take turns until the lines end or the user leaves. Raises EdgeInferError where no one can correct it."""
+        facts = self._llm.facts
+        print_notices(facts.notices)
+        if self._terminal:
+            typer.echo(
+                f"{facts.name} on {facts.device}, {facts.n_context} tokens of context. /help shows the commands."
+            )
+        for line in self._lines():
+            try:
+                if not self._take(line):
+                    return
+            except EngineClosed:
+                raise
+            except EdgeInferError as error:
+                if not self._terminal:
+                    raise
+                typer.echo(f"error: {error}", err=True)
+
+    def _take(self, line: str) -> bool:
+        """Do what a line asks for; whether to go on."""
+        if not line.strip():
+            return True
+        if not is_command(line):
+            self._answer(line[1:] if line.startswith("//") else line)
+            return True
+        outcome = run_line(self._dialogue, line)
+        if outcome.text:
+            typer.echo(outcome.text, err=not self._terminal)
+        if outcome.then is Then.ANSWER:
+            self._answer(None)
+        return outcome.then is not Then.LEAVE
+
+    def _answer(self, question: str | None) -> None:
+        """Print an answer to a question, or another one to the last, and keep it even if it was stopped."""
+        dialogue = self._dialogue
+        stream = dialogue.ask_again() if question is None else dialogue.ask(question)
+        interrupted = print_answer(stream)
+        stats = stream.stats
+        assert stats is not None
+        if question is None:
+            dialogue.keep_instead(stream)
+        else:
+            dialogue.keep(question, stream)
+        if interrupted and not self._terminal:
+            raise KeyboardInterrupt
+        print_notices((*stats.notices, *(("stopped; what there is of the answer is kept",) if interrupted else ())))
+        record_speed(self._llm, stats)
+        if self._stats:
+            typer.echo(stats_text(stats), err=True)
+
+    def _lines(self) -> Iterator[str]:
+        if not self._terminal:
+            yield from (line.rstrip("\r\n") for line in sys.stdin or ())
+            return
+        with line_history(history_path()):
+            while True:
+                try:
+                    line = input(PROMPT)
+                except EOFError:
+                    typer.echo()
+                    return
+                except KeyboardInterrupt:
+                    typer.echo("\nCtrl-D or /exit leaves.")
+                    continue
+                yield line
+
+
+def history_path() -> Path:
+    """The file of lines typed in earlier chats."""
+    from edgeinfer.models.store import default_root
+
+    return default_root().parent / "chat_history"
+
+
+@contextmanager
+def line_history(path: Path) -> Iterator[None]:
+    """Line editing with the history of a file, where Python has readline; a file that cannot be used is left alone."""
+    readline = _readline()
+    if readline is None:
+        yield
+        return
+    with suppress(OSError):
+        readline.read_history_file(path)
+    readline.set_history_length(HISTORY_LINES)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(path)
+
+
+def _readline() -> ModuleType | None:
+    try:
+        import readline
+    except ImportError:
+        return None
+    return readline

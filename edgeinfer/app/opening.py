@@ -1,0 +1,69 @@
+"""From settings to a loaded model, and from settings to the options of an answer.
+
+In: settings. Out: an `LLM`, and `Options`. Shows loading on stderr where someone is looking. Shared by the commands
+that generate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.progress_line import ProgressLine
+from edgeinfer.errors import BadSetting
+from edgeinfer.settings import Settings
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.session import Options
+    from edgeinfer.engine.stats import Stats
+
+
+def open_llm(settings: Settings) -> LLM:
+    """Choose the model (pulling it if need be) and load it. Raises EdgeInferError."""
+    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.engine.llm import load
+
+    machine = settings.machine
+    if len(machine.device) > 1:
+        raise BadSetting(f"device cannot be {','.join(machine.device)}: one device at a time; try auto")
+    chosen = choose_model(settings)
+    with ProgressLine() as progress:
+        return load(
+            chosen.path,
+            device=machine.device[0],
+            n_context=settings.generation.ctx,
+            threads=machine.threads,
+            cores=machine.cores,
+            progress=progress,
+        )
+
+
+def answer_options(settings: Settings) -> Options:
+    """How the settings want answers to be."""
+    wanted = settings.generation
+    return {
+        "temperature": wanted.temp,
+        "top_p": wanted.top_p,
+        "top_k": wanted.top_k,
+        "min_p": wanted.min_p,
+        "repeat_penalty": wanted.repeat_penalty,
+        "seed": wanted.seed,
+        "max_tokens": wanted.max_tokens,
+    }
+
+
+def record_speed(llm: LLM, stats: Stats) -> None:
+    """Note how fast an answer was, if it was long enough to tell."""
+    from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
+
+    facts = llm.facts
+    if stats.n_generated >= TOKENS_MIN:
+        long_prompt = stats.n_prompt - stats.n_cached >= TOKENS_MIN
+        prefill_tok_s = stats.prefill_tok_s if long_prompt else None
+        SpeedLog().record(
+            facts.fingerprint,
+            facts.device,
+            facts.n_threads,
+            decode_tok_s=stats.decode_tok_s,
+            prefill_tok_s=prefill_tok_s,
+        )

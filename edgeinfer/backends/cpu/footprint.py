@@ -1,0 +1,30 @@
+"""How much memory the CPU device takes for a model, counted from the header alone.
+
+In: a ModelSpec, the tensor table, limits. Out: exactly the bytes that a `CpuLane` then holds. Loads no compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeinfer.backends.base import PAGE, Footprint, Limits
+from edgeinfer.backends.cpu.layout import BufferLayout, heads_of, padded
+from edgeinfer.backends.cpu.panels import PANEL_ROWS, panel_for
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.quants import format_of
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import MatMul
+
+
+def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """Bytes of panels, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
+    heads = heads_of(spec)
+    matrices = {(op.weight, heads.get(op.out)) for op in spec.ops() if isinstance(op, MatMul)}
+    panels = 0
+    for weight, cut in matrices:
+        n_rows = cut.count * cut.padded if cut else weight.n_rows
+        panel = panel_for(format_of(tensors[weight.tensor].ggml_type))
+        panels += -(-n_rows // PANEL_ROWS) * panel.panel_bytes(weight.columns)
+    per_position = sum(2 * kv.kv_heads * (kv.head_width + padded(kv.head_width)) for kv in spec.kv)
+    buffers = BufferLayout(spec, tensors, limits).total_bytes
+    return Footprint(panels, per_position, per_position * PAGE * limits.n_pages, buffers)

@@ -1,0 +1,101 @@
+"""How a model's values lie in the CPU device's memory: widths padded to vectors, heads padded one by one.
+
+In: a ModelSpec, a tensor table and limits. Out: shapes and byte counts. Loads no compiler, so that a plan can count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgeinfer.backends.base import PAGE, Limits
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.quants import BlockFormat, format_of
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Attention, MatMul, Rope, Rows, StoreKV
+
+LANES = 16
+BLOCK = 32
+ROUNDED_BYTES = 64
+"""A block of 32 int8 activations with its scale and sums."""
+SPLIT_TOKENS = 8
+"""Passes of up to this many tokens cut attention by pages of positions, larger ones by tiles of tokens."""
+TILE_ROWS = 16
+"""Query rows of an attention tile, about."""
+
+
+def padded(width: int, multiple: int = LANES) -> int:
+    """The next multiple."""
+    return -(-width // multiple) * multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How a buffer is cut into heads: each takes `padded` of the row's floats, of which `width` count."""
+
+    count: int
+    width: int
+
+    @property
+    def padded(self) -> int:
+        return padded(self.width)
+
+
+def heads_of(spec: ModelSpec) -> dict[str, Heads]:
+    """The buffers that are cut into heads, as the attention ops name them."""
+    found: dict[str, Heads] = {}
+    for op in spec.ops():
+        if isinstance(op, Attention):
+            found[op.query] = Heads(op.heads, op.head_width)
+        elif isinstance(op, StoreKV):
+            found[op.key] = found[op.value] = Heads(op.kv_heads, op.head_width)
+    return found
+
+
+def tile_tokens(spec: ModelSpec) -> int:
+    """Tokens of an attention tile."""
+    return max(1, TILE_ROWS // (spec.heads // spec.kv_heads))
+
+
+class BufferLayout:
+    """Shapes of the buffers of one model under given limits."""
+
+    def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> None:
+        self._spec, self._limits = spec, limits
+        self._heads = heads_of(spec)
+        self._buffers = {buffer.name: buffer for buffer in spec.buffers}
+        self.rounded = {
+            op.source
+            for op in spec.ops()
+            if isinstance(op, MatMul) and isinstance(format_of(tensors[op.weight.tensor].ggml_type), BlockFormat)
+        }
+        """Buffers that are also kept as int8: the inputs of products with integer weights."""
+
+    def shape(self, name: str) -> tuple[int, int]:
+        """Rows and padded width of a buffer of float32."""
+        buffer, heads = self._buffers[name], self._heads.get(name)
+        n_rows = self._limits.max_tokens if buffer.rows is Rows.TOKENS else self._limits.max_outputs
+        return n_rows, heads.count * heads.padded if heads else padded(buffer.width, BLOCK)
+
+    def n_blocks(self, name: str) -> int:
+        """Blocks of 32 columns of a buffer's int8 form that hold data."""
+        return self._buffers[name].width // BLOCK
+
+    def rounded_bytes(self, name: str) -> int:
+        """Bytes of the int8 form of a buffer; blocks come in pairs."""
+        return self.shape(name)[0] * padded(self.n_blocks(name), 2) * ROUNDED_BYTES
+
+    @property
+    def partials_shape(self) -> tuple[int, int, int, int]:
+        """Attention partials of small passes: float32[tokens, heads, pages, 16 + head_padded]."""
+        width = LANES + padded(self._spec.head_width)
+        return SPLIT_TOKENS, self._spec.heads, self._limits.n_context // PAGE + 1, width
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all buffers, int8 forms, rotary tables and partials."""
+        floats = sum(4 * rows * width for rows, width in map(self.shape, self._buffers))
+        tables = {op.table for op in self._spec.ops() if isinstance(op, Rope)}
+        rotary = sum(4 * table.rotary_width * self._limits.n_context for table in tables)
+        tokens, heads, pages, width = self.partials_shape
+        return floats + sum(map(self.rounded_bytes, self.rounded)) + rotary + 4 * tokens * heads * pages * width

@@ -1,0 +1,23 @@
+"""How large a lane must be: the context a model is run with, KV pages, and rows of one pass.
+
+In: trained and wanted context, sessions. Out: `Limits`. The planner and the loader ask the same question here.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.backends.base import Limits
+from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.settings import CTX_CAP
+
+SPARE_PAGES = 4
+"""KV pages beyond whole contexts: for branches that part from each other, and for siblings in a tree of drafts."""
+
+
+def context_of(n_context_trained: int, n_context: int | None) -> int:
+    """The context in tokens: the wanted one, else what the model was trained for, CTX_CAP at most."""
+    return n_context or min(n_context_trained, CTX_CAP)
+
+
+def limits_for(n_context: int, n_sessions: int = 1) -> Limits:
+    """Limits with room for the whole context of so many sessions."""
+    return Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES)

@@ -1,0 +1,66 @@
+"""What a model needs against what there is: numbers in, a verdict out.
+
+In: bytes of weights, KV cache and buffers as a device would hold them, and the memory available. Out: whether it fits,
+and if not by how many bytes and what would. Measures nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.errors import DoesNotFit
+
+RUNTIME_BYTES = 160 << 20
+"""Python, NumPy, Numba and LLVM with compiled kernels, before any model (measured peak about 150 MB)."""
+RESERVE_SHARE = 0.05
+"""Share of the available memory that is left to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """Bytes a model takes while it runs with `n_context` tokens of context."""
+
+    weight_bytes: int
+    kv_bytes_per_token: int
+    kv_bytes: int
+    buffer_bytes: int
+    n_context: int
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weight_bytes + self.kv_bytes + self.buffer_bytes + RUNTIME_BYTES
+
+
+def missing_bytes(need: MemoryNeed, available_bytes: int) -> int:
+    """Bytes that are lacking, 0 if the model fits with the reserve."""
+    return max(0, need.total_bytes - int(available_bytes * (1.0 - RESERVE_SHARE)))
+
+
+def fitting_context(need: MemoryNeed, available_bytes: int) -> int:
+    """The longest context that would fit, in tokens; 0 if the weights alone do not."""
+    room = int(available_bytes * (1.0 - RESERVE_SHARE)) - (need.total_bytes - need.kv_bytes)
+    return max(0, min(need.n_context, room // max(1, need.kv_bytes_per_token)))
+
+
+def require_fit(need: MemoryNeed, available_bytes: int) -> None:
+    """Raise DoesNotFit, with the numbers and what would fit, unless the model fits."""
+    missing = missing_bytes(need, available_bytes)
+    if not missing:
+        return
+    context = fitting_context(need, available_bytes)
+    remedy = (
+        f"a context of {context} tokens would fit (--ctx {context})"
+        if context >= 256
+        else "a smaller model or a smaller quant would fit"
+    )
+    raise DoesNotFit(
+        f"the model needs {in_gigabytes(need.total_bytes)} of memory "
+        f"({in_gigabytes(need.weight_bytes)} weights, {in_gigabytes(need.kv_bytes)} for a context of "
+        f"{need.n_context} tokens) and {in_gigabytes(available_bytes)} are available: "
+        f"{in_gigabytes(missing)} too much; {remedy}"
+    )
+
+
+def in_gigabytes(n_bytes: int) -> str:
+    """Bytes for people: "1.23 GB", or "45 MB" below a gigabyte."""
+    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"

@@ -1,0 +1,141 @@
+"""Every architecture of the registry has golden files, and its specs are consistent: buffers, weights, order of ops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.models.architectures import ARCHITECTURES
+from edgeinfer.models.load import open_model
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import (
+    Add,
+    Attention,
+    Embed,
+    GatedAct,
+    MatMul,
+    Op,
+    RMSNorm,
+    Rope,
+    Rows,
+    SoftCap,
+    StoreKV,
+    TakeOutputs,
+)
+
+GOLDENS = Path(__file__).parents[1] / "golden" / "data"
+FILES = sorted(GOLDENS.glob("*.gguf"))
+
+Access = list[tuple[str, int]]
+
+
+def accesses(op: Op) -> tuple[Access, Access]:
+    """Buffers an op reads and those it writes, each with the width it takes them to have."""
+    match op:
+        case Embed():
+            return [], [(op.out, op.weight.columns)]
+        case RMSNorm():
+            return [(op.source, op.groups * op.width)], [(op.out, op.groups * op.width)]
+        case MatMul():
+            written = [(op.out, op.weight.n_rows)]
+            return [(op.source, op.weight.columns), *(written if op.accumulate else [])], written
+        case Rope():
+            return [(op.value, op.heads * op.head_width)], [(op.value, op.heads * op.head_width)]
+        case StoreKV():
+            return [(name, op.kv_heads * op.head_width) for name in (op.key, op.value)], []
+        case Attention():
+            return [(op.query, op.heads * op.head_width)], [(op.out, op.heads * op.head_width)]
+        case GatedAct():
+            return [(op.gate, op.width), (op.up, op.width)], [(op.out, op.width)]
+        case Add():
+            return [(op.source, op.width), (op.out, op.width)], [(op.out, op.width)]
+        case TakeOutputs():
+            return [(op.source, op.width)], [(op.out, op.width)]
+        case SoftCap():
+            return [(op.value, op.width)], [(op.value, op.width)]
+
+
+def check_buffers(spec: ModelSpec) -> None:
+    """Every buffer exists once with the width each op gives it, is written before it is read, and is used."""
+    buffers = {buffer.name: buffer for buffer in spec.buffers}
+    assert len(buffers) == len(spec.buffers)
+    written: set[str] = set()
+    for op in spec.ops():
+        reads, writes = accesses(op)
+        for name, width in (*reads, *writes):
+            assert buffers[name].width == width, (op, name)
+        assert {name for name, _ in reads} <= written, op
+        kinds = {buffers[name].rows for name, _ in (*reads, *writes)}
+        assert kinds == {Rows.TOKENS, Rows.OUTPUTS} if isinstance(op, TakeOutputs) else len(kinds) == 1, op
+        written |= {name for name, _ in writes}
+    assert written == buffers.keys()
+    assert (buffers[spec.logits].width, buffers[spec.logits].rows) == (spec.n_vocab, Rows.OUTPUTS)
+    assert spec.logits in {name for name, _ in accesses(list(spec.ops())[-1])[1]}
+
+
+def check_layers(spec: ModelSpec) -> None:
+    """Each layer stores keys and values, then attends, with what the spec says of its cache; heads share evenly."""
+    assert [stage.name for stage in spec.stages] == ["embed", *(f"blk.{i}" for i in range(spec.n_layers)), "head"]
+    assert len(spec.kv) == spec.n_layers
+    for number, (stage, kept) in enumerate(zip(spec.stages[1:-1], spec.kv, strict=True)):
+        (store,) = [op for op in stage.ops if isinstance(op, StoreKV)]
+        (attend,) = [op for op in stage.ops if isinstance(op, Attention)]
+        assert stage.ops.index(store) < stage.ops.index(attend)
+        assert store.layer == attend.layer == number
+        assert (store.kv_heads, store.head_width) == (kept.kv_heads, kept.head_width)
+        assert (attend.kv_heads, attend.head_width, attend.window) == (kept.kv_heads, kept.head_width, kept.window)
+        assert attend.heads % attend.kv_heads == 0
+        assert all(op.table.rotary_width <= op.head_width for op in stage.ops if isinstance(op, Rope))
+
+
+def check_weights(path: Path, spec: ModelSpec) -> None:
+    """Weights lie within their tensors; matrices and vectors are where ops want them; row orders fit whole heads."""
+    with open_model(path) as model:
+        tensors = model.file.tensors
+    vectors = {op.weight for op in spec.ops() if isinstance(op, RMSNorm)}
+    vectors |= {op.bias for op in spec.ops() if isinstance(op, MatMul) and op.bias is not None}
+    for weight in spec.weights():
+        shape = tensors[weight.tensor].shape
+        assert 0 <= weight.start < weight.stop <= shape[0]
+        assert shape[1:] == (() if weight in vectors else (weight.columns,))
+        if weight.unpair is not None:
+            assert weight.n_rows % weight.unpair.head_width == 0
+            assert weight.unpair.rotary_width <= weight.unpair.head_width
+    for op in spec.ops():
+        if isinstance(op, MatMul) and op.bias is not None:
+            assert (op.bias.n_rows, op.bias.unpair) == (op.weight.n_rows, op.weight.unpair)
+        if isinstance(op, RMSNorm):
+            assert op.weight.n_rows == op.width
+        if isinstance(op, Rope) and op.table.factors is not None:
+            assert tensors[op.table.factors].shape == (op.table.rotary_width // 2,)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_specs_are_consistent(path: Path) -> None:
+    with open_model(path) as model:
+        spec = model.spec
+    check_buffers(spec)
+    check_layers(spec)
+    check_weights(path, spec)
+
+
+@pytest.mark.parametrize("key", ARCHITECTURES.keys())
+def test_each_architecture_has_goldens_in_several_formats(key: str) -> None:
+    kinds: set[str] = set()
+    for path in FILES:
+        with open_model(path) as model:
+            if model.spec.architecture == key:
+                assert path.with_suffix(".npz").exists() or list(GOLDENS.glob(f"{path.stem}@*.npz"))
+                kinds |= {info.type_name for info in model.file.tensors.values()}
+    assert {"F32", "Q8_0", "Q4_0"} <= kinds
+    assert {"F16", "BF16"} & kinds
+    assert any(kind.endswith("_K") for kind in kinds)
+
+
+@pytest.mark.parametrize("key", ARCHITECTURES.keys())
+def test_aliases_name_one_architecture(key: str) -> None:
+    entries = ARCHITECTURES.entries()
+    for alias in entries[key].aliases:
+        assert alias not in entries
+        assert sum(alias in entry.aliases for entry in entries.values()) == 1

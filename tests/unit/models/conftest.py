@@ -1,0 +1,27 @@
+"""Fixtures of the store's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from file_server import FileServer, serving
+
+from edgeinfer.models.download.policy import Policy
+from edgeinfer.models.store import Store
+
+QUICK = Policy(attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0)
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    """A web server that can misbehave."""
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """An empty store that loses patience quickly."""
+    return Store(tmp_path / "models", QUICK)

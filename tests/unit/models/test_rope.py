@@ -1,0 +1,80 @@
+"""Rotary frequencies against transformers: stored for the golden models, and computed where transformers is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends import weights
+from edgeinfer.errors import BadGGUF
+from edgeinfer.models.load import open_model
+from edgeinfer.models.rope import frequencies, rotations
+from edgeinfer.ops import Rope, RopeTable
+
+GOLDENS = Path(__file__).parents[2] / "golden" / "data"
+RESULTS = sorted(GOLDENS.glob("*.npz"))
+
+
+@pytest.mark.parametrize("results", RESULTS, ids=lambda path: path.stem)
+def test_tables_of_golden_models(results: Path) -> None:
+    with np.load(results) as held:
+        n_context, expected = int(held["n_context"]), dict(held)
+    with open_model(GOLDENS / f"{results.stem.partition('@')[0]}.gguf", n_context) as model:
+        layers = [op for op in model.spec.ops() if isinstance(op, Rope)]
+        windows = [layer.window for layer in model.spec.kv for _ in ("query", "key")]
+        for op, window in zip(layers, windows, strict=True):
+            local = "local_frequencies" in expected and window is not None
+            table = frequencies(op.table, weights.rope_factors(model.file, op.table))
+            np.testing.assert_allclose(table, expected["local_frequencies" if local else "frequencies"], rtol=1e-6)
+            assert op.table.magnitude == pytest.approx(1.0 if local else float(expected["magnitude"]), rel=1e-6)
+
+
+def transformers_tables(kind: str, width: int, base: float, **settings: object) -> tuple[np.ndarray, float]:
+    rope = pytest.importorskip("transformers.modeling_rope_utils")
+    from transformers import LlamaConfig
+
+    own = {"rope_type": kind, "rope_theta": base, **settings}
+    config = LlamaConfig(hidden_size=4 * width, num_attention_heads=4, head_dim=width, rope_parameters=own)
+    inverse, magnitude = rope.ROPE_INIT_FUNCTIONS[kind](config, "cpu")
+    return inverse.numpy(), magnitude
+
+
+@pytest.mark.parametrize("factor", [1.5, 4.0, 32.0])
+@pytest.mark.parametrize("original", [64, 4096, 32768])
+@pytest.mark.parametrize(("fast", "slow"), [(32.0, 1.0), (8.0, 2.0), (4.0, 4.0)])
+@pytest.mark.parametrize(("width", "base"), [(128, 1e4), (64, 1e6), (16, 5e5)])
+def test_yarn_is_transformers(factor: float, original: int, fast: float, slow: float, width: int, base: float) -> None:
+    settings = {"factor": factor, "original_max_position_embeddings": original, "beta_fast": fast, "beta_slow": slow}
+    expected, _ = transformers_tables("yarn", width, base, **settings)
+    table = RopeTable(base, width, "yarn", factor, original, fast, slow)
+    np.testing.assert_allclose(frequencies(table), expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("factor", [2.0, 7.5])
+def test_linear_is_transformers(factor: float) -> None:
+    expected, _ = transformers_tables("linear", 64, 1e4, factor=factor)
+    np.testing.assert_allclose(frequencies(RopeTable(1e4, 64, "linear", factor)), expected, rtol=1e-6)
+
+
+def test_factors_divide() -> None:
+    factors = np.array([1.0, 2.0, 4.0], np.float32)
+    table = RopeTable(1e4, 6, factors="rope_freqs.weight")
+    np.testing.assert_allclose(frequencies(table, factors), frequencies(RopeTable(1e4, 6)) / factors)
+
+
+@pytest.mark.parametrize("factors", [[1.0, 0.0], [1.0, -2.0], [1.0, np.nan], [1.0, np.inf], [1.0], [1.0, 1.0, 1.0]])
+def test_bad_factors_are_refused(factors: list[float]) -> None:
+    table = RopeTable(1e4, 4, factors="rope_freqs.weight")
+    with pytest.raises(BadGGUF, match=r"rope_freqs\.weight must hold 2 finite numbers"):
+        frequencies(table, np.array(factors, np.float32))
+
+
+def test_rotations_are_exact_far_out() -> None:
+    table = RopeTable(1e6, 8, magnitude=1.25)
+    cosines, sines = rotations(table, 100_001)
+    angles = np.arange(100_001, dtype=np.float64)[:, None] * 1e6 ** -(np.arange(0, 8, 2) / 8)
+    assert cosines.dtype == sines.dtype == np.float32
+    np.testing.assert_allclose(cosines, 1.25 * np.cos(angles), atol=2e-7)
+    np.testing.assert_allclose(sines, 1.25 * np.sin(angles), atol=2e-7)

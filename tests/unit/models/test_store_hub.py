@@ -1,0 +1,208 @@
+"""Models of a hub: choosing files, and the hub's own client against a local hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from tiny_models import write_model
+
+from edgeinfer.errors import DownloadFailed, ModelNotFound
+from edgeinfer.models.sources.hf import choose_files
+from edgeinfer.models.store import Store
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMIT = "a" * 40
+PULL = """
+import json, sys
+from pathlib import Path
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.store import Store
+reports, sizes = [], []
+try:
+    model = Store(Path(sys.argv[1])).pull(
+        sys.argv[2], progress=lambda *report: reports.append(report[:2]), approve=lambda header, nbytes: sizes.append(nbytes)
+    )
+    print(json.dumps({"name": model.name, "paths": [str(path) for path in model.paths], "source": model.source,
+                      "sha256": model.sha256, "reports": reports, "sizes": sizes}))
+except EdgeInferError as error:
+    print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "quant", "chosen"),
+    [
+        (["a-Q8_0.gguf", "a-Q4_K_M.gguf", "README.md"], None, ["a-Q4_K_M.gguf"]),
+        (["a-Q8_0.gguf", "a-Q4_K_M.gguf"], "q8_0", ["a-Q8_0.gguf"]),
+        (["a-Q2_K.gguf", "mmproj-a-F16.gguf"], None, ["a-Q2_K.gguf"]),
+        (["plain.gguf"], None, ["plain.gguf"]),
+        (
+            ["q/a-F16-00002-of-00002.gguf", "q/a-F16-00001-of-00002.gguf", "a-Q2_K.gguf"],
+            None,
+            ["q/a-F16-00001-of-00002.gguf", "q/a-F16-00002-of-00002.gguf"],
+        ),
+    ],
+)
+def test_one_model_is_chosen(files: list[str], quant: str | None, chosen: list[str]) -> None:
+    assert list(choose_files(files, quant, "u/r")) == chosen
+
+
+@pytest.mark.parametrize(
+    ("files", "quant", "message"),
+    [
+        (["README.md"], None, "holds no .gguf"),
+        (["a-Q8_0.gguf"], "Q4_0", "hf:u/r:Q8_0"),
+        (["a-Q2_K.gguf", "a-Q3_K_S.gguf"], None, "hf:u/r:Q2_K, hf:u/r:Q3_K_S"),
+        (["a-F16-00001-of-00002.gguf"], "F16", "no complete F16"),
+    ],
+)
+def test_what_cannot_be_chosen_is_listed(files: list[str], quant: str | None, message: str) -> None:
+    with pytest.raises(ModelNotFound, match=message):
+        choose_files(files, quant, "u/r")
+
+
+def test_without_the_client(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DownloadFailed, match=r"pip install 'edgeinfer\[hub\]'"):
+        store.pull("hf:u/r")
+
+
+class Hub(ThreadingHTTPServer):
+    """As much of a hub as its client asks for."""
+
+    daemon_threads = True
+    files: dict[str, bytes]
+    token: str | None = None
+
+
+class HubHandler(BaseHTTPRequestHandler):
+    """Lists and serves the files of the repository u/r."""
+
+    server: Hub
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if self.server.token and self.headers.get("Authorization") != f"Bearer {self.server.token}":
+            return self._answer(401, b"{}", {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"})
+        if path.startswith("/api/models/u/r/tree/"):
+            tree = [
+                {"type": "file", "path": name, "size": len(data), "oid": "0"}
+                for name, data in self.server.files.items()
+            ]
+            return self._answer(200, json.dumps(tree).encode(), {"Content-Type": "application/json"})
+        if path.startswith("/api/models/u/r"):
+            siblings = [{"rfilename": name} for name in self.server.files]
+            record = {"id": "u/r", "modelId": "u/r", "sha": COMMIT, "siblings": siblings, "tags": [], "downloads": 0}
+            return self._answer(200, json.dumps(record).encode(), {"Content-Type": "application/json"})
+        data = self.server.files.get(path.rpartition("/")[2]) if path.startswith("/u/r/resolve/") else None
+        if data is None:
+            return self._answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
+        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        wanted = self.headers.get("Range", "").removeprefix("bytes=")
+        if not wanted:
+            return self._answer(200, data, headers)
+        first, _, last = wanted.partition("-")
+        part = data[int(first) : int(last) + 1 if last else None]
+        return self._answer(
+            206, part, {**headers, "Content-Range": f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"}
+        )
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    """A hub with one repository of two models."""
+    pytest.importorskip("huggingface_hub")
+    with Hub(("127.0.0.1", 0), HubHandler) as server:
+        server.files = {
+            "tiny-Q4_K_M.gguf": write_model(tmp_path / "a.gguf"),
+            "tiny-Q8_0.gguf": write_model(tmp_path / "b.gguf", seed=1),
+        }
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def pull_from(hub: Hub, tmp_path: Path, source: str, **environment: str) -> dict[str, object]:
+    """Pull in a process of its own: the client reads its environment once."""
+    variables = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("HF_")},
+        "PYTHONPATH": str(ROOT),
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        **environment,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PULL, str(tmp_path / "models"), source],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, object] = json.loads(done.stdout)
+    return answer
+
+
+def test_the_client_brings_a_model_into_its_cache(hub: Hub, tmp_path: Path) -> None:
+    answer = pull_from(hub, tmp_path, "hf:u/r")
+    data = hub.files["tiny-Q4_K_M.gguf"]
+    assert (answer["name"], answer["source"], answer["sizes"]) == ("tiny-Q4_K_M", "hf:u/r:Q4_K_M", [len(data)])
+    (path,) = answer["paths"]  # type: ignore[misc]
+    assert Path(path).read_bytes() == data
+    assert Path(path).is_relative_to(tmp_path / "hf")
+    assert answer["sha256"] == hashlib.sha256(data).hexdigest()
+    assert Store(tmp_path / "models").find("tiny").path == Path(path)
+
+
+def test_what_is_cached_needs_no_network(hub: Hub, tmp_path: Path) -> None:
+    assert "error" not in pull_from(hub, tmp_path, "hf:u/r:Q8_0")
+    Store(tmp_path / "models").remove("tiny-Q8_0")
+    hub.files.clear()
+    answer = pull_from(hub, tmp_path, "hf:u/r:q8_0", HF_ENDPOINT="http://127.0.0.1:9")
+    assert (answer["name"], answer["sizes"]) == ("tiny-Q8_0", [])
+
+
+def test_the_token_is_the_clients(hub: Hub, tmp_path: Path) -> None:
+    hub.token = "secret"
+    refused = pull_from(hub, tmp_path, "hf:u/r")
+    assert "HF_TOKEN" in str(refused["error"])
+    assert pull_from(hub, tmp_path, "hf:u/r", HF_TOKEN="secret")["name"] == "tiny-Q4_K_M"
+
+
+def test_failures_of_the_hub_are_explained(hub: Hub, tmp_path: Path) -> None:
+    assert "ModelNotFound" in str(pull_from(hub, tmp_path, "hf:no/such")["error"])
+    assert "hf:u/r:Q8_0" in str(pull_from(hub, tmp_path, "hf:u/r:Q2_K")["error"])
+    unreachable = pull_from(hub, tmp_path, "hf:u/r", HF_ENDPOINT="http://127.0.0.1:9")
+    assert "DownloadFailed" in str(unreachable["error"])
+    assert "could not be reached" in str(unreachable["error"])
+    offline = pull_from(hub, tmp_path, "hf:u/r", HF_HUB_OFFLINE="1")
+    assert "HF_HUB_OFFLINE" in str(offline["error"])
+    assert Store(tmp_path / "models").models() == []

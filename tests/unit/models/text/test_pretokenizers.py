@@ -1,0 +1,82 @@
+"""Pre-tokenizer rules against the `regex` package and the `tokenizers` package's own components."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgeinfer.models.text.pretokenizers import PRE_TOKENIZERS
+
+# The expressions as the models' own tokenizer files have them.
+CL100K_THREE = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+CL100K_ONE = CL100K_THREE.replace(r"\p{N}{1,3}", r"\p{N}")
+O200K = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|"
+    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+DEEPSEEK_V3 = (
+    r"\p{N}{1,3}",
+    "[一-龥぀-ゟ゠-ヿ]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+
+
+def words(patterns: tuple[str, ...], text: str) -> list[str]:
+    from tokenizers import Regex, pre_tokenizers
+
+    splits = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns])
+    return [word for word, _ in splits.pre_tokenize_str(text)]
+
+
+@pytest.mark.parametrize("name", PRE_TOKENIZERS)
+def test_words_put_together_are_the_text(name: str, texts: list[str]) -> None:
+    for text in texts:
+        assert "".join(words(PRE_TOKENIZERS[name].patterns, text)) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("llama-bpe", CL100K_THREE),
+        ("dbrx", CL100K_THREE),
+        ("qwen2", CL100K_ONE),
+        ("gpt-4o", O200K),
+        ("tekken", TEKKEN),
+    ],
+)
+def test_words_equal_the_regex_package(name: str, pattern: str, texts: list[str]) -> None:
+    regex = pytest.importorskip("regex")
+    judge = regex.compile(pattern)
+    for text in texts:
+        assert words(PRE_TOKENIZERS[name].patterns, text) == [found.group() for found in judge.finditer(text)]
+
+
+def test_deepseek_v3_cuts_in_three_passes(texts: list[str]) -> None:
+    for text in texts:
+        assert words(PRE_TOKENIZERS["deepseek-v3"].patterns, text) == words(DEEPSEEK_V3, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "component"),
+    [("gpt-2", "ByteLevel"), ("smollm", "Digits+ByteLevel"), ("falcon", "Punctuation+ByteLevel+Split")],
+)
+def test_words_equal_the_packages_components(name: str, component: str, texts: list[str]) -> None:
+    from tokenizers import Regex, pre_tokenizers
+
+    known = {
+        "ByteLevel": pre_tokenizers.ByteLevel(add_prefix_space=False),
+        "Digits": pre_tokenizers.Digits(individual_digits=True),
+        "Punctuation": pre_tokenizers.Punctuation("contiguous"),
+        "Split": pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+    }
+    judge = pre_tokenizers.Sequence([known[part] for part in component.split("+")])
+    ours = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    for text in texts:
+        expected = [word for word, _ in judge.pre_tokenize_str(text)]
+        found = [ours.pre_tokenize_str(word)[0][0] for word in words(PRE_TOKENIZERS[name].patterns, text)]
+        assert found == expected, text

@@ -1,0 +1,178 @@
+"""Settings: precedence, origins, validation, and that reading them loads nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeinfer.errors import BadSetting
+from edgeinfer.settings import (
+    GROUPS,
+    Settings,
+    core_list,
+    declared_options,
+    find_option,
+    load_settings,
+    read_value,
+    user_config_path,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(tmp_path: Path, overrides: dict[str, object] | None = None, environ: dict[str, str] | None = None) -> Settings:
+    """Settings that see nothing of the machine the test runs on."""
+    return load_settings(overrides, environ=environ or {}, cwd=tmp_path, config_path=tmp_path / "config.toml")
+
+
+def test_defaults(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+    generation = settings.generation
+    assert (generation.temp, generation.top_p, generation.top_k, generation.min_p) == (0.7, 0.95, 40, 0.05)
+    assert (generation.repeat_penalty, generation.seed, generation.max_tokens, generation.ctx) == (
+        1.0,
+        None,
+        None,
+        None,
+    )
+    assert (settings.machine.threads, settings.machine.cores, settings.machine.device) == (None, None, ("auto",))
+    assert settings.model.model is None
+    assert set(settings.origins.values()) == {"default"}
+
+
+def test_each_place_goes_before_the_next(tmp_path: Path) -> None:
+    places: list[tuple[float, str]] = []
+    user, project = tmp_path / "config.toml", tmp_path / "edgeinfer.toml"
+    user.write_text("temp = 0.1\ntop_k = 1\n")
+    places.append((load(tmp_path).generation.temp, load(tmp_path).origins["temp"]))
+    project.write_text("temp = 0.2\n")
+    places.append((load(tmp_path).generation.temp, load(tmp_path).origins["temp"]))
+    environ = {"EDGEINFER_TEMP": "0.3"}
+    places.append((load(tmp_path, None, environ).generation.temp, load(tmp_path, None, environ).origins["temp"]))
+    settings = load(tmp_path, {"temp": 0.4, "seed": None}, environ)
+    places.append((settings.generation.temp, settings.origins["temp"]))
+    assert places == [(0.1, str(user)), (0.2, str(project)), (0.3, "EDGEINFER_TEMP"), (0.4, "command line")]
+    assert (settings.generation.top_k, settings.origins["top_k"]) == (1, str(user))
+    assert settings.origins["seed"] == "default"
+    assert settings.value("temp") == 0.4
+
+
+def test_an_empty_variable_is_unset(tmp_path: Path) -> None:
+    assert load(tmp_path, None, {"EDGEINFER_TEMP": "", "EDGEINFER_HOME": "/x"}).origins["temp"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("temp", "0", 0.0),
+        ("top_k", "0", 0),
+        ("seed", "none", None),
+        ("seed", 7, 7),
+        ("ctx", "4096", 4096),
+        ("max_tokens", "auto", None),
+        ("cores", "0,2-5", (0, 2, 3, 4, 5)),
+        ("cores", [3, 1], (1, 3)),
+        ("cores", "4", (4,)),
+        ("cores", "", None),
+        ("device", "cpu, ONNX,cpu", ("cpu", "onnx")),
+        ("device", "auto", ("auto",)),
+        ("system", "none", "none"),
+        ("TOP-K", "3", 3),
+    ],
+)
+def test_values_are_read(name: str, value: object, read: object) -> None:
+    assert read_value(name, value) == read
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("temp", "hot", "a number is wanted"),
+        ("temp", "-0.1", "at least 0"),
+        ("temp", "nan", "finite"),
+        ("temp", True, "a number is wanted"),
+        ("top_p", 0, "more than 0"),
+        ("top_p", 1.5, "at most 1"),
+        ("top_k", 1.5, "whole number"),
+        ("top_k", -1, "at least 0"),
+        ("threads", "0", "at least 1"),
+        ("ctx", "0", "at least 1"),
+        ("cores", "5-2", "5-2"),
+        ("cores", "a", "0,2-5"),
+        ("cores", "0-9999999999", "0,2-5"),
+        ("cores", {}, "a list"),
+        ("device", "auto,cpu", "stands alone"),
+        ("device", " , ", "device names"),
+        ("model", 3, "text is wanted"),
+    ],
+)
+def test_impossible_values_are_refused(tmp_path: Path, name: str, value: object, reason: str) -> None:
+    with pytest.raises(BadSetting, match=reason) as raised:
+        load(tmp_path, {name: value})
+    assert "command line" in str(raised.value)
+    assert name in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("tmep", "temp"), ("topk", "top_k"), ("thread", "threads"), ("qqqq", "there are")]
+)
+def test_unknown_names_get_the_nearest(tmp_path: Path, name: str, near: str) -> None:
+    with pytest.raises(BadSetting, match=near):
+        find_option(name)
+    (tmp_path / "edgeinfer.toml").write_text(f"{name} = 1\n")
+    with pytest.raises(BadSetting, match=r"edgeinfer\.toml.*" + near):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"temp = ", b"\xff\xfe", b"temp = 1\ntemp = 2\n"])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "config.toml").write_bytes(content)
+    with pytest.raises(BadSetting, match=r"config\.toml is not valid TOML"):
+        load(tmp_path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").mkdir()
+    with pytest.raises(BadSetting, match="cannot be read"):
+        load(tmp_path)
+
+
+def test_every_option_is_declared_once_and_explained() -> None:
+    fields = [field.name for group in GROUPS.values() for field in dataclasses.fields(group)]
+    assert len(fields) == len(set(fields))
+    options = declared_options()
+    assert list(options) == fields
+    for option in options.values():
+        assert option.help.endswith(".")
+        assert option.read(option.default) == option.default
+
+
+def test_the_user_file_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert user_config_path({"EDGEINFER_HOME": str(tmp_path)}) == tmp_path / "config.toml"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert user_config_path({}).name == "config.toml"
+    assert "edgeinfer" in user_config_path({}).parts
+
+
+@given(st.sets(st.integers(0, 300), min_size=1))
+def test_a_core_list_survives_being_written(cores: set[int]) -> None:
+    assert core_list(",".join(map(str, cores))) == tuple(sorted(cores))
+    assert core_list(f"{min(cores)}-{max(cores)}") == tuple(range(min(cores), max(cores) + 1))
+
+
+def test_reading_settings_loads_the_standard_library_only(tmp_path: Path) -> None:
+    code = (
+        "import sys; before = set(sys.modules); import edgeinfer.settings as s; s.load_settings({'temp': 1});"
+        "print([m for m in ('numpy', 'numba', 'textual', 'tomlkit', 'typer', 'rich', 'pydantic') if m in sys.modules])"
+    )
+    environment = {"PYTHONPATH": str(ROOT), "EDGEINFER_HOME": str(tmp_path), "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
+    )
+    assert done.stdout.strip() == "[]"
