@@ -79,12 +79,18 @@ def _group(help_text: str) -> typer.Typer:
     )
 
 
-def _global_options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"edgeinfer {edgeinfer.__version__}")
         raise typer.Exit
+
+
+def _global_options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """What stands before the command; the version is printed by its callback."""
 
 
 def _first_paragraph(run: Run) -> str:

@@ -1,14 +1,15 @@
 """The reference device: every op in plain NumPy, as the formula reads. The oracle for every other device.
 
 In: a ModelSpec, a GGUF file, steps. Out: logits. Weights are dequantised to float32 once. `activations="int8"` rounds
-the inputs of products with quantised weights as integer devices do (per 32, scale = max / 127); `kv="f16"` rounds
-keys and values as a float16 cache does. Knows nothing of speed.
+the inputs of products with quantised weights as integer devices do (per 32, scale = max / 127), or as `rounding`
+says, which may replay another device's own rounding; `kv="f16"` rounds keys and values as a float16 cache does.
+Knows nothing of speed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,16 @@ from edgeinfer.ops import (
 )
 
 ACTIVATION_BLOCK = 32
+SMALLEST = 1e-30
+"""Activation blocks without any larger value are zeros: 127 / largest must stay finite."""
+
+Rounding: TypeAlias = Callable[[MatMul | StoreKV, str, Floats], Floats]
+"""What an op reads instead of a buffer: (op, buffer, float32[n, width]) -> the same shape, rounded."""
+
+
+def round_source(op: MatMul | StoreKV, name: str, source: Floats) -> Floats:
+    """The rounding that integer devices do; a float16 cache rounds by itself as it is written."""
+    return round_activations(source) if isinstance(op, MatMul) else source
 
 
 class ReferenceDevice:
@@ -56,15 +67,21 @@ class ReferenceDevice:
     name = "reference"
     batch_invariant = False  # BLAS sums in an order that depends on the batch
 
-    def __init__(self, activations: Literal["f32", "int8"] = "f32", kv: Literal["f32", "f16"] = "f32") -> None:
+    def __init__(
+        self,
+        activations: Literal["f32", "int8"] = "f32",
+        kv: Literal["f32", "f16"] = "f32",
+        rounding: Rounding = round_source,
+    ) -> None:
         self._activations = activations
         self._kv = kv
+        self._rounding = rounding
 
     def compile(
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> ReferenceLane:
         """Dequantise the weights and allocate the cache."""
-        return ReferenceLane(spec, file, limits, self._activations == "int8", self._kv == "f16", progress)
+        return ReferenceLane(spec, file, limits, self._activations == "int8", self._kv == "f16", self._rounding, progress)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -80,10 +97,11 @@ class ReferenceLane:
         limits: Limits,
         int8_activations: bool,
         half_kv: bool,
+        rounding: Rounding,
         progress: Progress,
     ) -> None:
         self._spec = spec
-        self._int8 = int8_activations
+        self._int8, self._half_kv, self._rounding = int8_activations, half_kv, rounding
         self._matrices: dict[Weight, Floats] = {}
         self._vectors: dict[Weight, Floats] = {}
         self._rounded: dict[Weight, bool] = {}
@@ -154,7 +172,7 @@ class ReferenceLane:
 
     def _product(self, op: MatMul, source: Floats) -> Floats:
         if self._int8 and self._rounded[op.weight]:
-            source = round_activations(source)
+            source = self._rounding(op, op.source, source)
         product: Floats = source @ self._matrices[op.weight].T
         return product if op.bias is None else product + self._vectors[op.bias]
 
@@ -238,7 +256,7 @@ def round_activations(source: Floats) -> Floats:
     n_rows, width = source.shape
     padded = np.pad(source, ((0, 0), (0, -width % ACTIVATION_BLOCK))).reshape(n_rows, -1, ACTIVATION_BLOCK)
     largest = np.abs(padded).max(axis=-1, keepdims=True)
-    inverse = np.divide(np.float32(127.0), largest, out=np.zeros_like(largest), where=largest > 0)
+    inverse = np.divide(np.float32(127.0), largest, out=np.zeros_like(largest), where=largest >= SMALLEST)
     rounded: Floats = np.rint(padded * inverse) * (largest / np.float32(127.0))
     return rounded.reshape(n_rows, -1)[:, :width]
 

@@ -26,13 +26,15 @@ class CpuDevice:
 
     def __init__(self, options: DeviceOptions, isa: str | None = None) -> None:
         allowed = _allowed_cores()
-        cores = options.cores or allowed
+        cores = allowed if options.cores is None else options.cores
+        if not cores:
+            raise BadSetting(f"no core was given; this process may use {_listed(allowed)}")
         if missing := sorted(set(cores) - set(allowed)):
             raise BadSetting(f"core {missing[0]} cannot be used here; this process may use {_listed(allowed)}")
-        n_workers = options.n_workers or len(cores)
+        n_workers = len(cores) if options.n_workers is None else options.n_workers
         if not 1 <= n_workers <= 256:
             raise BadSetting(f"{n_workers} threads asked for; use 1 to {len(cores)}")
-        self.cores = tuple(cores[worker % len(cores)] for worker in range(n_workers)) if len(cores) else ()
+        self.cores = tuple(cores[worker % len(cores)] for worker in range(n_workers))
         self.library = KernelLibrary()
         self.isa = targets.choose(cpu_features(), isa or os.environ.get("EDGEINFER_SIMD"))
 

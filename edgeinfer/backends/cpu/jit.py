@@ -70,7 +70,11 @@ def _numba_cache_in(folder: Path) -> Iterator[None]:
 
 
 class KernelLibrary:
-    """Compiled kernels by name; one per device. `n_compiled` counts those that were not in the cache."""
+    """Compiled kernels by name; one per device. `n_compiled` counts those that were not in the cache.
+
+    Each kernel has a cache folder of its own: Numba numbers the entries of a folder and does not lock it, so that two
+    processes which compile different kernels from one function could take each other's code.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or cache_folder()
@@ -82,7 +86,7 @@ class KernelLibrary:
         if kernel.name not in self._compiled:
             record = numba.from_dtype(kernel.arguments)
             signature = types.void(types.CPointer(record), types.intp, types.intp)
-            with _numba_cache_in(self._folder):
+            with _numba_cache_in(self._folder / kernel.name):
                 compiled = cfunc(signature, nopython=True, cache=True, error_model="numpy")(kernel.function)
             self.n_compiled += 0 if compiled.cache_hits else 1
             self._compiled[kernel.name] = compiled
@@ -93,7 +97,7 @@ class KernelLibrary:
         """A function callable from Python that holds no interpreter lock while it runs."""
         key = f"{function.__module__}.{function.__qualname__}"
         if key not in self._compiled:
-            with _numba_cache_in(self._folder):
+            with _numba_cache_in(self._folder / function.__name__):
                 compiled = njit(signature, nogil=True, cache=True, error_model="numpy")(function)
             self.n_compiled += sum(compiled.stats.cache_misses.values())
             self._compiled[key] = compiled

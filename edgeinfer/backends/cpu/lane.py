@@ -6,6 +6,8 @@ everything after them runs on the tape without Python.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,11 +20,11 @@ from edgeinfer.backends.cpu.packing import PackedWeights
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
-from edgeinfer.errors import UnsupportedModel
+from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import dequantise
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Embed, MatMul
+from edgeinfer.ops import Embed, MatMul, Op, Rows
 
 
 class CpuLane:
@@ -55,7 +57,9 @@ class CpuLane:
         self._step = StepRecord(limits, tile_tokens(spec))
         self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers)
         self._packed = packed
-        self._tape = Tape(self._lowering.calls(), library, progress)
+        self._library = library
+        self._calls = self._lowering.calls()
+        self._tape = Tape([call for _, calls in self._calls for call in calls], library, progress)
         file.release()
 
     @property
@@ -64,7 +68,35 @@ class CpuLane:
         return self._packed.resident_bytes + self._lowering.resident_bytes + pages
 
     def run(self, step: Step) -> Floats:
-        """Evaluate one step: float32[O, V], a view that the next run overwrites."""
+        """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed."""
+        self._start(step)
+        self._team.run(self._tape, self.team_size)
+        return self._logits(step)
+
+    def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
+        """As `run`, but `seen` gets each op as soon as its results are there. Slow: for tests and debugging."""
+        self._start(step)
+        for op, calls in self._calls:
+            self._team.run(Tape(calls, self._library), self.team_size)
+            seen(op)
+        return self._logits(step)
+
+    def value(self, name: str) -> Floats:
+        """What a buffer holds now: float32[T or O, width]."""
+        return self._lowering.value(name, self._n_rows(name))
+
+    def rounded(self, name: str) -> Floats:
+        """What the int8 form of a buffer that products read stands for now: float32[T or O, width]."""
+        return self._lowering.rounded(name, self._n_rows(name))
+
+    def _n_rows(self, name: str) -> int:
+        in_tokens = self._spec.buffer(name).rows is Rows.TOKENS
+        return int(self._step.record["n_tokens" if in_tokens else "n_outputs"][0])
+
+    def _start(self, step: Step) -> None:
+        """Take over a step and embed its tokens."""
+        if self._team.closed:
+            raise EngineClosed("the model is closed; load it again")
         self._step.fill(step)
         embed = self._embed
         rows = self._lowering.buffers[embed.out]
@@ -72,7 +104,8 @@ class CpuLane:
         raw = self._file.raw(embed.weight.tensor).reshape(info.shape[0], -1)[step.batch.tokens]
         values = dequantise(raw, (len(raw), embed.weight.columns), info.ggml_type)
         rows[: len(raw), : embed.weight.columns] = values if embed.scale == 1.0 else values * np.float32(embed.scale)
-        self._team.run(self._tape, self.team_size)
+
+    def _logits(self, step: Step) -> Floats:
         return self._lowering.buffers[self._spec.logits][: len(step.batch.outputs), : self._spec.n_vocab]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
@@ -99,9 +132,12 @@ class CpuLane:
                 start += width
 
     def close(self) -> None:
-        """Stop the team and drop the memory."""
+        """Stop the team and drop the memory. Safe to call twice."""
+        if self._team.closed:
+            return
         self._team.close()
         self._pools.clear()
+        self._calls.clear()
         self._lowering.buffers.clear()
         del self._packed, self._tape
 

@@ -87,12 +87,22 @@ class Lowering:
         partials = 0 if self._partials is None else self._partials.nbytes
         return tables + rounded + partials + sum(array.nbytes for array in self.buffers.values())
 
-    def calls(self) -> list[Call]:
-        """The calls of the model, in order."""
-        calls: list[Call] = []
-        for op in self._spec.ops():
-            calls += self._lower(op)
-        return calls
+    def calls(self) -> list[tuple[Op, list[Call]]]:
+        """The calls of each op of the model, in order."""
+        return [(op, self._lower(op)) for op in self._spec.ops()]
+
+    def value(self, name: str, n_rows: int) -> Floats:
+        """A copy of the first rows of a buffer, without padding: float32[n_rows, width]."""
+        width, heads, values = self._spec.buffer(name).width, self._heads.get(name), self.buffers[name][:n_rows]
+        if heads is not None:
+            values = values.reshape(n_rows, heads.count, heads.padded)[..., : heads.width].reshape(n_rows, -1)
+        return values[:, :width].copy()
+
+    def rounded(self, name: str, n_rows: int) -> Floats:
+        """What the int8 form of a buffer's first rows stands for: float32[n_rows, width]."""
+        n_blocks = self._layout.n_blocks(name)
+        values: Floats = activations.read_records(self._rounded[name], n_rows, padded(n_blocks, 2))
+        return values[:, : self._spec.buffer(name).width]
 
     def _lower(self, op: Op) -> list[Call]:
         match op:

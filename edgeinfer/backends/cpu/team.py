@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.kernels import launch
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Tape
-from edgeinfer.errors import EngineClosed
+from edgeinfer.errors import BadSetting, EngineClosed
 
 SPINS_BEFORE_SLEEP = 30_000
 """About a millisecond: longer than the pause between two decoded tokens."""
@@ -36,11 +36,11 @@ class Team:
         self._yield = _yield_function()
         self._control["yield_at"] = ctypes.cast(self._yield, ctypes.c_void_p).value
         self._run_tape = library.function("void(intp, int64)", launch.run_tape)
-        self._launch = library.function("void(intp, intp, int64, int64)", launch.launch)
-        self._finish = library.function("void(intp, int64)", launch.finish)
+        self._launch = library.function("void(intp, intp, int64, int64, int64)", launch.launch)
         self._wait = library.function("int64(intp, int64, int64)", launch.wait_for_launch)
         self._wake = threading.Condition()
         self._busy = threading.Lock()
+        self._tape: Tape | None = None  # the last one, kept alive for workers that are still leaving it
         self._threads = [
             threading.Thread(target=self._work, args=(worker,), name=f"edgeinfer-{worker}", daemon=True)
             for worker in range(1, n_workers)
@@ -49,21 +49,37 @@ class Team:
             thread.start()
 
     def run(self, tape: Tape, team: int | None = None) -> None:
-        """Run a tape once with the first `team` workers (default: all)."""
+        """Run a tape once with the first `team` workers (default: all).
+
+        Raises EngineClosed after `close()`, BadSetting for a team there is not. An exception that a signal handler
+        raises meanwhile passes through; the next run is as good as any.
+        """
+        size = self.n_workers if team is None else team
+        if not 1 <= size <= self.n_workers:
+            raise BadSetting(f"a team of {size} was asked for; this model has 1 to {self.n_workers} workers")
         with self._busy:
-            if self._control["stopping"][0]:
-                raise EngineClosed("the model is closed")
+            if self.closed:
+                raise EngineClosed("the model is closed; load it again")
             before = _pin(self._cores[:1])
             try:
-                control, n_barriers = address(self._control), tape.n_barriers
-                entries = tape.entries
-                self._launch(control, address(entries), len(entries), team or self.n_workers)
+                self._finish_interrupted()
+                control, self._tape = address(self._control), tape
+                self._launch(control, address(tape.entries), len(tape.entries), tape.n_barriers, size)
                 with self._wake:
                     self._wake.notify_all()
                 self._run_tape(control, 0)
-                self._finish(control, n_barriers)
             finally:
                 _pin(before)
+
+    def _finish_interrupted(self) -> None:
+        """Run worker 0's part of a launch that was published but not run because a signal came between."""
+        if self._control["finished"][0] != self._control["launch"][0]:
+            self._run_tape(address(self._control), 0)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+        return bool(self._control["stopping"][0])
 
     def _work(self, worker: int) -> None:
         _pin(self._cores[worker : worker + 1])
@@ -76,7 +92,7 @@ class Team:
                     if found == seen:
                         self._wake.wait()
             seen = found
-            if self._control["stopping"][0]:
+            if self.closed:
                 return
             if worker < seen % launch.TEAM_LIMIT:  # else this launch may be over and the record hold the next one
                 self._run_tape(control, worker)
@@ -84,8 +100,9 @@ class Team:
     def close(self) -> None:
         """Stop and join the workers. Safe to call twice."""
         with self._busy:
-            if self._control["stopping"][0]:
+            if self.closed:
                 return
+            self._finish_interrupted()
             self._control["stopping"] = 1
             self._control["launch"] += launch.TEAM_LIMIT
             with self._wake:

@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 
-from edgeinfer.backends.base import PAGE, DeviceKind, Limits, Step, no_progress
+from edgeinfer.backends.base import PAGE, Limits, Step, no_progress
 
 EMPTY = -1
 
@@ -82,6 +82,3 @@ def row_logits(context: list[int], n_vocab: int) -> np.ndarray:
     """Logits that depend on every token of a context, in order."""
     seed = zlib.crc32(np.array(context, np.int32).tobytes())
     return np.random.Generator(np.random.PCG64(seed)).normal(0, 3, n_vocab).astype(np.float32)
-
-
-SLOTS = DeviceKind("slots", "token ids in slots", lambda options: SlotDevice())

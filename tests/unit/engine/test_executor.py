@@ -95,10 +95,10 @@ def test_damaged_and_foreign_states_are_refused_and_change_nothing(executor: Exe
     for position in range(0, len(state), 7):
         damaged = bytearray(state)
         damaged[position] ^= 1
-        with pytest.raises(EdgeInferError, match="damaged|version"):
+        with pytest.raises(EdgeInferError, match=r"damaged|version"):
             executor.restore(sequence, bytes(damaged))
     for damaged in (b"", state[:-1], state + b"x", b"PK\x03\x04" + state):
-        with pytest.raises(EdgeInferError, match="damaged|version"):
+        with pytest.raises(EdgeInferError, match=r"damaged|version"):
             executor.restore(sequence, bytes(damaged))
     assert feed(executor, sequence, [4])[0].tolist() == row_logits([1, 2, 3, 4], 64).tolist()
 

@@ -22,7 +22,7 @@ from tests.unit.engine.lane import SlotDevice, SlotLane, row_logits
 
 N_VOCAB = 268
 EOG = (0, 2)
-NO_EOG = {token: -np.inf for token in EOG}
+NO_EOG = dict.fromkeys(EOG, -np.inf)
 
 
 @pytest.fixture(scope="module")

@@ -83,11 +83,14 @@ class CacheMachine(RuleBasedStateMachine):
         free_before = self._free_without_pending()
         try:
             run(self.cache, self.lane, batch)
-        except (ContextOverflow, DoesNotFit) as error:
-            too_long = int(batch.positions.max()) >= N_CONTEXT
-            assert isinstance(error, ContextOverflow) == too_long
-            assert self.cache.n_free_pages == free_before
-            self.batch, self.open = None, set()
+        except ContextOverflow:
+            assert int(batch.positions.max()) >= N_CONTEXT
+            self._refused(free_before)
+            return
+        except DoesNotFit:
+            assert int(batch.positions.max()) < N_CONTEXT
+            assert pages_for(int(batch.positions.max()) + 1) + len(members) * 2 > free_before
+            self._refused(free_before)
             return
         self.batch, self.open = batch, set(members)
         for index, seen in enumerate(self.lane.seen):
@@ -150,6 +153,10 @@ class CacheMachine(RuleBasedStateMachine):
             held = self.lane.slots.reshape(-1, PAGE)[pages].ravel()[: len(tokens)]
             assert held.tolist() == tokens
             assert self.cache.n_cached(sequence) == len(tokens)
+
+    def _refused(self, free_before: int) -> None:
+        assert self.cache.n_free_pages == free_before
+        self.batch, self.open = None, set()
 
     def _free_without_pending(self) -> int:
         used = {page for sequence in self.model for page in self.cache.pages(sequence).tolist()}

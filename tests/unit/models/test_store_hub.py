@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -29,7 +30,9 @@ from edgeinfer.models.store import Store
 reports, sizes = [], []
 try:
     model = Store(Path(sys.argv[1])).pull(
-        sys.argv[2], progress=lambda *report: reports.append(report[:2]), approve=lambda header, nbytes: sizes.append(nbytes)
+        sys.argv[2],
+        progress=lambda *report: reports.append(report[:2]),
+        approve=lambda header, nbytes: sizes.append(nbytes),
     )
     print(json.dumps({"name": model.name, "paths": [str(path) for path in model.paths], "source": model.source,
                       "sha256": model.sha256, "reports": reports, "sizes": sizes}))
@@ -71,7 +74,8 @@ def test_what_cannot_be_chosen_is_listed(files: list[str], quant: str | None, me
 
 
 def test_without_the_client(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "huggingface_hub" else real(name))
     with pytest.raises(DownloadFailed, match=r"pip install 'edgeinfer\[hub\]'"):
         store.pull("hf:u/r")
 

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 from numba import carray
+from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel, inline
 
 RECORD_BYTES = 64
 SCALE_AT, SUM_AT, LESS_8_AT, LESS_128_AT, HALF_SUMS_AT, HALF_LESS_AT = 32, 36, 40, 44, 48, 56
-TILES = (8, 4, 2, 1)
+SMALLEST = 1e-30
+"""Blocks without any larger value are zeros: 127 / largest must stay finite."""
 
 ARGUMENTS = np.dtype(
     [
@@ -55,7 +57,7 @@ def round_block(source, record):
     largest = simd.max_lanes(simd.maximum(simd.absolute(low), simd.absolute(high)))
     scale = largest / np.float32(127.0)
     inverse = np.float32(0.0)
-    if largest > np.float32(0.0):
+    if largest >= np.float32(SMALLEST):
         inverse = np.float32(127.0) / largest
     factor = simd.splat(inverse)
     first = simd.store_rounded(record, simd.mul(low, factor))
@@ -86,6 +88,18 @@ def quantise(pointer, worker, team):
         for _block in range(args.n_blocks, args.n_padded):
             simd.store(record, zero)
             record += size * RECORD_BYTES
+
+
+def read_records(records: NDArray[np.uint8], count: int, n_padded: int) -> NDArray[np.float32]:
+    """The values that records of `count` rows stand for: float32[count, n_padded * 32]. For tests and debugging."""
+    values = np.zeros((count, n_padded, 32), np.float32)
+    for token in range(count):
+        start, size = tile_of.py_func(token, count)
+        tile = records[start * n_padded * RECORD_BYTES :][: size * n_padded * RECORD_BYTES]
+        own = tile.reshape(n_padded, size, RECORD_BYTES)[:, token - start]
+        scales = np.ascontiguousarray(own[:, SCALE_AT : SCALE_AT + 4]).view(np.float32)
+        values[token] = own[:, :32].view(np.int8) * scales
+    return values.reshape(count, -1)
 
 
 QUANTISE = Kernel("quantise", quantise, ARGUMENTS)

@@ -1,7 +1,8 @@
 """The loops of a team: run a tape, wait at barriers, publish and await launches.
 
 Memory: a CONTROL record shared by all workers; a tape int64[n, ENTRY_INTS] of (kernel address, argument record, barrier
-before it, unused); one flag int64 per worker, LINE bytes apart. Only worker 0 writes the record, between launches.
+before it, unused); one flag int64 per worker, LINE bytes apart. Only worker 0 writes the record, between launches. The
+calling thread may be interrupted between any two calls from Python, so each leaves the record fit for the next one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ CONTROL = np.dtype(
         ("flags", "i8"),  # address of one barrier flag per worker, LINE bytes apart
         ("yield_at", "i8"),  # C function that gives up the core
         ("stopping", "i8"),
-        ("barriers", "i8"),  # barriers passed in all launches so far
+        ("barriers", "i8"),  # barriers passed before this launch
+        ("barriers_after", "i8"),  # barriers passed when it has ended
+        ("finished", "i8"),  # the launch word whose tape worker 0 has run to its end
     ]
 )
 
@@ -56,29 +59,27 @@ def run_tape(control_address, worker):
     team, passed = control.team, control.barriers
     for place in range(control.n_entries):
         entry = control.tape + place * ENTRY_INTS * 8
+        kernel, arguments = simd.load_int64(entry), simd.load_int64(entry + 8)  # the last barrier frees the tape
         if simd.load_int64(entry + 16) != 0:
             passed += 1
             if team > 1:
                 wait_for_others(control, worker, team, passed)
-        kernel = simd.load_int64(entry)
         if kernel != 0:
-            simd.call_kernel(kernel, simd.load_int64(entry + 8), worker, team)
+            simd.call_kernel(kernel, arguments, worker, team)
+    if worker == 0:
+        control.finished = control.launch
 
 
-def launch(control_address, tape, n_entries, team):
+def launch(control_address, tape, n_entries, n_barriers, team):
     """Publish a tape for a team: its workers start at once."""
     control = carray(control_at(control_address), 1)[0]
     control.tape = tape
     control.n_entries = n_entries
     control.team = team
+    control.barriers = control.barriers_after
+    control.barriers_after += n_barriers
     number = control.launch // TEAM_LIMIT + 1
     simd.store_release(control_address, number * TEAM_LIMIT + team)
-
-
-def finish(control_address, n_barriers):
-    """Count the barriers of a finished launch."""
-    control = carray(control_at(control_address), 1)[0]
-    control.barriers += n_barriers
 
 
 def wait_for_launch(control_address, seen, spins):

