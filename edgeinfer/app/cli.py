@@ -62,7 +62,7 @@ def guarded(run: Run) -> Run:
         except EdgeInferError as error:
             _complain(error)
             raise typer.Exit(1) from None
-        except KeyboardInterrupt as stop:
+        except (KeyboardInterrupt, typer.Abort) as stop:  # Abort: an interrupt or end of input at a question
             for note in ("interrupted", *getattr(stop, "__notes__", ())):
                 typer.echo(note, err=True)
             raise typer.Exit(INTERRUPTED) from None

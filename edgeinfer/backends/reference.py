@@ -81,7 +81,8 @@ class ReferenceDevice:
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> ReferenceLane:
         """Dequantise the weights and allocate the cache."""
-        return ReferenceLane(spec, file, limits, self._activations == "int8", self._kv == "f16", self._rounding, progress)
+        int8, half = self._activations == "int8", self._kv == "f16"
+        return ReferenceLane(spec, file, limits, int8, half, self._rounding, progress)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -155,9 +156,8 @@ class ReferenceLane:
                 cosines, sines = (table[step.batch.positions] for table in self._rotations[op.table])
                 values[op.value] = rotate(values[op.value], op.heads, cosines, sines)
             case StoreKV():
-                shape = (-1, op.kv_heads, op.head_width)
-                self._keys[op.layer][step.slots] = values[op.key].reshape(shape)
-                self._values[op.layer][step.slots] = values[op.value].reshape(shape)
+                self._store(op, op.key, self._keys[op.layer], values, step)
+                self._store(op, op.value, self._values[op.layer], values, step)
             case Attention():
                 for token, slots in enumerate(contexts):
                     values[op.out][token] = self._attend(op, values[op.query][token], slots)
@@ -175,6 +175,12 @@ class ReferenceLane:
             source = self._rounding(op, op.source, source)
         product: Floats = source @ self._matrices[op.weight].T
         return product if op.bias is None else product + self._vectors[op.bias]
+
+    def _store(
+        self, op: StoreKV, name: str, cache: NDArray[np.generic], values: Mapping[str, Floats], step: Step
+    ) -> None:
+        value = self._rounding(op, name, values[name]) if self._half_kv else values[name]
+        cache[step.slots] = value.reshape(-1, op.kv_heads, op.head_width)
 
     def _attend(self, op: Attention, query: Floats, slots: NDArray[np.int64]) -> Floats:
         """Attention of one token over its context: float32[H * K]."""

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import PAGE, Batch, Int32s, Step
 from edgeinfer.errors import ContextOverflow, DoesNotFit
 
+WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
+
 Indices = NDArray[np.integer[Any]]
 
 
@@ -25,6 +27,9 @@ class Copies:
 
     sources: Int32s
     targets: Int32s
+
+
+NO_COPIES = Copies(np.zeros(0, np.int32), np.zeros(0, np.int32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,8 @@ class KVCache:
         Raises ContextOverflow or DoesNotFit before anything has changed.
         """
         self._discard_all()
+        if len(batch.tokens) == 1:
+            return self._place_one(batch)
         members: dict[int, Indices] = {
             int(sequence): np.flatnonzero(batch.sequences == sequence) for sequence in np.unique(batch.sequences)
         }
@@ -152,6 +159,26 @@ class KVCache:
         step = Step(batch, rows, slots, starts, self._tables(list(members)))
         return Placement(step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)))
 
+    def _place_one(self, batch: Batch) -> Placement:
+        """`place` for the one token that a plain step has: the same, without array work."""
+        sequence, position = int(batch.sequences[0]), int(batch.positions[0])
+        found = self._get(sequence)
+        if position != found.n_cached or batch.parents[0] >= 0:
+            raise ValueError(WRONG_PARENTS)
+        self._check_context(position + 1)
+        self._check_pages(pages_for(position + 1) - len(found.pages) + int(self._shares_last_page(found)))
+        sources: list[int] = []
+        targets: list[int] = []
+        self._own_last_page(found, sources, targets)
+        if pages_for(position + 1) > len(found.pages):
+            found.pages.append(self._take())
+        slots = np.array([found.pages[-1] * PAGE + position % PAGE], np.int32)
+        self._pending = _Pending(batch, slots, {sequence})
+        step = Step(batch, np.zeros(1, np.int32), slots, batch.positions, np.array([found.pages], np.int32))
+        return Placement(
+            step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
+        )
+
     def commit(self, sequence: int, path: Int32s) -> Copies:
         """Keep the pending tokens with these batch indices as the next positions; discard its others.
 
@@ -161,6 +188,10 @@ class KVCache:
         found, pending = self._get(sequence), self._pending
         if pending is None or sequence not in pending.open:
             raise ValueError(f"sequence {sequence} has nothing pending")
+        if len(pending.slots) == len(path) == 1 and path[0] == 0:
+            found.n_cached += 1
+            pending.open.clear()
+            return NO_COPIES
         parents = pending.batch.parents[path]
         expected = np.concatenate([[-1], path[:-1]])[: len(path)]
         if np.any(pending.batch.sequences[path] != sequence) or np.any(parents != expected):
@@ -257,7 +288,7 @@ class KVCache:
         expected = np.where(rooted, n_cached, batch.positions[parents] + 1)
         strangers = ~rooted & (batch.sequences[parents] != batch.sequences)
         if np.any(parents >= np.arange(len(parents))) or np.any(expected != batch.positions) or np.any(strangers):
-            raise ValueError("a batch's parents must come first, be of the same sequence and stand one position before")
+            raise ValueError(WRONG_PARENTS)
         self._check_context(int(batch.positions.max()) + 1)
 
     def _check_context(self, n_tokens: int) -> None:

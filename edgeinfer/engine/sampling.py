@@ -22,7 +22,10 @@ Doubles = NDArray[np.float64]
 Int64s = NDArray[np.int64]
 
 NUCLEUS_FIRST = 1024
-"""Candidates that top-p sorts at first; doubled until they hold enough probability."""
+"""Candidates that top-p sorts at first; eightfold until they hold enough probability."""
+
+GROUPS_PER_BEST = 8
+"""Groups of logits for each of the highest ones that are wanted, when a vocabulary is searched for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Sampler:
         if shifted[best] == np.inf:
             tokens = np.flatnonzero(shifted == np.inf)
             return Distribution(tokens, np.full(len(tokens), 1 / len(tokens)))
-        tokens = _top_k(shifted, settings.top_k) if 0 < settings.top_k < len(shifted) else np.arange(len(shifted))
+        tokens = _best(shifted, settings.top_k) if 0 < settings.top_k < len(shifted) else np.arange(len(shifted))
         if settings.top_p < 1:
             tokens = _top_p(shifted, tokens, settings.top_p)
         kept = shifted[tokens].astype(np.float64) - float(shifted[best])
@@ -170,12 +173,25 @@ def _most_likely(logits: NDArray[np.float32]) -> int:
     return best
 
 
-def _top_k(logits: NDArray[np.float32], k: int) -> Int64s:
-    """The k tokens with the highest logits, by increasing token; of equals at the edge the lowest tokens."""
-    edge = logits[np.argpartition(logits, -k)[-k:]].min()
-    above = np.flatnonzero(logits > edge)
-    equal = np.flatnonzero(logits == edge)[: k - len(above)]
+def _best(values: NDArray[np.float32], n: int) -> Int64s:
+    """Indices of the n highest values, increasing; of equals at the edge the lowest indices."""
+    candidates = np.flatnonzero(values >= _at_most_nth(values, n))
+    shortlist = values[candidates]
+    edge = np.partition(shortlist, len(shortlist) - n)[len(shortlist) - n]
+    above = candidates[shortlist > edge]
+    equal = candidates[shortlist == edge][: n - len(above)]
     return np.sort(np.concatenate([above, equal]))
+
+
+def _at_most_nth(values: NDArray[np.float32], n: int) -> np.float32:
+    """A value that at least n values reach, and few more: the n-th highest of the maxima of strided groups."""
+    n_groups = GROUPS_PER_BEST * n
+    group = len(values) // n_groups
+    if group < 2:
+        return values.min()
+    maxima = values[: group * n_groups].reshape(group, n_groups).max(axis=0)
+    nth: np.float32 = np.partition(maxima, n_groups - n)[n_groups - n]
+    return nth
 
 
 def _top_p(logits: NDArray[np.float32], tokens: Int64s, top_p: float) -> Int64s:
@@ -183,17 +199,15 @@ def _top_p(logits: NDArray[np.float32], tokens: Int64s, top_p: float) -> Int64s:
 
     Holtzman et al., arXiv 1904.09751. The token that crosses the threshold is kept.
     """
-    candidates = logits[tokens].astype(np.float64)
+    candidates = logits[tokens]
     weights = np.exp(candidates - candidates.max())
-    wanted = top_p * weights.sum()
+    wanted = top_p * weights.sum(dtype=np.float64)
     n_sorted = min(NUCLEUS_FIRST, len(tokens))
     while True:
-        edge = np.partition(weights, len(weights) - n_sorted)[len(weights) - n_sorted]
-        among = np.flatnonzero(weights >= edge)
-        order = among[np.argsort(-weights[among], kind="stable")]
-        reached = np.cumsum(weights[order])
+        highest = np.sort(weights[_best(weights, n_sorted)])[::-1]
+        reached = np.cumsum(highest, dtype=np.float64)
         if n_sorted == len(tokens) or reached[-1] >= wanted:
             break
-        n_sorted = min(2 * n_sorted, len(tokens))
-    n_kept = min(int(np.searchsorted(reached, wanted, side="left")) + 1, len(order))
-    return np.sort(tokens[order[:n_kept]])
+        n_sorted = min(8 * n_sorted, len(tokens))
+    n_kept = min(int(np.searchsorted(reached, wanted, side="left")) + 1, len(tokens))
+    return tokens[_best(weights, n_kept)]

@@ -77,7 +77,6 @@ _BAILING = PreTokenizer(
         r"|\s*[\r\n]|\s+(?!\S)|\s+",
     )
 )
-_TINY_AYA = PreTokenizer((r"\d{1,3}(?=(?:\d{3})*\b)", *_GPT4O.patterns))
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "default": PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", *_GPT2.patterns, r"\p{N}+", "[0-9][0-9][0-9]")),
@@ -113,7 +112,6 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     ),
     **dict.fromkeys(("bailingmoe", "bailingmoe2", "llada-moe"), _BAILING),
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), _GPT4O),
-    **dict.fromkeys(("tiny_aya", "cohere2moe"), _TINY_AYA),
     "tekken": PreTokenizer((f"{_cased('')}|\\p{{N}}|{_SYMBOLS_SLASH}|{_SPACES}",), ignore_merges=True),
     "deepseek-llm": PreTokenizer(
         (
@@ -130,7 +128,6 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", *_GPT2.patterns, "[0-9][0-9][0-9]")),
     **dict.fromkeys(("bloom", "poro-chat", "gpt3-finnish"), _BLOOM),
     "viking": PreTokenizer((*_BLOOM.patterns, r"\p{N}")),
-    "superbpe": PreTokenizer((r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
 }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja_judge import TODAY, render_unguarded
 from small_vocabularies import gguf_metadata
 
 from edgeinfer.errors import BadSetting, BadTemplate
@@ -18,7 +18,6 @@ from edgeinfer.models.text import ChatTemplate, Message, Vocabulary
 TEMPLATES = Path(__file__).parent / "templates"
 NAMES = ("smollm2", "llama3", "qwen25", "qwen3", "gemma2", "phi3", "mistral")
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
-TODAY = datetime(2024, 7, 26)
 TOOL = {
     "type": "function",
     "function": {
@@ -57,28 +56,7 @@ def template(name: str) -> ChatTemplate:
 
 
 def by_jinja(name: str, messages: list[dict[str, Any]], **variables: Any) -> str:
-    """What an unguarded sandbox renders."""
-    from jinja2 import TemplateError
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Generation(Extension):
-        tags = {"generation"}  # noqa: RUF012
-
-        def parse(self, parser: Any) -> Any:
-            next(parser.stream)
-            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-    def raise_exception(message: str) -> None:
-        raise TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
-    )
-    environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
-    environment.globals["raise_exception"] = raise_exception
-    environment.globals["strftime_now"] = TODAY.strftime
-    return environment.from_string(source(name)).render(messages=messages, documents=None, **SPECIAL, **variables)
+    return render_unguarded(source(name), messages=messages, documents=None, **SPECIAL, **variables)
 
 
 def refused(render: Callable[[], str]) -> bool:

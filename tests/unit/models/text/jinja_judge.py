@@ -1,0 +1,43 @@
+"""Jinja's own sandbox, set up for chat templates as `transformers` sets it up: no budgets, no guards."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+TODAY = datetime(2024, 7, 26)
+
+
+class Generation(Extension):
+    """`{% generation %}` marks what is trained on and writes nothing itself."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def render_unguarded(source: str, **variables: Any) -> str:
+    """What `source` renders with `variables`."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = TODAY.strftime
+    return environment.from_string(source).render(**variables)
+
+
+def _to_json(value: object, indent: int | None = None, sort_keys: bool = False) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)
