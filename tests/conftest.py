@@ -26,7 +26,10 @@ def byte_characters() -> list[str]:
 
 
 def write_tiny_llama(path: Path, *, seed: int = 0, context: int = CONTEXT, n_tokens: int | None = None) -> Path:
-    """A llama with random float32 weights, a byte-level vocabulary and ChatML. `n_tokens` overrides its embedding."""
+    """A llama with random float32 weights, a byte-level vocabulary and ChatML; greedy answers of it never end.
+
+    `n_tokens` overrides the height of its embedding.
+    """
     draw = np.random.Generator(np.random.PCG64(seed))
     tokens = [*SPECIAL, *byte_characters(), *WORDS]
     writer = gguf.GGUFWriter(path, "llama")
@@ -50,6 +53,8 @@ def write_tiny_llama(path: Path, *, seed: int = 0, context: int = CONTEXT, n_tok
 
     def add(name: str, *shape: int, scale: float = 1.0) -> None:
         values = draw.normal(0, scale * shape[-1] ** -0.5, shape) if len(shape) > 1 else draw.uniform(0.5, 1.5, shape)
+        if name == "output.weight":
+            values[: len(SPECIAL)] = 0
         writer.add_tensor(name, values.astype(np.float32))
 
     add("token_embd.weight", n_tokens or len(tokens), WIDTH, scale=8)

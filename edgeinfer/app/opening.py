@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import typer
+
 from edgeinfer.app.progress_line import ProgressLine
 from edgeinfer.errors import BadSetting
-from edgeinfer.settings import Settings
+from edgeinfer.settings import Settings, declared_options, load_settings
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.session import Options
     from edgeinfer.engine.stats import Stats
+
+
+def given_settings(context: typer.Context) -> Settings:
+    """The settings, with what the command's own options say first. Raises BadSetting."""
+    return load_settings({name: context.params[name] for name in declared_options() if name in context.params})
 
 
 def open_llm(settings: Settings) -> LLM:

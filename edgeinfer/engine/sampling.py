@@ -183,15 +183,14 @@ def _best(values: NDArray[np.float32], n: int) -> Int64s:
     return np.sort(np.concatenate([above, equal]))
 
 
-def _at_most_nth(values: NDArray[np.float32], n: int) -> np.float32:
+def _at_most_nth(values: NDArray[np.float32], n: int) -> float:
     """A value that at least n values reach, and few more: the n-th highest of the maxima of strided groups."""
     n_groups = GROUPS_PER_BEST * n
     group = len(values) // n_groups
     if group < 2:
-        return values.min()
+        return float(values.min())
     maxima = values[: group * n_groups].reshape(group, n_groups).max(axis=0)
-    nth: np.float32 = np.partition(maxima, n_groups - n)[n_groups - n]
-    return nth
+    return float(np.partition(maxima, n_groups - n)[n_groups - n])
 
 
 def _top_p(logits: NDArray[np.float32], tokens: Int64s, top_p: float) -> Int64s:

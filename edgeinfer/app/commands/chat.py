@@ -12,6 +12,7 @@ from edgeinfer.app.command import Command
 
 
 def chat(
+    context: typer.Context,
     model: options.Model = None,
     system: options.System = None,
     plain: Annotated[
@@ -37,27 +38,10 @@ def chat(
     """
     from edgeinfer.app.dialogue import Dialogue
     from edgeinfer.app.line_chat import LineChat
-    from edgeinfer.app.opening import answer_options, open_llm
+    from edgeinfer.app.opening import answer_options, given_settings, open_llm
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.settings import load_settings
 
-    settings = load_settings(
-        {
-            "model": model,
-            "system": system,
-            "temp": temp,
-            "top_p": top_p,
-            "top_k": top_k,
-            "min_p": min_p,
-            "repeat_penalty": repeat_penalty,
-            "seed": seed,
-            "max_tokens": max_tokens,
-            "ctx": ctx,
-            "threads": threads,
-            "cores": cores,
-            "device": device,
-        }
-    )
+    settings = given_settings(context)
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     with open_llm(settings) as llm, llm.session() as session, ProgressLine() as progress:
         wanted = answer_options(settings)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     prompt: Annotated[
         str | None, typer.Argument(help="The question; without it, standard input, else that follows it as a document.")
     ] = None,
@@ -52,29 +53,13 @@ def run(
     Standard output carries the answer and nothing else. Ctrl-C ends it; what there is of it has been printed.
     """
     from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
-    from edgeinfer.app.opening import answer_options, open_llm, record_speed
+    from edgeinfer.app.opening import answer_options, given_settings, open_llm, record_speed
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.settings import load_settings
 
-    overrides = {
-        "model": model,
-        "system": system,
-        "temp": temp,
-        "top_p": top_p,
-        "top_k": top_k,
-        "min_p": min_p,
-        "repeat_penalty": repeat_penalty,
-        "seed": seed,
-        "max_tokens": max_tokens,
-        "ctx": ctx,
-        "threads": threads,
-        "cores": cores,
-        "device": device,
-    }
     if raw and system is not None:
         raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
     text = _prompt(prompt, file or [], raw=raw)
-    settings = load_settings(overrides)
+    settings = given_settings(context)
     with open_llm(settings) as llm, ProgressLine() as progress:
         print_notices(llm.facts.notices)
         wanted = answer_options(settings) | {"stop": stop or (), "progress": progress}

@@ -19,7 +19,7 @@ from typing import Any
 from edgeinfer.errors import BadGGUF, DownloadFailed, ModelNotFound
 from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import file_header, read_header
-from edgeinfer.models.download.http import Remote
+from edgeinfer.models.download.http import ConnectionCutError, Refused, Remote, probe
 from edgeinfer.models.download.policy import Policy
 from edgeinfer.models.download.ranged import open_ranged
 from edgeinfer.models.download.space import FULL, disk_full, require_space
@@ -111,6 +111,8 @@ class HubSource:
     def _download(self, pull: Pull) -> tuple[Path, ...]:
         hub, errors = _client()
         api = hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+        if not hub.constants.HF_HUB_OFFLINE:
+            self._check_reachable(str(api.endpoint), pull.policy)
         try:
             files = choose_files(api.list_repo_files(self.repo), self.quant, self.repo)
             return self._download_files(api, files, pull)
@@ -124,12 +126,22 @@ class HubSource:
             raise DownloadFailed(f"{self.text}: the hub answered: {str(error).splitlines()[0]}") from None
         except OSError as error:
             if error.errno in FULL:
-                raise disk_full(Path.home(), None, self.text) from None
+                raise disk_full(Path(hub.constants.HF_HUB_CACHE), None, self.text) from None
             raise self._unreachable(error) from None
         except Exception as error:
             if not type(error).__module__.startswith(("httpx", "requests", "urllib3", "huggingface_hub", "httpcore")):
                 raise
             raise self._unreachable(error) from None
+
+    def _check_reachable(self, endpoint: str, policy: Policy) -> None:
+        """Ask once, quickly: without a network the client itself would try for half a minute."""
+        try:
+            probe(endpoint, policy)
+        except Refused:
+            return
+        except ConnectionCutError as cut:
+            if not cut.answered:
+                raise self._unreachable(cut) from None
 
     def _unreachable(self, error: Exception) -> DownloadFailed:
         return DownloadFailed(f"{self.text}: the hub could not be reached ({error}); check the network, or give a path")

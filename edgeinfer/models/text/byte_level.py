@@ -33,7 +33,7 @@ class ByteLevelEncoder:
         self._tokens = vocabulary.tokens
         self._types = vocabulary.types
         self._bytes = {character: byte for byte, character in byte_characters().items()}
-        ids = {text: token for token, text in enumerate(vocabulary.tokens)}
+        ids = dict(zip(vocabulary.tokens, range(vocabulary.n_tokens), strict=True))
         if len(ids) < len(vocabulary.tokens):
             ids = {text: token for token, text in reversed(list(enumerate(vocabulary.tokens)))}
         self._missing = frozenset(byte for character, byte in self._bytes.items() if character not in ids)
@@ -66,8 +66,8 @@ def _tokenizer(ids: dict[str, int], merges: list[str], pre_tokenizer: PreTokeniz
     from tokenizers.models import BPE
 
     pairs: list[Any] = [tuple(merge.split(" ", 1)) for merge in merges]
-    wrong = next((index for index, pair in enumerate(pairs) if len(pair) != 2), None)
-    if wrong is not None:
+    if set(map(len, pairs)) - {2}:
+        wrong = next(index for index, pair in enumerate(pairs) if len(pair) != 2)
         raise BadGGUF(
             f"tokenizer.ggml.merges[{wrong}] is {merges[wrong]!r}; a merge is two pieces with a space between"
         )

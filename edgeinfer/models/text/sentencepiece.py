@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import heapq
 import re
+from collections.abc import Iterable
 
 from edgeinfer.errors import EdgeInferError, UnsupportedModel
 from edgeinfer.models.text.vocabulary import TokenType, Vocabulary
 
 SPACE = "▁"
-_MERGEABLE = frozenset({TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED})
+_MERGEABLE = frozenset({TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED, TokenType.UNDEFINED})
 _VERBATIM = frozenset({TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED})
-_WORDS = re.compile(f"{SPACE}*[^{SPACE}]+|{SPACE}+")
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _CACHED_WORDS = 16384
 _CACHED_LENGTH = 48
@@ -44,15 +44,14 @@ class SentencePieceEncoder:
         self._bytes_of = {token: bytes([byte]) for byte, token in self._bytes.items()}
         self._tokens = tokens
         self._types = kinds
-        # No merge can cross from another character to a space where no token does: words are then independent.
-        self._by_words = not any(SPACE in text.lstrip(SPACE) for text in self._ids if SPACE in text)
+        self._words = _word_pattern(self._ids)
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def encode(self, text: str, *, starts: bool) -> list[int]:
         """Ids of `text`; where it `starts` a text, a space goes before it if the vocabulary says so."""
         escaped = ((" " if starts and self._add_space_prefix else "") + text).replace(" ", SPACE)
         ids: list[int] = []
-        for word in _WORDS.findall(escaped) if self._by_words else [escaped]:
+        for word in self._words.findall(escaped):
             ids += self._word(word)
         return self._fused(ids)
 
@@ -134,6 +133,16 @@ class SentencePieceEncoder:
         if unk is None or unk not in ids:
             return ids
         return [token for i, token in enumerate(ids) if token != unk or i == 0 or ids[i - 1] != unk]
+
+
+def _word_pattern(texts: Iterable[str]) -> re.Pattern[str]:
+    """What finds the words that no merge can join: a space begins one unless some token has it after that character."""
+    # Tokens with a space after something else are few, where there are any.
+    crossing = [text for text in texts if SPACE in text.lstrip(SPACE)]
+    joined = sorted({text[at - 1] for text in crossing for at in range(1, len(text)) if text[at] == SPACE} - {SPACE})
+    before = "".join(map(re.escape, joined))
+    within = f"(?:(?<=[{before}]){SPACE}+)?" if before else ""
+    return re.compile(f"{SPACE}*(?:[^{SPACE}]+{within})+|{SPACE}+")
 
 
 def _byte(text: str) -> list[int]:

@@ -35,7 +35,6 @@ class Tokenizer:
         self.vocabulary = vocabulary
         self._encoder = encoder
         self._special = SpecialTokens(vocabulary)
-        self._ids = {text: token for token, text in reversed(list(enumerate(vocabulary.tokens)))}
 
     @classmethod
     def from_metadata(cls, metadata: TokenizerMetadata) -> Tokenizer:
@@ -66,7 +65,7 @@ class Tokenizer:
 
     def token_id(self, text: str) -> int | None:
         """The id of the token written `text` in the vocabulary, or None."""
-        return self._ids.get(text)
+        return self.vocabulary.tokens.index(text) if text in self.vocabulary.tokens else None
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Ids of `text`.

@@ -65,9 +65,11 @@ def test_the_distribution_is_that_of_the_slow_chain(chain: SamplingSettings, see
     np.testing.assert_allclose(found.probabilities, [expected[t] for t in sorted(expected)], rtol=1e-6, atol=1e-12)
 
 
-def test_top_p_of_a_large_flat_vocabulary_is_that_of_the_slow_chain() -> None:
-    logits = np.random.default_rng(5).normal(0, 0.5, 20_000).astype(np.float32)
-    chain = SamplingSettings(temperature=1, top_k=0, top_p=0.9, min_p=0)
+@pytest.mark.parametrize("options", [{"top_p": 0.9}, {"top_p": 0.3}, {"top_k": 40}, {"top_k": 3000}, {"top_k": 19_999}])
+@pytest.mark.parametrize("digits", [9, 1])
+def test_a_large_vocabulary_gives_the_tokens_of_the_slow_chain(options: dict[str, float], digits: int) -> None:
+    logits = np.random.default_rng(5).normal(0, 1.5, 20_001).round(digits).astype(np.float32)
+    chain = SamplingSettings(**{**OFF, **options})
     assert Sampler(chain).distribution(logits, []).tokens.tolist() == sorted(slow_chain(logits, [], chain))
 
 

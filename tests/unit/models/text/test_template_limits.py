@@ -198,10 +198,13 @@ HONEST = [
     "{{ 'H' in messages[0].content and 'x' not in messages[0].content or 1 }}{{ (1, 'a') == (1, 'a') }}",
     "{{ ' a b ' | trim | title | replace('A', '<') | e }}{{ '<b>' | safe ~ '<i>' }}{{ ['<'] | join | length }}",
     "{{ [{'a': 1}, {'a': 2}] | selectattr('a', 'gt', 1) | list }}{{ [1, 2, 3] | batch(2, 0) | list }}",
-    "{{ [{'a': 1}, {'a': 1}] | groupby('a') | list | length }}{{ {'b': 1, 'a': 2} | dictsort }}{{ [1, 1] | unique | list }}",
+    "{{ [{'a': 1}, {'a': 1}] | groupby('a') | list | length }}{{ {'b': 1, 'a': 2} | dictsort }}",
+    "{{ [1, 1] | unique | list }}{{ [2, 1] | min }}{{ [[1, 2], [3]] | last | first }}{{ 'ab' | last }}",
     "{{ 'a\nb' | indent(2) }}{{ 'abcdef' | truncate(3, true, '') }}{{ 3.14159 | round(2) }}{{ '7' | int + 1 }}",
-    "{{ [1, 2.5] | sum }}{{ [[1], [2]] | map('first') | sum(start=1) }}{{ 'x' | center(5) }}|{{ [1, 2] | reverse | list }}",
-    "  {%- if true %}\n  a\n  {% endif %}\n{# gone #}\n b {%+ if true %} c{% endif -%}   \n d{% raw %}{{ x }}{% endraw %}",
+    "{{ [1, 2.5] | sum }}{{ [[1], [2]] | map('first') | sum(start=1) }}{{ 'x' | center(5) }}|",
+    "{{ [1, 2] | reverse | list }}{{ 'ab' | reverse }}{{ 'a b' | wordcount }}{{ -2 | abs }}{{ 'é' | urlencode }}",
+    "  {%- if true %}\n  a\n  {% endif %}\n{# gone #}\n b {%+ if true %} c{% endif -%}   \n d",
+    "{% raw %}{{ x }}{% endraw %}{{ [1, 2, 3][-2:] }}{{ 'abc'[::2] }}{{ messages[0]['role'][0] }}",
     "{{ strftime_now('%d %b %Y') }}{{ dict(a=1) }}{{ range(3) | list }}{{ range(2, 9, 3) }}{{ messages | length }}",
 ]
 

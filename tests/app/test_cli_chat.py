@@ -1,0 +1,211 @@
+"""`edgeinfer chat` line by line: over a pipe, and at a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeinfer.app.cli import build_app
+from edgeinfer.app.dialogue import Dialogue
+from edgeinfer.app.slash_commands import Then, is_command, run_line, slash_commands
+from edgeinfer.engine.llm import LLM, load
+from edgeinfer.errors import BadSetting
+
+OPTIONS = {"temperature": 0.0, "max_tokens": 8}
+WAIT_S = 60
+
+
+@pytest.fixture(autouse=True)
+def _own_home(home: Path) -> None:
+    """No test sees the user's models or settings."""
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_model: Path) -> Iterator[LLM]:
+    with load(tiny_model, device="reference") as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def dialogue(llm: LLM) -> Dialogue:
+    return Dialogue(llm.session(), dict(OPTIONS), None)
+
+
+def chat(model: Path, lines: str, *arguments: str) -> Result:
+    options = ["chat", "-m", str(model), "--device", "reference", "--temp", "0", "--max-tokens", "8", *arguments]
+    return CliRunner().invoke(build_app(), options, input=lines)
+
+
+def answers(llm: LLM, questions: list[str], system: str | None = None) -> list[str]:
+    """What a conversation answers, each turn in a session of its own."""
+    messages = [{"role": "system", "content": system}] if system else []
+    found = []
+    for question in questions:
+        messages.append({"role": "user", "content": question})
+        with llm.session() as session:
+            found.append(session.chat(messages, **OPTIONS).read())
+        messages.append({"role": "assistant", "content": found[-1]})
+    return found
+
+
+def out(result: Result) -> str:
+    """What was printed, line ends as they were."""
+    return result.stdout_bytes.decode()
+
+
+def printed(texts: list[str]) -> str:
+    return "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--plain"], ["--system", "inner"]])
+def test_each_line_of_stdin_is_a_turn_and_only_answers_are_printed(
+    tiny_model: Path, llm: LLM, arguments: list[str]
+) -> None:
+    result = chat(tiny_model, "the rain\n\nan inn\n//hen\nlast line without an end", *arguments)
+    wanted = answers(
+        llm, ["the rain", "an inn", "/hen", "last line without an end"], "inner" if "--system" in arguments else None
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert out(result) == printed(wanted)
+
+
+def test_slash_commands_work_over_a_pipe_and_answer_on_stderr(tiny_model: Path, llm: LLM) -> None:
+    result = chat(tiny_model, "the rain\n/new\n/stats\nan inn\n/stats\n/exit\nnever asked\n")
+    assert out(result) == printed([*answers(llm, ["the rain"]), *answers(llm, ["an inn"])])
+    assert result.stderr.splitlines()[:2] == ["a new conversation", "there is no answer yet"]
+    assert "8 tokens" in result.stderr
+
+
+def test_no_input_is_no_error_and_errors_exit_1(tiny_model: Path) -> None:
+    assert (chat(tiny_model, "").exit_code, chat(tiny_model, "").stdout) == (0, "")
+    too_long = chat(tiny_model, "x" * 600 + "\nthe rain\n")
+    assert (too_long.exit_code, too_long.stdout) == (1, "")
+    assert "the context holds 512" in too_long.stderr
+    unknown = chat(tiny_model, "/sistem x\n")
+    assert unknown.exit_code == 1
+    assert "did you mean /system?" in unknown.stderr
+
+
+def test_a_conversation_that_outgrows_the_context_is_noted(tiny_model: Path) -> None:
+    result = chat(tiny_model, "\n".join(f"{n} " * 50 for n in range(6)), "--system", "inner")
+    assert result.exit_code == 0
+    assert "oldest messages were left out" in result.stderr
+
+
+def test_the_commands_change_what_they_name(dialogue: Dialogue) -> None:
+    assert run_line(dialogue, "/temp 0.25").text == "temperature: 0.25"
+    assert dialogue.options["temperature"] == 0.25
+    assert run_line(dialogue, "/seed 7").text == "seed: 7"
+    assert run_line(dialogue, "/seed none").text == "seed: a new one for each answer"
+    assert run_line(dialogue, "/system be kind to hens").text == "system prompt: be kind to hens"
+    assert run_line(dialogue, "/system none").text == "system prompt: none"
+    assert run_line(dialogue, "/regen").text == "there is no answer yet"
+    assert run_line(dialogue, "/exit").then is Then.LEAVE
+    shown = run_line(dialogue, "/help").text
+    assert all(f"/{command.form}" in shown for command in slash_commands())
+    with pytest.raises(BadSetting, match="at most 100"):
+        run_line(dialogue, "/temp 1000")
+    with pytest.raises(BadSetting, match="/help lists them"):
+        run_line(dialogue, "/xyzzy")
+    assert [is_command(line) for line in ("/help", "//help", "help")] == [True, False, False]
+
+
+def test_another_answer_takes_the_place_of_the_last_one(llm: LLM, dialogue: Dialogue) -> None:
+    for question in ("the rain", "an inn"):
+        stream = dialogue.ask(question)
+        stream.read()
+        dialogue.keep(question, stream)
+    assert run_line(dialogue, "/regen").then is Then.ANSWER
+    again = dialogue.ask_again()
+    assert again.read() == dialogue.turns[1].answer
+    dialogue.keep_instead(again)
+    assert len(dialogue.turns) == 2
+    assert [turn.answer for turn in dialogue.turns] == answers(llm, ["the rain", "an inn"])
+
+
+def test_with_a_fixed_seed_another_answer_has_the_next_seed(dialogue: Dialogue) -> None:
+    dialogue.options |= {"temperature": 1.0, "seed": 5}
+    seeds = []
+    stream = dialogue.ask("the rain")
+    stream.read()
+    dialogue.keep("the rain", stream)
+    for _ in range(2):
+        seeds.append(dialogue.turns[-1].stats.seed)
+        stream = dialogue.ask_again()
+        stream.read()
+        dialogue.keep_instead(stream)
+    assert [*seeds, dialogue.turns[-1].stats.seed] == [5, 6, 7]
+
+
+def test_a_turn_reads_only_what_is_new(dialogue: Dialogue) -> None:
+    stream = dialogue.ask("the rain")
+    stream.read()
+    dialogue.keep("the rain", stream)
+    second = dialogue.ask("an inn")
+    second.read()
+    assert second.stats.n_cached > 20
+
+
+class Terminal:
+    """`edgeinfer chat` in a pseudo-terminal."""
+
+    def __init__(self, arguments: list[str], environ: dict[str, str]) -> None:
+        import pty
+
+        self.pid, self._file = pty.fork()
+        if self.pid == 0:
+            command = [sys.executable, "-c", "from edgeinfer.app.cli import main; main()", *arguments]
+            os.execve(sys.executable, command, environ)
+        self.shown = ""
+
+    def wait_for(self, text: str, start: int = 0, repeat: str = "") -> int:
+        """Read until `text` is shown after `start`; where it ends. `repeat` is typed whenever nothing comes."""
+        import select
+
+        deadline = time.monotonic() + WAIT_S
+        while text not in self.shown[start:]:
+            assert time.monotonic() < deadline, self.shown
+            if select.select([self._file], [], [], 0.2)[0]:
+                try:
+                    self.shown += os.read(self._file, 4096).decode("utf-8", "replace")
+                except OSError:
+                    break
+            else:
+                self.type(repeat)
+        assert text in self.shown[start:], self.shown
+        return self.shown.index(text, start) + len(text)
+
+    def type(self, text: str) -> None:
+        os.write(self._file, text.encode())
+
+    def leave(self) -> int:
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self._file)
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_leaves(tiny_model: Path, home: Path) -> None:
+    arguments = ["chat", "-m", str(tiny_model), "--device", "reference", "--temp", "0", "--ctx", "60000"]
+    terminal = Terminal(arguments, {**os.environ, "TERM": "dumb", "NO_COLOR": "1"})
+    at = terminal.wait_for("> ", terminal.wait_for("/help shows the commands."))
+    terminal.type("the rain\n")
+    at = terminal.wait_for("the", terminal.wait_for("\n", at))
+    terminal.type("\x03")
+    at = terminal.wait_for("> ", terminal.wait_for("note: stopped", at))
+    terminal.type("/stats\n")
+    at = terminal.wait_for("> ", terminal.wait_for("cancelled", at))
+    # A Ctrl-C that comes just before the line editor waits is seen with the next key only: press it until it is.
+    at = terminal.wait_for("> ", terminal.wait_for("Ctrl-D or /exit leaves.", at, repeat="\x03"))
+    terminal.type("/nonsense\n")
+    at = terminal.wait_for("> ", terminal.wait_for("error: no command is called /nonsense", at))
+    terminal.type("\x04")
+    assert terminal.leave() == 0
+    assert "\x1b" not in terminal.shown
+    assert "the rain" in (home / "chat_history").read_text()

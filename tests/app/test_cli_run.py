@@ -1,0 +1,184 @@
+"""`edgeinfer run`: what goes to stdout, what to stderr, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.cli import build_app
+from edgeinfer.app.speeds import SpeedLog
+from edgeinfer.engine.llm import load
+from edgeinfer.engine.stops import StopStrings
+
+KEYS = {
+    *("model", "text", "tokens", "n_prompt", "n_cached", "n_generated", "finish_reason", "truncated", "ttft_s"),
+    *("prefill_tok_s", "decode_tok_s", "steps", "accepted_per_step", "draft", "load_s", "peak_rss_bytes"),
+    *("weights_read_bytes", "devices", "plan", "seed"),
+}
+QUESTION = [{"role": "user", "content": "the rain"}]
+
+
+@pytest.fixture(autouse=True)
+def _own_home(home: Path) -> None:
+    """No test sees the user's models or settings."""
+
+
+def run(model: Path, *arguments: str, stdin: str | bytes = "") -> Result:
+    options = ["run", "-m", str(model), "--device", "reference", *arguments]
+    return CliRunner().invoke(build_app(), options, input=stdin)
+
+
+def expected(model: Path, messages: list[dict[str, str]], **options: object) -> str:
+    with load(model, device="reference") as llm:
+        return llm.chat(messages, temperature=0, max_tokens=12, **options).read()
+
+
+def out(result: Result) -> str:
+    """What was printed, line ends as they were."""
+    return result.stdout_bytes.decode()
+
+
+def greedy(model: Path, *arguments: str, stdin: str | bytes = "") -> Result:
+    return run(model, "--temp", "0", "--max-tokens", "12", *arguments, stdin=stdin)
+
+
+def test_stdout_is_the_answer_and_nothing_else(tiny_model: Path) -> None:
+    result = greedy(tiny_model, "the rain")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert out(result).removesuffix("\n") == expected(tiny_model, QUESTION).removesuffix("\n")
+
+
+def test_the_question_comes_from_stdin_or_goes_before_it(tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("an inn\n")
+    answer = expected(tiny_model, QUESTION) + "\n"
+    assert out(greedy(tiny_model, stdin="the rain\n")) == answer
+    document = expected(tiny_model, [{"role": "user", "content": "hen:\n\nan inn\n\nthe rain"}]) + "\n"
+    assert out(greedy(tiny_model, "hen:", "-f", "note.txt", stdin="the rain\n")) == document
+    instructed = expected(tiny_model, [{"role": "system", "content": "inner"}, *QUESTION]) + "\n"
+    assert out(greedy(tiny_model, "the rain", "--system", "inner")) == instructed
+
+
+def test_raw_continues_the_text_without_a_template(tiny_model: Path) -> None:
+    with load(tiny_model, device="reference") as llm:
+        wanted = llm.complete("the rain\n", temperature=0, max_tokens=12).read()
+    assert out(greedy(tiny_model, "--raw", stdin="the rain\n")) == wanted + "\n"
+    refused = greedy(tiny_model, "the rain", "--raw", "--system", "x")
+    assert refused.exit_code == 1
+    assert "--system has no place" in refused.stderr
+
+
+def test_json_has_the_keys_of_the_contract(tiny_model: Path) -> None:
+    result = run(tiny_model, "the rain", "--json", "--seed", "4", "--max-tokens", "5")
+    record = json.loads(result.stdout)
+    assert set(record) >= KEYS
+    assert (record["model"], record["devices"], record["draft"]) == ("tiny", ["reference"], {})
+    assert (record["seed"], record["n_generated"], len(record["tokens"]), record["steps"]) == (4, 5, 5, 5)
+    assert (record["finish_reason"], record["truncated"], record["weights_read_bytes"]) == ("length", False, 0)
+    assert record["peak_rss_bytes"] > 10_000_000
+    again = json.loads(run(tiny_model, "the rain", "--json", "--seed", "4", "--max-tokens", "5").stdout)
+    assert again["tokens"] == record["tokens"]
+
+
+def test_stop_strings_and_stats(tiny_model: Path) -> None:
+    whole = expected(tiny_model, QUESTION)
+    stop = whole[4:6]
+    result = greedy(tiny_model, "the rain", "--stop", stop, "--stop", "never said", "--stats")
+    assert out(result) == whole[: whole.index(stop)] + "\n"
+    assert "tok/s" in result.stderr
+
+
+def test_a_cut_answer_is_told_on_stderr_and_in_json(tiny_model: Path) -> None:
+    result = run(tiny_model, "the rain", "--temp", "0", "--ctx", "64", "--json")
+    record = json.loads(result.stdout)
+    assert (record["truncated"], record["finish_reason"]) == (True, "length")
+    assert result.stderr == "note: the answer was cut: the context of 64 tokens is full\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["x", "--ctx", "8"], 1, "tokens and the context holds 8"),
+        (["x", "--device", "abacus"], 1, "no device is called 'abacus'"),
+        (["x", "--device", "cpu,reference"], 1, "one device at a time"),
+        (["x", "--temp", "-1"], 1, "temp cannot be -1"),
+        (["x", "--stop", ""], 1, "stop string cannot be empty"),
+        (["x", "-m", "no-such-model"], 1, "no-such-model"),
+        (["x", "-f", "no-such-file"], 1, "no-such-file cannot be read"),
+        ([" "], 1, "the prompt is empty"),
+        (["x", "--no-such-flag"], 2, "No such option"),
+    ],
+)
+def test_mistakes_are_told_with_their_exit_code(tiny_model: Path, arguments: list[str], code: int, says: str) -> None:
+    result = run(tiny_model, *arguments)
+    assert result.exit_code == code
+    assert says in result.stderr
+    assert result.stdout == ""
+
+
+def test_bytes_that_are_no_text_are_refused(tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    assert "photo.jpg is not UTF-8" in run(tiny_model, "x", "-f", "photo.jpg").stderr
+    assert "standard input is not UTF-8" in run(tiny_model, stdin=b"\xff\xd8").stderr
+
+
+def test_settings_of_the_environment_count(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEINFER_SYSTEM", "inner")
+    wanted = expected(tiny_model, [{"role": "system", "content": "inner"}, *QUESTION])
+    assert out(greedy(tiny_model, "the rain")) == wanted + "\n"
+
+
+def test_the_speed_is_recorded_once_an_answer_is_long_enough(tiny_model: Path, home: Path) -> None:
+    run(tiny_model, "x", "--max-tokens", "15", "--temp", "0")
+    assert not (home / "speeds.json").exists()
+    run(tiny_model, "x", "--max-tokens", "16", "--temp", "0", "--threads", "1")
+    with load(tiny_model, device="reference") as llm:
+        found = SpeedLog().find(llm.facts.fingerprint, "reference", 1)
+    assert found.decode_tok_s is not None
+    assert found.decode_tok_s > 0
+    assert [path.name for path in home.iterdir() if path.is_file()] == ["speeds.json"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+def test_ctrl_c_keeps_the_partial_answer_and_exits_130(tiny_model: Path) -> None:
+    command = [sys.executable, "-c", "from edgeinfer.app.cli import main; main()", "run", "-m", str(tiny_model)]
+    process = subprocess.Popen(
+        [*command, "--device", "reference", "--temp", "0", "--ctx", "60000", "the rain", "--stats"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    )
+    assert process.stdout.read(20)
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"cancelled" in errors
+    assert b"interrupted" in errors
+    assert rest.endswith(b"\n")
+
+
+def test_ctrl_c_with_json_prints_the_partial_answer(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push, pushed = StopStrings.push, []
+
+    def push_and_interrupt(stops: StopStrings, text: str) -> str:
+        if not pushed:
+            pushed.append(text)
+            signal.raise_signal(signal.SIGINT)
+        return push(stops, text)
+
+    monkeypatch.setattr(StopStrings, "push", push_and_interrupt)
+    result = run(tiny_model, "the rain", "--json", "--seed", "1")
+    record = json.loads(result.stdout)
+    assert (result.exit_code, record["finish_reason"]) == (130, "cancelled")
+    assert record["n_generated"] == len(record["tokens"])
+
+
+def test_control_characters_are_kept_from_terminals() -> None:
+    assert harmless("a\x1b[31mb\r\n\tc\x9b\x07é🦙") == "a[31mb\n\tcé🦙"

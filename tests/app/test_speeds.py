@@ -1,0 +1,64 @@
+"""The log of measured speeds: medians, damage, and places that cannot be written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app.speeds import SpeedLog, measured_speeds
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.scheduling.plan import Speeds
+from tests.conftest import write_tiny_llama
+
+
+def test_the_median_of_the_last_seven_is_told(tmp_path: Path) -> None:
+    log = SpeedLog(tmp_path / "new" / "speeds.json")
+    for speed in (1000.0, 1, 2, 3, 40, 50, 60, 70):
+        log.record("m", "cpu", None, decode_tok_s=speed, prefill_tok_s=None)
+    log.record("m", "cpu", 2, decode_tok_s=5.0, prefill_tok_s=6.0)
+    assert log.find("m", "cpu", None) == Speeds(decode_tok_s=40.0)
+    assert log.find("m", "cpu", 2) == Speeds(prefill_tok_s=6.0, decode_tok_s=5.0)
+    assert log.find("m", "reference", 2) == log.find("x", "cpu", 2) == Speeds()
+    assert [path.name for path in log.path.parent.iterdir()] == ["speeds.json"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{", "[1]", '"x"', "\x00", json.dumps({"m cpu auto": [1], "x": {"decode_tok_s": "fast"}}), "[" * 100_000],
+)
+def test_a_damaged_file_counts_as_empty_and_is_replaced(tmp_path: Path, damage: str) -> None:
+    log = SpeedLog(tmp_path / "speeds.json")
+    log.path.write_text(damage)
+    assert log.find("m", "cpu", None) == Speeds()
+    log.record("m", "cpu", None, decode_tok_s=7.0)
+    assert log.find("m", "cpu", None).decode_tok_s == 7.0
+
+
+def test_numbers_that_are_none_are_left_out(tmp_path: Path) -> None:
+    log = SpeedLog(tmp_path / "speeds.json")
+    log.path.write_text('{"m cpu auto": {"decode_tok_s": [NaN, -1, true, null, "5", 4, 1e400]}}')
+    assert log.find("m", "cpu", None) == Speeds(decode_tok_s=4.0)
+
+
+def test_a_place_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    SpeedLog(tmp_path / "file" / "speeds.json").record("m", "cpu", None, decode_tok_s=1.0)
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_a_model_is_known_by_what_it_is_and_not_by_its_name(home: Path, tmp_path: Path) -> None:
+    same = [write_tiny_llama(tmp_path / name) for name in ("a.gguf", "b.gguf")]
+    other = write_tiny_llama(tmp_path / "c.gguf", seed=1)
+    longer = write_tiny_llama(tmp_path / "d.gguf", context=1024)
+    prints = []
+    for path in (*same, other, longer):
+        with GGUFFile.open(path) as file:
+            prints.append(fingerprint(file))
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+    SpeedLog().record(prints[0], "cpu", None, decode_tok_s=3.0)
+    with GGUFFile.open(same[1]) as file:
+        assert measured_speeds(file, "auto", None) == Speeds(decode_tok_s=3.0)

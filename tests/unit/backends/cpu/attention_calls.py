@@ -1,0 +1,162 @@
+"""Running the attention kernels on pages of random keys and values, and what they should give.
+
+In: steps (chains, trees, several sequences). Out: float32[T, heads, width] by either way of sharing the work, and the
+same by plain softmax in float64. Slots that no token may look at hold not-a-number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import PAGE, Batch, Limits, Step
+from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.kernels import attention
+from edgeinfer.backends.cpu.layout import padded
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.step import StepRecord
+from edgeinfer.backends.reference import context_slots
+from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, call
+
+N_PAGES = 16
+LONGEST = 8 * PAGE
+MOST_TOKENS = 64
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of an attention op."""
+
+    heads: int
+    kv_heads: int
+    width: int
+    window: int | None = None
+    cap: float = 0.0
+
+    @property
+    def repeats(self) -> int:
+        return self.heads // self.kv_heads
+
+    @property
+    def tile_tokens(self) -> int:
+        return max(1, 16 // self.repeats)
+
+
+class Pages:
+    """Keys and values of all slots, in the kernels' layout; queries are a function of the position alone."""
+
+    def __init__(self, shape: Shape, seed: int = 0) -> None:
+        random = np.random.default_rng(seed)
+        self.shape = shape
+        head = padded(shape.width)
+        self.keys = aligned((N_PAGES, shape.kv_heads, shape.width, PAGE), np.float16)
+        self.values = aligned((N_PAGES, shape.kv_heads, PAGE, head), np.float16)
+        self.keys[:] = random.standard_normal(self.keys.shape)
+        self.values[..., : shape.width] = random.standard_normal((*self.values.shape[:-1], shape.width))
+        self._queries = random.standard_normal((LONGEST, shape.heads, shape.width)).astype(np.float32) * 3
+
+    def queries(self, step: Step) -> Floats:
+        """float32[T, heads, width]."""
+        return self._queries[step.batch.positions]
+
+    def copy_slot(self, source: int, target: int) -> None:
+        """Copy a key and a value."""
+        for array, axis in ((self.keys, 3), (self.values, 2)):
+            by_place = np.moveaxis(array, axis, 1)
+            by_place[target // PAGE, target % PAGE] = by_place[source // PAGE, source % PAGE]
+
+    def blank_others(self, step: Step) -> None:
+        """Put not-a-number into every slot that no token of the step attends to."""
+        unseen = np.ones(N_PAGES * PAGE, bool)
+        for token in range(len(step.batch.tokens)):
+            unseen[context_slots(step, token)] = False
+        pages, places = np.flatnonzero(unseen) // PAGE, np.flatnonzero(unseen) % PAGE
+        self.keys[pages, :, :, places] = np.nan
+        self.values[pages, :, places] = np.nan
+
+    def expected(self, step: Step) -> NDArray[np.float64]:
+        """Plain softmax in float64 over each token's context."""
+        shape, queries = self.shape, self.queries(step).astype(np.float64)
+        out = np.zeros_like(queries)
+        for token in range(len(queries)):
+            slots = context_slots(step, token)[-(shape.window or LONGEST) :]
+            keys = self.keys[slots // PAGE, :, :, slots % PAGE].astype(np.float64)
+            values = self.values[slots // PAGE, :, slots % PAGE, : shape.width].astype(np.float64)
+            for head in range(shape.heads):
+                scores = keys[:, head // shape.repeats] @ queries[token, head] * scale(shape)
+                scores = shape.cap * np.tanh(scores / shape.cap) if shape.cap else scores
+                shares = np.exp(scores - scores.max())
+                out[token, head] = shares @ values[:, head // shape.repeats] / shares.sum()
+        return out
+
+    def run(self, library: KernelLibrary, step: Step, split: bool, workers: int = 1) -> Floats:
+        """float32[T, heads, width] by the kernels; `split` cuts by pages as small passes do, else by tiles."""
+        shape, head, n_tokens = self.shape, padded(self.shape.width), len(step.batch.tokens)
+        record = StepRecord(Limits(LONGEST, N_PAGES, MOST_TOKENS, MOST_TOKENS), shape.tile_tokens)
+        record.fill(step)
+        record.record["split"] = split
+        query = aligned((n_tokens, shape.heads, head), np.float32)
+        query[..., : shape.width] = self.queries(step)
+        out = aligned((n_tokens + 1, shape.heads * shape.width + 16), np.float32)
+        out[:] = UNTOUCHED
+        size = attention.scratch_bytes(shape.tile_tokens * shape.repeats, shape.width, head)
+        scratch = aligned((workers, padded(size, 64)), np.uint8)
+        scratch[:] = 0xFF  # not-a-number wherever it is read before it is written
+        partials = aligned((n_tokens, shape.heads, LONGEST // PAGE, 16 + head), np.float32)
+        partials[:] = np.nan
+        fields = {
+            **{"query": query, "query_stride": query.strides[0], "out": out, "out_stride": out.strides[0]},
+            **{"keys": self.keys, "values": self.values, "heads": shape.heads, "kv_heads": shape.kv_heads},
+            **{"head_width": shape.width, "head_padded": head, "window": shape.window or 1 << 30},
+            **{"scratch": scratch, "scratch_stride": scratch.shape[1], "tile_rows": shape.tile_tokens * shape.repeats},
+            **{"partials": partials, "max_chunks": LONGEST // PAGE, "step": record.record},
+            **{"scale": scale(shape), "cap": shape.cap},
+        }
+        for kernel in (attention.BY_TILE, attention.BY_PAGE, attention.JOIN_PAGES):
+            call(library, kernel, workers, **fields)
+        width = shape.heads * shape.width
+        assert np.all(out[n_tokens] == UNTOUCHED)
+        assert np.all(out[:, width:] == UNTOUCHED)
+        return out[:n_tokens, :width].reshape(n_tokens, shape.heads, shape.width).copy()
+
+
+def scale(shape: Shape) -> np.float32:
+    """The usual scale, as the kernel takes it."""
+    return np.float32(shape.width**-0.5)
+
+
+def tables_of(n_sequences: int, seed: int = 5) -> NDArray[np.int32]:
+    """Page tables over half of the pages, in no order; the other half is for siblings."""
+    order = np.random.default_rng(seed).permutation(N_PAGES // 2).astype(np.int32)
+    return order[: len(order) // n_sequences * n_sequences].reshape(n_sequences, -1)
+
+
+def chain(n_cached: int, n_tokens: int, tables: NDArray[np.int32] | None = None) -> Step:
+    """The next tokens of one sequence."""
+    return tree([n_cached], [list(range(-1, n_tokens - 1))], tables_of(1) if tables is None else tables)
+
+
+def tree(n_cached: list[int], parents: list[list[int]], tables: NDArray[np.int32]) -> Step:
+    """Trees of tokens after several sequences, one after the other; siblings lie in spare pages."""
+    rows, positions, slots, above = [], [], [], []
+    spare = N_PAGES // 2 * PAGE
+    for row, (start, own) in enumerate(zip(n_cached, parents, strict=True)):
+        first, taken = len(rows), set()
+        for parent in own:
+            position = start if parent < 0 else positions[first + parent] + 1
+            slot = int(tables[row, position // PAGE]) * PAGE + position % PAGE
+            if slot in taken:
+                slot, spare = spare, spare + 1
+            taken.add(slot)
+            rows.append(row)
+            positions.append(position)
+            slots.append(slot)
+            above.append(-1 if parent < 0 else first + parent)
+    starts = [n_cached[row] for row in rows]
+    as_ints = [np.array(values, np.int32) for values in (rows, positions, above, slots, starts)]
+    zeros = np.zeros(len(rows), np.int32)
+    batch = Batch(zeros, as_ints[0], as_ints[1], as_ints[2], zeros[:1])
+    return Step(batch, as_ints[0], as_ints[3], as_ints[4], tables)

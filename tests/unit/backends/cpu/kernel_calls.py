@@ -1,0 +1,73 @@
+"""Calling one kernel directly, its buffers given as arrays: what a tape does, without lanes or threads."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu import targets
+from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary, cpu_features
+from edgeinfer.backends.cpu.kernels import activations
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.step import address
+
+Array = NDArray[np.generic]
+
+RUNNABLE = tuple(name for name in targets.NAMES if cpu_features().issuperset(targets.target(name).needs))
+"""Instruction sets that this CPU has."""
+
+UNTOUCHED = np.float32(-12345.5)
+"""Fills memory that a kernel must not write."""
+
+
+def call(library: KernelLibrary, kernel: Kernel, workers: int = 1, **fields: Array | float) -> None:
+    """Run a kernel as each worker of a team, one after the other; arrays are given by their addresses."""
+    record = np.zeros(1, kernel.arguments)
+    assert set(fields) <= set(record.dtype.names or ())
+    for name, value in fields.items():
+        record[name] = address(value) if isinstance(value, np.ndarray) else value
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)(library.address(kernel))
+    for worker in range(workers):
+        function(address(record), worker, workers)
+
+
+def count_of(n: int) -> NDArray[np.int64]:
+    """A number that kernels read by address."""
+    return np.array([n], np.int64)
+
+
+def buffer(values: NDArray[np.float32], width: int | None = None) -> NDArray[np.float32]:
+    """Aligned rows, zero-padded to `width` columns (default: the next multiple of 32)."""
+    n_rows, columns = values.shape
+    padded: NDArray[np.float32] = aligned((n_rows, width or -(-columns // 32) * 32), np.float32)
+    padded[:, :columns] = values
+    return padded
+
+
+def quantised(library: KernelLibrary, values: NDArray[np.float32], workers: int = 1) -> NDArray[np.uint8]:
+    """The int8 records of rows whose width is a multiple of 32; blocks are padded to pairs."""
+    n_rows, columns = values.shape
+    n_blocks = columns // 32
+    n_padded = n_blocks + n_blocks % 2
+    source = buffer(values)
+    records: NDArray[np.uint8] = aligned((n_rows * n_padded * activations.RECORD_BYTES,), np.uint8)
+    records[:] = 0xAB
+    call(
+        library,
+        activations.QUANTISE,
+        workers,
+        source=source,
+        source_stride=source.strides[0],
+        n_blocks=n_blocks,
+        n_padded=n_padded,
+        out=records,
+        count=count_of(n_rows),
+    )
+    return records
+
+
+def same_bits(first: Array, second: Array) -> bool:
+    """Equality of every bit."""
+    return first.shape == second.shape and first.tobytes() == second.tobytes()

@@ -1,0 +1,117 @@
+"""Attention against plain softmax, and bit-equal whatever the pass, the tree, the split and the team."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.base import PAGE, Step
+from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.step import attention_tiles, direct_tokens
+from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tables_of, tree
+from tests.unit.backends.cpu.kernel_calls import same_bits
+
+SHAPES = (
+    Shape(4, 4, 16),
+    Shape(9, 3, 64),
+    Shape(8, 2, 24),
+    Shape(7, 1, 96),
+    Shape(4, 1, 128, window=100),
+    Shape(3, 3, 256, cap=2.0),
+    Shape(14, 2, 24, window=7),
+    Shape(4, 2, 16, window=64, cap=30.0),
+    Shape(40, 2, 16, window=1),
+)
+BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5, 11, 12]
+
+
+@pytest.fixture(params=SHAPES, ids=str)
+def shape(request: pytest.FixtureRequest) -> Shape:
+    found: Shape = request.param
+    return found
+
+
+def both_ways(library: KernelLibrary, pages: Pages, step: Step) -> np.ndarray:
+    """The result, after asserting that both ways of sharing the work and all teams give the same bits."""
+    result = pages.run(library, step, split=False)
+    for split, workers in ((True, 1), (False, 3), (True, 2), (True, 5)):
+        assert same_bits(pages.run(library, step, split, workers), result)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("n_cached", "n_tokens"), [(0, 1), (0, 20), (63, 1), (64, 1), (50, 37), (127, 2), (128, 5), (200, 1), (190, 64)]
+)
+def test_chains(library: KernelLibrary, shape: Shape, n_cached: int, n_tokens: int) -> None:
+    pages, step = Pages(shape), chain(n_cached, n_tokens)
+    pages.blank_others(step)
+    assert np.allclose(both_ways(library, pages, step), pages.expected(step), rtol=0, atol=1e-5)
+
+
+def test_a_token_has_the_same_bits_alone_and_in_any_chunk(library: KernelLibrary, shape: Shape) -> None:
+    pages = Pages(shape)
+    whole = pages.run(library, chain(100, 40), split=False)
+    for n_tokens in (1, 2, 3, 7, 8, 16):
+        for start in range(0, 40 - n_tokens + 1, n_tokens):
+            part = pages.run(library, chain(100 + start, n_tokens), split=n_tokens <= 8)
+            assert same_bits(part, whole[start : start + n_tokens])
+
+
+@pytest.mark.parametrize("n_cached", [0, 5, 60, 62, 64, 130])
+def test_a_tree_node_has_the_bits_of_its_path(library: KernelLibrary, shape: Shape, n_cached: int) -> None:
+    step = tree([n_cached], [BRANCHING], tables_of(1))
+    assert not direct_tokens(step).all()
+    pages = Pages(shape)
+    pages.blank_others(step)
+    result = both_ways(library, pages, step)
+    assert np.allclose(result, pages.expected(step), rtol=0, atol=1e-5)
+    for node in range(len(BRANCHING)):
+        path = [node]
+        while BRANCHING[path[-1]] >= 0:
+            path.append(BRANCHING[path[-1]])
+        plain, moved = chain(n_cached, len(path)), Pages(shape)
+        for old, new in zip(step.slots[path[::-1]], plain.slots, strict=True):
+            moved.copy_slot(int(old), int(new))  # ancestors come first, and none lies where another one goes
+        assert same_bits(moved.run(library, plain, split=node % 2 == 0)[-1], result[node])
+
+
+def test_sequences_of_one_pass_do_not_see_each_other(library: KernelLibrary, shape: Shape) -> None:
+    tables = tables_of(2)
+    step = tree([70, 3], [list(range(-1, 11)), BRANCHING], tables)
+    pages = Pages(shape)
+    pages.blank_others(step)
+    result = both_ways(library, pages, step)
+    assert np.allclose(result, pages.expected(step), rtol=0, atol=1e-5)
+    alone = pages.run(library, chain(70, 12, tables[:1]), split=False)
+    assert same_bits(result[:12], alone)
+
+
+def test_large_and_equal_scores(library: KernelLibrary) -> None:
+    shape = Shape(2, 1, 16)
+    pages, step = Pages(shape), chain(90, 3)
+    pages.keys[:] = 0  # all scores equal: plain means
+    assert np.allclose(both_ways(library, pages, step), pages.expected(step), rtol=0, atol=1e-6)
+    pages.keys[:] = 0
+    pages.keys[:, :, 0, 13] = 6e4  # one position of each page outweighs all others by far
+    assert np.allclose(both_ways(library, pages, step), pages.expected(step), rtol=0, atol=1e-5)
+    pages.keys[:, :, 0] = -6e4  # and very negative scores
+    assert np.allclose(both_ways(library, pages, step), pages.expected(step), rtol=0, atol=1e-5)
+
+
+def test_tiles_hold_runs_of_one_sequence() -> None:
+    step = tree([PAGE - 2, 0], [list(range(-1, 9)), BRANCHING], tables_of(2))
+    tiles, paths = attention_tiles(step, 4)
+    assert tiles[:3, :2].tolist() == [[0, 4], [4, 4], [8, 2]]
+    assert tiles[:, 1].sum() == len(step.slots)
+    direct = direct_tokens(step)
+    for first, n_tokens, row, start, path in tiles.tolist():
+        assert {row} == set(step.rows[first : first + n_tokens].tolist())
+        assert start == step.starts[first]
+        if path < 0:
+            assert direct[first : first + n_tokens].all()
+            continue
+        assert n_tokens == 1
+        expected = [first]
+        while step.batch.parents[expected[-1]] >= 0:
+            expected.append(int(step.batch.parents[expected[-1]]))
+        assert paths[path : path + len(expected)].tolist() == step.slots[expected[::-1]].tolist()

@@ -1,0 +1,197 @@
+"""Products of every panel on every instruction set against NumPy, and bit-equal whatever is beside a token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
+from edgeinfer.backends.cpu.kernels import activations, product, product_float
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, pack_floats, pack_integers, panel_for
+from edgeinfer.models.quants import FORMATS, Codes
+from tests.unit.backends.cpu.kernel_calls import (
+    RUNNABLE,
+    UNTOUCHED,
+    buffer,
+    call,
+    count_of,
+    quantised,
+    same_bits,
+)
+
+Floats = NDArray[np.float32]
+
+PANELS = {panel_for(form).key: panel_for(form) for form in FORMATS.entries().values()}
+INTEGERS = sorted(key for key, panel in PANELS.items() if isinstance(panel, IntegerPanel))
+FLOATS = sorted(key for key, panel in PANELS.items() if isinstance(panel, FloatPanel))
+def isas_of(key: str) -> tuple[str, ...]:
+    """Instruction sets to test a panel with: all of them, unless another panel differs only in how scales are loaded.
+
+    Loading scales is the same code on all of them, and each kernel takes seconds to compile.
+    """
+    half = key.replace("f32", "f16")
+    return RUNNABLE[:1] if half != key and half in INTEGERS else RUNNABLE
+
+
+COMBINATIONS = [(key, isa) for key in INTEGERS for isa in isas_of(key)]
+ROWS = 48
+MOST_TOKENS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A packed matrix and its exact values float64[ROWS, columns]."""
+
+    kernel: Kernel
+    fields: dict[str, NDArray[np.generic] | int]
+    values: NDArray[np.float64]
+
+    def run(self, library: KernelLibrary, source: Floats, out: Floats, workers: int = 1, **fields: object) -> Floats:
+        """out (+)= source @ values.T for the first rows of `out`, which may be wider and longer than that."""
+        given = {**self.fields, **self._source(library, source), **fields}
+        given = {"bias": aligned((16,), np.float32), "bias_stride": 0, **given}
+        given |= {"n_panels": ROWS // 16, "out": out, "out_stride": out.strides[0], "count": count_of(len(source))}
+        call(library, self.kernel, workers, **given)
+        return out[: len(source), :ROWS].copy()
+
+    def _source(self, library: KernelLibrary, source: Floats) -> dict[str, NDArray[np.generic] | int]:
+        if self.kernel.arguments is product.ARGUMENTS:
+            return {"activations": quantised(library, source)}
+        rows = buffer(source)
+        return {"source": rows, "source_stride": rows.strides[0]}
+
+
+def new_out(rows: int = MOST_TOKENS) -> Floats:
+    """Rows of output with columns beside them, all untouched."""
+    out: Floats = aligned((rows, ROWS + 32), np.float32)
+    out[:] = UNTOUCHED
+    return out
+
+
+def integer_product(panel: IntegerPanel, isa: str, codes: Codes) -> Product:
+    columns = codes.codes.shape[1]
+    data = aligned((ROWS // 16, panel.panel_bytes(columns)), np.uint8)
+    data[:] = 0
+    pack_integers(panel, codes, data)
+    values = codes.codes * np.repeat(codes.scale, panel.group, axis=1).astype(np.float64)
+    if codes.minimum is not None:
+        values += np.repeat(codes.minimum, panel.group, axis=1)
+    fields = {"weights": data, "panel_bytes": data.shape[1], "n_records": panel.n_records(columns)}
+    return Product(product.product_kernel(panel, isa), fields, values)
+
+
+def stored_codes(panel: IntegerPanel, unsigned: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """The codes that a panel stores as these unsigned numbers (of which 4-bit panels keep the low halves)."""
+    mask = 15 if panel.code_bits == 4 else 255
+    return ((unsigned & mask).astype(np.int16) - panel.offset).astype(np.int8)
+
+
+def random_codes(panel: IntegerPanel, columns: int, seed: int) -> Codes:
+    """Any codes with scales of both signs, some of them zero."""
+    random = np.random.default_rng(seed)
+
+    def scales(size: float) -> Floats:
+        drawn = (random.standard_normal((ROWS, columns // panel.group)) * size).astype(np.float16).astype(np.float32)
+        if not panel.half_scales:
+            drawn *= np.float32(1.0 + 2.0**-20)
+        drawn[random.random(drawn.shape) < 0.1] = 0.0
+        return drawn
+
+    codes = stored_codes(panel, random.integers(0, 256, (ROWS, columns), dtype=np.uint8))
+    return Codes(codes, scales(0.02), scales(0.3) if panel.has_minimum else None)
+
+
+def assert_close(actual: Floats, values: NDArray[np.float64], rounded: NDArray[np.float64], extra: Floats) -> None:
+    """Within float32's chain error of rounded @ values.T + extra: one wrong code would cost a thousand times that."""
+    expected = rounded @ values.T + extra
+    size = np.abs(rounded) @ np.abs(values).T + np.abs(extra)
+    assert np.all(np.abs(actual - expected) <= 1e-5 * size + 1e-30)
+
+
+def rounded(library: KernelLibrary, source: Floats) -> NDArray[np.float64]:
+    """What the int8 records of a source stand for."""
+    n_blocks = source.shape[1] // 32
+    held = activations.read_records(quantised(library, source), len(source), n_blocks + n_blocks % 2)
+    return held[:, : source.shape[1]].astype(np.float64)
+
+
+@pytest.mark.parametrize("columns", [32, 96, 320])
+@pytest.mark.parametrize("key", INTEGERS)
+def test_integer_products(library: KernelLibrary, key: str, columns: int) -> None:
+    panel = IntegerPanel.parse(key)
+    assert panel == PANELS[key]
+    codes = random_codes(panel, columns, seed=columns)
+    random = np.random.default_rng(columns + 1)
+    source = (random.standard_normal((MOST_TOKENS, columns)) * random.uniform(0.01, 10, (MOST_TOKENS, 1))).astype("f4")
+    bias, before = (random.standard_normal(shape).astype("f4") for shape in ((ROWS,), (MOST_TOKENS, ROWS)))
+    results = []
+    for isa in isas_of(key):
+        matrix = integer_product(panel, isa, codes)
+        out = new_out(MOST_TOKENS + 1)
+        plain = matrix.run(library, source, out)
+        assert np.all(out[MOST_TOKENS:] == UNTOUCHED) and np.all(out[:, ROWS:] == UNTOUCHED)
+        assert_close(plain, matrix.values, rounded(library, source), np.zeros_like(plain))
+        out[:MOST_TOKENS, :ROWS] = before
+        added = matrix.run(library, source, out, accumulate=1, bias=buffer(bias[None])[0], bias_stride=64)
+        assert_close(added, matrix.values, rounded(library, source), before + bias)
+        assert same_bits(added, (plain + bias) + before)
+        results += [plain]
+    assert all(same_bits(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("key", INTEGERS)
+def test_a_token_has_the_same_bits_in_any_batch_and_split(library: KernelLibrary, key: str) -> None:
+    panel = IntegerPanel.parse(key)
+    matrix = integer_product(panel, RUNNABLE[0], random_codes(panel, 160, seed=3))
+    source = np.random.default_rng(4).standard_normal((MOST_TOKENS, 160)).astype("f4")
+    alone = np.concatenate([matrix.run(library, source[i : i + 1], new_out()) for i in range(MOST_TOKENS)])
+    for n_tokens in range(2, MOST_TOKENS + 1):
+        start = MOST_TOKENS - n_tokens
+        assert same_bits(matrix.run(library, source[start:], new_out(), workers=n_tokens % 5 + 1), alone[start:])
+
+
+@pytest.mark.parametrize(("key", "isa"), COMBINATIONS)
+def test_extreme_codes_do_not_saturate(library: KernelLibrary, key: str, isa: str) -> None:
+    """With scales of 1 every sum is an integer below 2^24, so the result is exact."""
+    panel = IntegerPanel.parse(key)
+    columns = 96
+    ones = np.ones((ROWS, columns // panel.group), np.float32)
+    patterns = [np.full(columns, 127.0), np.full(columns, -127.0), np.where(np.arange(columns) % 2, 127.0, -127.0)]
+    patterns += [np.where(np.arange(columns) % 32 < 16, 127.0, -127.0), np.eye(columns)[7] * 127.0, np.zeros(columns)]
+    source = np.array(patterns, np.float32)
+    for stored in (0, 1, 127, 128, 255):
+        unsigned = np.full((ROWS, columns), stored, np.uint8)
+        unsigned[1::2, 1::2] = 255 - stored
+        codes = Codes(stored_codes(panel, unsigned), ones, ones * 3 if panel.has_minimum else None)
+        matrix = integer_product(panel, isa, codes)
+        assert np.array_equal(matrix.run(library, source, new_out()), source @ matrix.values.T)
+
+
+@pytest.mark.parametrize("columns", [1, 4, 30, 48, 130])
+@pytest.mark.parametrize("key", FLOATS)
+def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
+    random = np.random.default_rng(columns)
+    values = random.standard_normal((ROWS, columns)).astype("f4")
+    raw = {"f32": values.view("u4"), "f16": values.astype("f2").view("u2"), "bf16": (values.view("u4") >> 16).astype("u2")}
+    exact = {"f32": values, "f16": values.astype("f2"), "bf16": (values.view("u4") >> 16 << 16).view("f4")}[key]
+    panel = PANELS[key]
+    assert isinstance(panel, FloatPanel)
+    data = aligned((ROWS // 16, panel.panel_bytes(columns)), np.uint8)
+    pack_floats(panel, np.ascontiguousarray(raw[key]).view(np.uint8).reshape(ROWS, -1), columns, data)
+    fields = {"weights": data, "panel_bytes": data.shape[1], "n_rounds": -(-columns // 4)}
+    matrix = Product(product_float.product_float_kernel(panel), fields, exact.astype(np.float64))
+    source = random.standard_normal((MOST_TOKENS, columns)).astype("f4")
+    bias, before = (random.standard_normal(shape).astype("f4") for shape in ((ROWS,), (MOST_TOKENS, ROWS)))
+    out = new_out(MOST_TOKENS + 1)
+    plain = matrix.run(library, source, out)
+    assert np.all(out[MOST_TOKENS:] == UNTOUCHED) and np.all(out[:, ROWS:] == UNTOUCHED)
+    assert_close(plain, matrix.values, source.astype(np.float64), np.zeros_like(plain))
+    out[:MOST_TOKENS, :ROWS] = before
+    added = matrix.run(library, source, out, accumulate=1, bias=buffer(bias[None])[0], bias_stride=64)
+    assert same_bits(added, (plain + bias) + before)
+    for n_tokens in range(1, MOST_TOKENS):
+        assert same_bits(matrix.run(library, source[:n_tokens], new_out(), n_tokens % 4 + 1), plain[:n_tokens])

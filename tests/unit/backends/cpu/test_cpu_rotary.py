@@ -1,0 +1,98 @@
+"""Rotary embedding and the writing of KV pages against the reference device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeinfer.backends import reference
+from edgeinfer.backends.base import PAGE
+from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.kernels import rotary
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.step import STEP
+from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, call, same_bits
+
+Floats = NDArray[np.float32]
+
+
+def in_heads(values: Floats, heads: int, width: int) -> Floats:
+    """Rows float32[T + 1, heads, padded] whose heads are padded to whole vectors; the last row must not be touched."""
+    padded: Floats = aligned((len(values) + 1, heads, -(-width // 16) * 16), np.float32)
+    padded[:-1, :, :width] = values.reshape(len(values), heads, width)
+    padded[-1] = UNTOUCHED
+    return padded
+
+
+def step_of(**arrays: NDArray[np.int32]) -> NDArray[np.void]:
+    record = np.zeros(1, STEP)
+    for name, values in arrays.items():
+        record["n_tokens"] = len(values)
+        record[name] = values.ctypes.data
+    return record
+
+
+@pytest.mark.parametrize(
+    ("heads", "width", "rotary_width"), [(3, 64, 64), (2, 16, 16), (4, 96, 96), (2, 96, 72), (1, 24, 10), (2, 128, 64)]
+)
+def test_rotation(library: KernelLibrary, heads: int, width: int, rotary_width: int) -> None:
+    random = np.random.default_rng(width)
+    half = rotary_width // 2
+    cosines, sines = (random.uniform(-1, 1, (50, half)).astype(np.float32) for _ in range(2))
+    values = random.standard_normal((9, heads * width)).astype(np.float32)
+    positions = random.permutation(50)[:9].astype(np.int32)
+    expected = reference.rotate(values, heads, cosines[positions], sines[positions])
+    for workers in (1, 2, 4):
+        padded = in_heads(values, heads, width)
+        call(
+            library,
+            rotary.ROPE,
+            workers,
+            value=padded,
+            stride=padded.strides[0],
+            heads=heads,
+            head_stride=padded.strides[1],
+            half=half,
+            cosines=cosines,
+            sines=sines,
+            step=step_of(positions=positions),
+        )
+        assert np.allclose(padded[:-1, :, :width].reshape(9, -1), expected, rtol=1e-6, atol=1e-6)
+        assert same_bits(padded[:-1, :, rotary_width:width], values.reshape(9, heads, width)[..., rotary_width:].copy())
+        assert not padded[:-1, :, width:].any()
+        assert np.all(padded[-1] == UNTOUCHED)
+
+
+@pytest.mark.parametrize(("kv_heads", "width"), [(1, 16), (3, 24), (2, 96), (1, 128)])
+def test_pages_hold_float16_of_keys_and_values(library: KernelLibrary, kv_heads: int, width: int) -> None:
+    random = np.random.default_rng(width)
+    padded = -(-width // 16) * 16
+    n_pages, slots = 3, np.array([0, 1, 63, 64, 130, 191, 100], np.int32)
+    given = [random.standard_normal((len(slots), kv_heads * width)).astype(np.float32) * 100 for _ in range(2)]
+    for workers in (1, 3):
+        keys = np.full((n_pages, kv_heads, width, PAGE), 7, np.float16)
+        values = np.full((n_pages, kv_heads, PAGE, padded), 7, np.float16)
+        rows = [in_heads(part, kv_heads, width) for part in given]
+        call(
+            library,
+            rotary.STORE_KV,
+            workers,
+            key=rows[0],
+            value=rows[1],
+            stride=rows[0].strides[0],
+            head_stride=rows[0].strides[1],
+            kv_heads=kv_heads,
+            head_width=width,
+            head_padded=padded,
+            keys=keys,
+            values=values,
+            step=step_of(slots=slots),
+        )
+        by_slot = [keys.transpose(0, 3, 1, 2).reshape(-1, kv_heads, width), values.transpose(0, 2, 1, 3)]
+        by_slot[1] = by_slot[1].reshape(-1, kv_heads, padded)
+        for stored, part in zip(by_slot, given, strict=True):
+            expected = part.astype(np.float16).reshape(len(slots), kv_heads, width)
+            assert same_bits(np.ascontiguousarray(stored[slots][..., :width]), expected)
+            assert np.all(np.delete(stored, slots, axis=0) == 7)
+        assert not by_slot[1][slots][..., width:].any()

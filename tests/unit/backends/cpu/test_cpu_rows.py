@@ -1,0 +1,131 @@
+"""RMSNorm, gated activation, addition, soft cap and output rows against the reference device's formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeinfer.backends import reference
+from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
+from edgeinfer.backends.cpu.kernels import rows
+from edgeinfer.backends.cpu.memory import aligned
+from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, buffer, call, count_of, same_bits
+
+Floats = NDArray[np.float32]
+
+
+def drawn(*shape: int, seed: int = 0, spread: float = 1.0) -> Floats:
+    return (np.random.default_rng(seed).standard_normal(shape) * spread).astype(np.float32)
+
+
+def norm(library: KernelLibrary, values: Floats, weight: Floats, groups: int, epsilon: float, workers: int) -> Floats:
+    """The kernel on rows of padded groups; gives back the rows without their padding."""
+    n_rows, width = len(values), len(weight)
+    group = -(-width // 16) * 16
+    source = aligned((n_rows, groups, group), np.float32)
+    source[..., :width] = values.reshape(n_rows, groups, width)
+    out = aligned((n_rows + 1, groups, group), np.float32)
+    out[:] = UNTOUCHED
+    call(
+        library,
+        rows.RMS_NORM,
+        workers,
+        source=source,
+        source_stride=source.strides[0],
+        out=out,
+        out_stride=out.strides[0],
+        weight=buffer(weight[None], group)[0],
+        groups=groups,
+        group_stride=source.strides[1],
+        n_vectors=group // 16,
+        count=count_of(n_rows),
+        width=width,
+        epsilon=epsilon,
+    )
+    assert np.all(out[n_rows] == UNTOUCHED)
+    assert not out[:n_rows, :, width:].any()
+    return out[:n_rows, :, :width].reshape(values.shape).copy()
+
+
+@pytest.mark.parametrize(("width", "groups"), [(16, 1), (40, 1), (576, 1), (64, 3), (24, 5), (17, 2), (3, 1)])
+def test_rms_norm(library: KernelLibrary, width: int, groups: int) -> None:
+    weight = drawn(width, seed=1)
+    for n_rows, spread, epsilon in ((1, 1.0, 1e-5), (7, 300.0, 1e-6), (2, 1e-4, 1e-5), (2, 0.0, 1e-5)):
+        values = drawn(n_rows, groups * width, seed=n_rows, spread=spread)
+        expected = reference.rms_norm(values, weight, groups, epsilon)
+        actual = norm(library, values, weight, groups, epsilon, workers=1)
+        assert np.allclose(actual, expected, rtol=2e-6, atol=1e-12)
+        assert same_bits(norm(library, values, weight, groups, epsilon, workers=3), actual)
+        assert same_bits(norm(library, values[-1:], weight, groups, epsilon, workers=1), actual[-1:])
+
+
+def columns(library: KernelLibrary, kernel: Kernel, workers: int = 1, cap: float = 0.0, **buffers: Floats) -> None:
+    """Run a kernel that shares columns out on equal buffers (source, other, out), whose last row it must not touch."""
+    first = next(iter(buffers.values()))
+    n_rows = len(first) - 1
+    kept = [values[n_rows].copy() for values in buffers.values()]
+    sizes = {"stride": first.strides[0], "n_vectors": first.shape[1] // 16, "count": count_of(n_rows), "cap": cap}
+    call(library, kernel, workers, **sizes, **buffers)
+    assert all(same_bits(values[n_rows], row) for values, row in zip(buffers.values(), kept, strict=True))
+
+
+def special(n_rows: int, width: int, seed: int) -> Floats:
+    """Ordinary values, with extremes among them."""
+    values = drawn(n_rows, width, seed=seed, spread=4.0)
+    values[0, :12] = [0.0, -0.0, 1e-30, -1e-8, 20.0, -20.0, 88.0, -88.0, 1e4, -1e4, -104.0, 0.5]
+    return values
+
+
+@pytest.mark.parametrize("width", [32, 48, 160])
+@pytest.mark.parametrize("activation", sorted(rows.GATED))
+def test_gated_activations(library: KernelLibrary, activation: str, width: int) -> None:
+    gate, up = special(6, width, seed=1), drawn(6, width, seed=2)
+    results = []
+    for workers in (1, 2, 3, 5):
+        out = buffer(np.zeros_like(gate), width)
+        columns(library, rows.GATED[activation], workers, source=buffer(gate, width), other=buffer(up, width), out=out)
+        results.append(out[:5].copy())
+    expected = (reference.ACTIVATIONS[activation](gate) * up)[:5]
+    cancelled = 5e-7 * np.abs(gate * up)[:5]  # 1 + tanh of a negative number
+    assert np.all(np.abs(results[0] - expected) <= 3e-6 * np.abs(expected) + cancelled)
+    assert all(same_bits(result, results[0]) for result in results)
+
+
+def test_added_rows(library: KernelLibrary) -> None:
+    source, before = drawn(4, 96, seed=1), drawn(4, 96, seed=2)
+    for workers in (1, 2, 4):
+        out = buffer(before)
+        columns(library, rows.ADD, workers, source=buffer(source), out=out)
+        assert same_bits(out[:3], (before + source)[:3])
+
+
+@pytest.mark.parametrize("cap", [2.0, 30.0, 50.0])
+def test_soft_cap(library: KernelLibrary, cap: float) -> None:
+    values = special(4, 64, seed=3) * np.float32(10)
+    for workers in (1, 3):
+        out = buffer(values)
+        columns(library, rows.SOFT_CAP, workers, cap, source=out, out=out)
+        expected = np.float32(cap) * np.tanh(values / np.float32(cap))
+        assert np.allclose(out[:3], expected[:3], rtol=1e-6, atol=2e-7 * cap)
+
+
+def test_output_rows(library: KernelLibrary) -> None:
+    source = drawn(9, 48, seed=4)
+    outputs = np.array([0, 3, 3, 8, 1], np.int32)
+    where = np.array([outputs.ctypes.data], np.int64)
+    for workers in (1, 2, 3):
+        out = buffer(np.full((6, 48), UNTOUCHED, np.float32), 48)
+        call(
+            library,
+            rows.TAKE_OUTPUTS,
+            workers,
+            source=source,
+            out=out,
+            stride=source.strides[0],
+            n_vectors=3,
+            outputs=where,
+            count=count_of(len(outputs)),
+        )
+        assert same_bits(out[:5], source[outputs])
+        assert np.all(out[5] == UNTOUCHED)
