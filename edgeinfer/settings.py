@@ -23,6 +23,7 @@ T = TypeVar("T")
 ENVIRONMENT_PREFIX = "EDGEINFER_"
 PROJECT_FILE = "edgeinfer.toml"
 CTX_CAP = 8192  # tokens of context when `ctx` is unset and the model was trained for more
+SAMPLED_REPEAT_PENALTY = 1.1  # small models fall into loops without it; greedy answers stay the plain argmax
 NONE_WORDS = {"", "none", "auto"}
 METADATA_KEY = "option"
 
@@ -158,7 +159,11 @@ class GenerationSettings:
     top_p: float = option(0.95, "Keep the most likely tokens up to this total probability.", number(above=0, at_most=1))
     top_k: int = option(40, "Keep this many tokens; 0 keeps all.", whole(at_least=0))
     min_p: float = option(0.05, "Drop tokens below this share of the top probability.", number(at_least=0, at_most=1))
-    repeat_penalty: float = option(1.0, "Divide the scores of repeated tokens; 1 is off.", number(above=0, at_most=100))
+    repeat_penalty: float | None = option(
+        None,
+        f"Divide the scores of repeated tokens; 1 is off (default: {SAMPLED_REPEAT_PENALTY}, off at temperature 0).",
+        unset_or(number(above=0, at_most=100)),
+    )
     seed: int | None = option(None, "Seed of the random choices (default: a new one).", unset_or(whole(at_least=0)))
     max_tokens: int | None = option(None, "Stop after this many tokens.", unset_or(whole(at_least=1)))
     system: str | None = option(None, "System prompt.", lambda value: None if value is None else text(value))
@@ -169,11 +174,18 @@ class GenerationSettings:
     )
 
 
+def repeat_penalty_of(generation: GenerationSettings) -> float:
+    """The repeat penalty to use: the one set, else a mild one where tokens are sampled and none where they are not."""
+    if generation.repeat_penalty is not None:
+        return generation.repeat_penalty
+    return SAMPLED_REPEAT_PENALTY if generation.temp > 0 else 1.0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineSettings:
     """What it runs on."""
 
-    threads: int | None = option(None, "Worker threads (default: measured).", unset_or(whole(at_least=1)))
+    threads: int | None = option(None, "Worker threads (default: one per usable core).", unset_or(whole(at_least=1)))
     cores: tuple[int, ...] | None = option(None, "Cores to use, such as 0,2-5.", unset_or(core_list))
     device: tuple[str, ...] = option(("auto",), "auto, or device names with commas between them.", device_list)
 

@@ -12,7 +12,7 @@ import typer
 
 from edgeinfer.app.progress_line import ProgressLine
 from edgeinfer.errors import BadSetting
-from edgeinfer.settings import Settings, declared_options, load_settings
+from edgeinfer.settings import Settings, declared_options, load_settings, repeat_penalty_of
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
@@ -53,7 +53,7 @@ def answer_options(settings: Settings) -> Options:
         "top_p": wanted.top_p,
         "top_k": wanted.top_k,
         "min_p": wanted.min_p,
-        "repeat_penalty": wanted.repeat_penalty,
+        "repeat_penalty": repeat_penalty_of(wanted),
         "seed": wanted.seed,
         "max_tokens": wanted.max_tokens,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -158,10 +159,17 @@ class Terminal:
     def __init__(self, arguments: list[str], environ: dict[str, str]) -> None:
         import pty
 
-        self.pid, self._file = pty.fork()
-        if self.pid == 0:
-            command = [sys.executable, "-c", "from edgeinfer.app.cli import main; main()", *arguments]
-            os.execve(sys.executable, command, environ)
+        self._file, inside = pty.openpty()
+        code = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from edgeinfer.app.cli import main; main()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            env=environ,
+            start_new_session=True,
+        )
+        os.close(inside)
         self.shown = ""
 
     def wait_for(self, text: str, start: int = 0, repeat: str = "") -> int:
@@ -185,9 +193,9 @@ class Terminal:
         os.write(self._file, text.encode())
 
     def leave(self) -> int:
-        _, status = os.waitpid(self.pid, 0)
+        code = self._process.wait(WAIT_S)
         os.close(self._file)
-        return os.waitstatus_to_exitcode(status)
+        return code
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")

@@ -20,6 +20,7 @@ from edgeinfer.settings import (
     find_option,
     load_settings,
     read_value,
+    repeat_penalty_of,
     user_config_path,
 )
 
@@ -36,7 +37,7 @@ def test_defaults(tmp_path: Path) -> None:
     generation = settings.generation
     assert (generation.temp, generation.top_p, generation.top_k, generation.min_p) == (0.7, 0.95, 40, 0.05)
     assert (generation.repeat_penalty, generation.seed, generation.max_tokens, generation.ctx) == (
-        1.0,
+        None,
         None,
         None,
         None,
@@ -176,3 +177,9 @@ def test_reading_settings_loads_the_standard_library_only(tmp_path: Path) -> Non
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_repeat_penalty_is_mild_when_sampling_and_off_when_greedy(tmp_path: Path) -> None:
+    assert repeat_penalty_of(load(tmp_path).generation) == 1.1
+    assert repeat_penalty_of(load(tmp_path, {"temp": 0}).generation) == 1.0
+    assert repeat_penalty_of(load(tmp_path, {"temp": 0, "repeat_penalty": 1.3}).generation) == 1.3

@@ -8,6 +8,7 @@ does not see a change in another file. Knows nothing of what a kernel computes.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,7 +50,8 @@ def cpu_features() -> frozenset[str]:
 def cache_folder() -> Path:
     """Where compiled kernels of exactly this source, compiler and CPU are kept."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    here = Path(__file__).parent
+    for path in [here.parent / "base.py", *sorted(here.rglob("*.py"))]:  # kernels hold base's constants
         digest.update(path.read_bytes())
     cpu = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     versions = (numba.__version__, llvmlite.__version__, cpu, ",".join(sorted(cpu_features())))
@@ -86,8 +88,10 @@ class KernelLibrary:
         if kernel.name not in self._compiled:
             record = numba.from_dtype(kernel.arguments)
             signature = types.void(types.CPointer(record), types.intp, types.intp)
-            with _numba_cache_in(self._folder / kernel.name):
-                compiled = cfunc(signature, nopython=True, cache=True, error_model="numpy")(kernel.function)
+            compiled = self._compile(
+                kernel.name,
+                lambda cache: cfunc(signature, nopython=True, cache=cache, error_model="numpy")(kernel.function),
+            )
             self.n_compiled += 0 if compiled.cache_hits else 1
             self._compiled[kernel.name] = compiled
         address: int = self._compiled[kernel.name].address
@@ -97,9 +101,23 @@ class KernelLibrary:
         """A function callable from Python that holds no interpreter lock while it runs."""
         key = f"{function.__module__}.{function.__qualname__}"
         if key not in self._compiled:
-            with _numba_cache_in(self._folder / function.__name__):
-                compiled = njit(signature, nogil=True, cache=True, error_model="numpy")(function)
+            compiled = self._compile(
+                function.__name__,
+                lambda cache: njit(signature, nogil=True, cache=cache, error_model="numpy")(function),
+            )
             self.n_compiled += sum(compiled.stats.cache_misses.values())
             self._compiled[key] = compiled
         found: Callable[..., Any] = self._compiled[key]
         return found
+
+    def _compile(self, name: str, decorate: Callable[[bool], Any]) -> Any:
+        """`decorate(cache)` with the cache in a folder of its own, or without a cache where none can be written."""
+        folder = self._folder / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                with _numba_cache_in(folder):
+                    return decorate(True)
+        except OSError:  # a read-only or full disk
+            pass
+        return decorate(False)

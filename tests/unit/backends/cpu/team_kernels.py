@@ -1,0 +1,67 @@
+"""Kernels for tests of tapes and teams: workers that are late on purpose, and readers of what others wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import carray
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
+from edgeinfer.backends.cpu.tape import Call, Tape
+
+ARGUMENTS = np.dtype([("number", "i8"), ("cells", "i8"), ("seen", "i8"), ("late", "i8"), ("pauses", "i8")])
+
+
+def write_cell(pointer, worker, team):
+    """cells[worker] = number + worker, the late worker after some pauses."""
+    args = carray(pointer, 1)[0]
+    if worker == args.late:
+        for _ in range(args.pauses):
+            simd.pause()
+    simd.store_int64(args.cells + 8 * worker, simd.load_int64(args.number) + worker)
+
+
+def read_next_cell(pointer, worker, team):
+    """seen[worker] = the cell of the worker after this one, less that worker's number; seen[64 + worker] = team."""
+    args = carray(pointer, 1)[0]
+    other = (worker + 1) % team
+    simd.store_int64(args.seen + 8 * worker, simd.load_int64(args.cells + 8 * other) - other)
+    simd.store_int64(args.seen + 512 + 8 * worker, team)
+
+
+WRITE = Kernel("test-write-cell", write_cell, ARGUMENTS)
+READ = Kernel("test-read-next-cell", read_next_cell, ARGUMENTS)
+
+
+@dataclass(slots=True)
+class Cells:
+    """Memory of one tape: each worker writes its cell, then reads the next worker's."""
+
+    number: NDArray[np.int64]
+    cells: NDArray[np.int64]
+    seen: NDArray[np.int64]
+    arguments: NDArray[np.void]
+
+    @classmethod
+    def new(cls, late: int = -1, pauses: int = 0) -> Cells:
+        number, cells, seen = np.zeros(1, np.int64), np.zeros(64, np.int64), np.zeros(128, np.int64)
+        arguments = np.zeros(1, ARGUMENTS)
+        arguments["number"], arguments["cells"] = number.ctypes.data, cells.ctypes.data
+        arguments["seen"], arguments["late"], arguments["pauses"] = seen.ctypes.data, late, pauses
+        return cls(number, cells, seen, arguments)
+
+    def tape(self, library: KernelLibrary, rounds: int = 1) -> Tape:
+        """Writes and reads by turns, `rounds` times."""
+        cells, seen = frozenset({"cells"}), frozenset({"seen"})
+        calls = [
+            Call(WRITE, self.arguments, frozenset(), cells, "by worker"),
+            Call(READ, self.arguments, cells, seen, "by next worker"),
+        ]
+        return Tape(calls * rounds, library)
+
+    def right(self, team: int) -> bool:
+        """Whether every worker of a team saw what its neighbour wrote in the last run."""
+        return bool(np.all(self.seen[:team] == self.number[0]) and np.all(self.seen[64 : 64 + team] == team))

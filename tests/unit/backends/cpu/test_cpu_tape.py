@@ -1,0 +1,104 @@
+"""Where a tape puts its barriers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
+from edgeinfer.backends.cpu.tape import Call, Tape
+from edgeinfer.backends.cpu.team import Team
+from tests.unit.backends.cpu.team_kernels import Cells
+
+NOTHING = Kernel("nothing", lambda pointer, worker, team: None, np.dtype([("unused", "i8")]))
+
+
+class Addresses(KernelLibrary):
+    """A library that compiles nothing."""
+
+    def address(self, kernel: Kernel) -> int:
+        return 1 + len(kernel.name)
+
+
+def call(reads: str, writes: str, share: str) -> Call:
+    return Call(NOTHING, np.zeros(1, NOTHING.arguments), frozenset(reads), frozenset(writes), share)
+
+
+def waits(*calls: Call) -> list[int]:
+    """Which calls have a barrier before them; the last entry ends the run."""
+    tape = Tape(list(calls), Addresses())
+    assert tape.n_barriers == tape.entries[:, 2].sum()
+    return [int(flag) for flag in tape.entries[:, 2]]
+
+
+ROWS, COLUMNS = "by rows", "by columns"
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (call("b", "c", COLUMNS), 1),  # reads what was written
+        (call("b", "c", ROWS), 0),  # reads the same share of it
+        (call("c", "a", COLUMNS), 1),  # overwrites what was read
+        (call("c", "a", ROWS), 0),
+        (call("c", "b", COLUMNS), 1),  # overwrites what was written
+        (call("c", "b", ROWS), 0),
+        (call("a", "c", COLUMNS), 0),  # reads what was read
+        (call("c", "d", COLUMNS), 0),  # has nothing to do with it
+        (call("bc", "bc", ROWS), 0),
+        (call("", "ab", COLUMNS), 1),
+    ],
+)
+def test_two_calls(second: Call, expected: int) -> None:
+    assert waits(call("a", "b", ROWS), second) == [0, expected, 1]
+
+
+def test_hazards_outlast_calls_that_do_not_wait() -> None:
+    assert waits(call("", "a", ROWS), call("", "b", ROWS), call("a", "c", COLUMNS)) == [0, 0, 1, 1]
+
+
+def test_a_barrier_settles_what_came_before_it() -> None:
+    first, second = call("", "ab", ROWS), call("a", "c", COLUMNS)
+    assert waits(first, second, call("b", "d", COLUMNS)) == [0, 1, 0, 1]
+    assert waits(first, second, call("b", "c", ROWS)) == [0, 1, 1, 1]
+
+
+def test_several_shares_of_one_buffer() -> None:
+    assert waits(call("a", "b", ROWS), call("a", "c", COLUMNS), call("", "a", COLUMNS)) == [0, 0, 1, 1]
+
+
+def test_an_empty_tape_only_ends() -> None:
+    assert waits() == [1]
+
+
+def test_entries_hold_addresses_of_kernels_and_records() -> None:
+    calls = [call("a", "b", ROWS), call("b", "c", COLUMNS)]
+    tape = Tape(calls, Addresses())
+    assert tape.entries[:, 0].tolist() == [8, 8, 0]
+    assert tape.entries[:2, 1].tolist() == [each.arguments.ctypes.data for each in calls]
+
+
+def test_progress_counts_each_kernel_once() -> None:
+    seen: list[tuple[int, int]] = []
+    Tape([call("", "", ROWS)] * 3, Addresses(), lambda what, done, total: seen.append((done, total)))
+    assert seen == [(0, 1), (1, 1)]
+
+
+def test_a_missing_barrier_shows(library: KernelLibrary) -> None:
+    """The late worker's cell is read too early when the barrier is taken out, and never with it."""
+    cells = Cells.new(late=1, pauses=20_000)
+    with_barrier, without = cells.tape(library), cells.tape(library)
+    assert with_barrier.entries[:, 2].tolist() == [0, 1, 1]
+    without.entries[1, 2] = 0
+    team = Team(2, (), library)
+    try:
+        outcomes: dict[bool, list[bool]] = {True: [], False: []}
+        for _ in range(20):
+            for barrier in (True, False):
+                cells.number += 10
+                team.run(with_barrier if barrier else without)
+                outcomes[barrier].append(cells.right(2))
+    finally:
+        team.close()
+    assert all(outcomes[True])
+    assert not all(outcomes[False])
