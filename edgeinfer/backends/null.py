@@ -53,7 +53,7 @@ class NullLane:
         return 0
 
     def run(self, step: Step) -> Floats:
-        """Count the step; zeros float32[O, V]. Each sequence of the step reads its own cache."""
+        """Count the step; zeros float32[O, V]. Several sequences count as one, with the longest cache among them."""
         n_outputs = len(step.batch.outputs)
         n_cached = int(step.starts.max(initial=0))
         self.work += pass_work(self._spec, self._tensors, len(step.batch.tokens), n_cached, n_outputs)

@@ -98,7 +98,7 @@ class KVCache:
         """A new sequence with the same committed tokens; pages are shared until one of the two writes to them."""
         found = self._discard(sequence)
         for page in found.pages:
-            pass
+            self._references[page] += 1
         twin = self.create()
         self._sequences[twin] = _Sequence(list(found.pages), [], found.n_cached)
         return twin

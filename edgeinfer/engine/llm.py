@@ -27,7 +27,7 @@ from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import Store
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.memory import MemoryNeed, require_fit
-from edgeinfer.scheduling.topology import available_bytes
+from edgeinfer.scheduling.topology import available_bytes, usable_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Facts:
     device: str
     n_context: int
     n_context_trained: int
-    n_threads: int | None  # as asked for, by number or by cores
+    n_threads: int  # as asked for, by number or by cores, else one per usable core
     load_s: float
     resident_bytes: int
     notices: tuple[str, ...]
@@ -114,7 +114,7 @@ def load(
     started = time.perf_counter()
     if n_sessions < 1:
         raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
-    options = DeviceOptions(threads, None if cores is None else tuple(cores))
+    options = DeviceOptions(threads, usable_cores() if cores is None else tuple(cores))
     local = Store().find(str(name_or_path))
     model = open_model(local.path, n_context)
     try:
@@ -140,9 +140,9 @@ class _Wanted:
     progress: Progress
 
     @property
-    def n_threads(self) -> int | None:
+    def n_threads(self) -> int:
         """The workers asked for, by number or by cores."""
-        return self.options.n_workers or (len(self.options.cores) if self.options.cores else None)
+        return self.options.n_workers or len(self.options.cores or ())
 
 
 def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, MatMul, Op, RMSNorm, Weight
+from edgeinfer.ops import Attention, Embed, MatMul, Op, RMSNorm, TakeOutputs, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def pass_work(
     total = Work()
     head = False
     for op in spec.ops():
-        head = head or op.__class__.__name__ == "TakeOutputs"
+        head = head or isinstance(op, TakeOutputs)
         total += _op_work(op, tensors, n_outputs if head else n_tokens, n_cached)
     return total
 

@@ -33,14 +33,14 @@ def plan(
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.load import weight_bytes
     from edgeinfer.scheduling.memory import require_fit
-    from edgeinfer.scheduling.topology import available_bytes
+    from edgeinfer.scheduling.topology import available_bytes, usable_cores
     from edgeinfer.settings import load_settings
 
     wanted = {"model": model, "ctx": ctx, "device": device, "threads": threads, "cores": cores}
     settings = load_settings(wanted)
     local = choose_model(settings, remember=False)
     machine = settings.machine
-    n_workers = machine.threads or (len(machine.cores) if machine.cores else None)
+    n_workers = machine.threads or len(machine.cores or usable_cores())
     with GGUFFile.open(local.path) as file:
         spec, planned = plan_for(
             file.metadata,

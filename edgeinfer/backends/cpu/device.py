@@ -6,14 +6,15 @@ In: worker count and cores. Out: `CpuLane`s. EDGEINFER_SIMD forces an instructio
 from __future__ import annotations
 
 import os
+import platform
 import sys
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.cpu import targets
-from edgeinfer.backends.cpu.jit import KernelLibrary, cpu_features
+from edgeinfer.backends.cpu.jit import KernelLibrary, compiles_for_another_cpu, cpu_features
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.team import Team
-from edgeinfer.errors import BadSetting
+from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
@@ -35,8 +36,10 @@ class CpuDevice:
         if not 1 <= n_workers <= 256:
             raise BadSetting(f"{n_workers} threads asked for; use 1 to {len(cores)}")
         self.cores = tuple(cores[worker % len(cores)] for worker in range(n_workers))
+        features = cpu_features()
+        _check_conversions(features)
         self.library = KernelLibrary()
-        self.isa = targets.choose(cpu_features(), isa or os.environ.get("EDGEINFER_SIMD"))
+        self.isa = targets.choose(features, isa or os.environ.get("EDGEINFER_SIMD"))
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the team."""
@@ -49,6 +52,17 @@ class CpuDevice:
 
     def close(self) -> None:
         """Lanes own the threads; nothing is left here."""
+
+
+def _check_conversions(features: frozenset[str]) -> None:
+    """Raise DeviceUnavailable on an x86 that cannot convert float16 or fuse a multiplication with an addition."""
+    is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
+    missing = [name for name in ("f16c", "fma") if name not in features]
+    if is_x86 and missing and not compiles_for_another_cpu():
+        raise DeviceUnavailable(
+            f"this CPU has no {' and no '.join(missing)} instructions, which the cpu device needs (x86 processors have "
+            "them since 2013, the smallest ones since 2023); the device reference runs anywhere, slowly"
+        )
 
 
 def _allowed_cores() -> tuple[int, ...]:

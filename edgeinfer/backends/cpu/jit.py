@@ -47,6 +47,11 @@ def cpu_features() -> frozenset[str]:
     return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
 
 
+def compiles_for_another_cpu() -> bool:
+    """Whether NUMBA_CPU_NAME asks for code for another CPU than this one: what it can do is then not known here."""
+    return config.CPU_NAME is not None
+
+
 def cache_folder() -> Path:
     """Where compiled kernels of exactly this source, compiler and CPU are kept."""
     digest = hashlib.sha256()

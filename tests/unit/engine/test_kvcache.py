@@ -89,7 +89,7 @@ class CacheMachine(RuleBasedStateMachine):
             return
         except DoesNotFit:
             assert int(batch.positions.max()) < N_CONTEXT
-            assert pages_for(int(batch.positions.max()) + 1) + len(members) * 2 > free_before
+            assert sum(self._wanted_pages(batch, sequence) for sequence in members) > free_before
             self._refused(free_before)
             return
         self.batch, self.open = batch, set(members)
@@ -153,6 +153,12 @@ class CacheMachine(RuleBasedStateMachine):
             held = self.lane.slots.reshape(-1, PAGE)[pages].ravel()[: len(tokens)]
             assert held.tolist() == tokens
             assert self.cache.n_cached(sequence) == len(tokens)
+
+    def _wanted_pages(self, batch: Batch, sequence: int) -> int:
+        """The most new pages a sequence may want: to grow, for siblings, and for a copy of a shared last page."""
+        positions = batch.positions[batch.sequences == sequence]
+        grown = pages_for(int(positions.max()) + 1) - pages_for(len(self.model[sequence]))
+        return grown + pages_for(len(positions) - len(set(positions.tolist()))) + 1
 
     def _refused(self, free_before: int) -> None:
         assert self.cache.n_free_pages == free_before

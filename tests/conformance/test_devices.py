@@ -1,0 +1,174 @@
+"""Every device of the registry: the same results as transformers where it computes, its pages, its memory, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import DEVICES, PAGE, Device, DeviceOptions, Limits
+from edgeinfer.engine.executor import Executor
+from edgeinfer.errors import DeviceUnavailable, UnknownKey
+from edgeinfer.models.load import open_model
+from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance
+from tests.unit.engine.test_executor import chain
+
+GOLDEN = "llama-q8_0"
+FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "phi3-f16")
+COUNTING = {"null"}
+"""Devices that compute nothing."""
+
+
+@pytest.fixture(params=DEVICES.keys())
+def key(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
+def opened(key: str) -> Device:
+    """A device with two workers; skips where it cannot run."""
+    try:
+        return DEVICES.get(key).open(DeviceOptions(n_workers=2))
+    except DeviceUnavailable as reason:
+        pytest.skip(f"{key}: {reason}")
+
+
+@pytest.fixture
+def device(key: str) -> Iterator[Device]:
+    found = opened(key)
+    yield found
+    found.close()
+
+
+@pytest.fixture(params=[key for key in DEVICES.keys() if key not in COUNTING])
+def computing(request: pytest.FixtureRequest) -> Iterator[Device]:
+    found = opened(request.param)
+    yield found
+    found.close()
+
+
+def pages_of(player: Player) -> NDArray[np.uint8]:
+    return player.lane.read_pages(np.arange(PAGES, dtype=np.int32)).copy()
+
+
+def test_entries_are_named_and_described(key: str, device: Device) -> None:
+    entry = DEVICES.get(key)
+    assert entry.key == key == device.name
+    assert entry.summary
+    assert isinstance(device.batch_invariant, bool)
+
+
+def test_an_unknown_device_lists_those_there_are() -> None:
+    with pytest.raises(UnknownKey, match=r"cpu.*null.*reference"):
+        DEVICES.get("abacus")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_are_those_of_transformers(computing: Device, name: str) -> None:
+    golden = Golden.read(name)
+    with Player(computing, golden) as player:
+        chunks = np.split(golden.tokens, [10, 11, 40])
+        assert golden.error(np.concatenate([player.feed(chunk) for chunk in chunks])) < 0.1
+
+
+def test_only_wanted_logits_are_given(device: Device) -> None:
+    golden = Golden.read(GOLDEN)
+    with open_model(golden.model, 128) as model:
+        lane = device.compile(model.spec, model.file, Limits(128, 4, 32, 4))
+        with Executor(device, lane, Limits(128, 4, 32, 4), "golden") as executor:
+            sequence = executor.create()
+            logits = executor.evaluate(chain(sequence, 0, golden.tokens[:20].tolist()))
+            assert logits.shape == (1, model.spec.n_vocab)
+            assert logits.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_batch_invariance_is_what_the_device_says(computing: Device, name: str) -> None:
+    golden = Golden.read(name)
+    with Player(computing, golden) as player:
+        whole = player.feed(golden.tokens)
+    with Player(computing, golden) as player:
+        parts = np.concatenate([player.feed(chunk) for chunk in np.split(golden.tokens, [1, 4, 13, 50])])
+    if computing.batch_invariant:
+        assert parts.tobytes() == whole.tobytes()
+    assert distance(parts, whole) < 0.05
+
+
+def test_pages_survive_reading_and_writing(computing: Device) -> None:
+    golden = Golden.read(GOLDEN)
+    with Player(computing, golden) as first, Player(computing, golden) as second:
+        first.feed(golden.tokens[:70])
+        pages = np.arange(PAGES, dtype=np.int32)
+        contents = pages_of(first)
+        assert contents.dtype == np.uint8
+        assert contents.shape[0] == PAGES
+        assert contents.any()
+        second.feed(golden.tokens[-70:])  # puts the second where the first is, with other contents
+        second.lane.write_pages(pages[::-1].copy(), contents[::-1].copy())
+        assert pages_of(second).tobytes() == contents.tobytes()
+        assert second.feed(golden.tokens[70:]).tobytes() == first.feed(golden.tokens[70:]).tobytes()
+
+
+def test_some_pages_are_written_and_no_others(computing: Device) -> None:
+    golden = Golden.read(GOLDEN)
+    with Player(computing, golden) as player:
+        player.feed(golden.tokens)
+        before = pages_of(player)
+        chosen = np.array([7, 2], np.int32)
+        replacement = before[chosen[::-1]].copy()
+        player.lane.write_pages(chosen, replacement)
+        after = pages_of(player)
+        assert np.array_equal(after[chosen], replacement)
+        others = np.setdiff1d(np.arange(PAGES), chosen)
+        assert np.array_equal(after[others], before[others])
+
+
+def test_copied_slots_take_the_place_of_others(computing: Device) -> None:
+    """A sequence whose keys and values are copied, slot by slot, to other pages goes on as before."""
+    golden = Golden.read(GOLDEN)
+    with Player(computing, golden) as player, Player(computing, golden) as plain:
+        player.feed(golden.tokens[:70])
+        plain.feed(golden.tokens[:70])
+        table = player._tables[0]
+        sources = np.concatenate([page * PAGE + np.arange(PAGE) for page in table[:2]])[:70].astype(np.int32)
+        free = np.setdiff1d(np.arange(PAGES), table[:2])[:2].astype(np.int32)
+        targets = np.concatenate([page * PAGE + np.arange(PAGE) for page in free])[:70].astype(np.int32)
+        mixed = np.random.default_rng(0).permutation(70)
+        player.lane.copy_slots(sources[mixed], targets[mixed])
+        player.lane.write_pages(table[:2], np.zeros_like(pages_of(player)[:2]))
+        table[[0, 1]] = free
+        assert player.feed(golden.tokens[70:]).tobytes() == plain.feed(golden.tokens[70:]).tobytes()
+
+
+@pytest.mark.parametrize("name", [path.stem for path in RESULTS if "@" not in path.stem])
+def test_footprints_are_what_lanes_hold(key: str, device: Device, name: str) -> None:
+    golden = Golden.read(name)
+    limits = Limits(golden.n_context, 5, 40, 20)
+    with open_model(golden.model, golden.n_context) as model:
+        expected = DEVICES.get(key).footprint(model.spec, model.file.tensors, limits)
+        lane = device.compile(model.spec, model.file, limits)
+        assert lane.resident_bytes == expected.weight_bytes + expected.kv_bytes + expected.buffer_bytes
+        assert expected.kv_bytes == expected.kv_bytes_per_token * limits.n_pages * PAGE
+        lane.close()
+
+
+def test_lanes_of_one_device_do_not_share_a_cache(computing: Device) -> None:
+    golden = Golden.read(GOLDEN)
+    with Player(computing, golden) as first, Player(computing, golden) as second:
+        expected = first.feed(golden.tokens[:40]).copy()
+        assert distance(second.feed(golden.tokens[:40][::-1].copy()), expected) > 0.1
+        again = first.feed(golden.tokens[40:])
+    with Player(computing, golden) as alone:
+        alone.feed(golden.tokens[:40])
+        assert distance(again, alone.feed(golden.tokens[40:])) < 1e-6
+
+
+def test_closing_twice_is_safe(device: Device) -> None:
+    golden = Golden.read(GOLDEN)
+    with open_model(golden.model, golden.n_context) as model:
+        lane = device.compile(model.spec, model.file, Limits(golden.n_context, 4, 8, 8))
+        lane.close()
+        lane.close()
+    device.close()

@@ -1,0 +1,87 @@
+"""Whether the barriers of a model's tape are enough: workers run in the worst orders, and nothing may change.
+
+Between two barriers any worker may be ahead of any other. Here one thread plays all workers of a team, from barrier to
+barrier, one worker after the other: in order, and in reverse. If two calls without a barrier between them depended on
+each other, one of the orders would give other logits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.tape import Tape
+from edgeinfer.backends.cpu.team import Team
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from tests.golden.goldens import Golden, Player
+
+NAMES = ("llama-k", "llama-bias-q8_0", "qwen3-q4_0", "gemma2-q4_0", "gemma3-k", "phi3-f16")
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.c_ssize_t)
+
+
+class OrderedTeam(Team):
+    """Plays its workers one after the other in `order`; `ignored` is the number of a barrier that is not kept."""
+
+    def __init__(self, device: CpuDevice, order: Sequence[int], ignored: int | None = None) -> None:
+        super().__init__(1, (), device.library)
+        self.n_workers = len(order)
+        self._order, self._ignored = order, ignored
+
+    def run(self, tape: Tape, team: int | None = None) -> None:
+        entries = tape.entries.tolist()
+        stops = [place for place, entry in enumerate(entries) if entry[2]]
+        if self._ignored is not None:
+            del stops[self._ignored]
+        for start, stop in zip([0, *stops[:-1]], stops, strict=True):
+            for worker in self._order:
+                for address, arguments, *_ in entries[start:stop]:
+                    KERNEL(address)(arguments, worker, len(self._order))
+
+
+class OrderedDevice(CpuDevice):
+    """Compiles lanes whose team is an OrderedTeam."""
+
+    def __init__(self, order: Sequence[int], ignored: int | None = None) -> None:
+        super().__init__(DeviceOptions())
+        self._order, self._ignored = order, ignored
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
+        team = OrderedTeam(self, self._order, self._ignored)
+        return CpuLane(spec, file, limits, team, self.library, self.isa.name, progress)
+
+
+def played(device: CpuDevice, golden: Golden) -> bytes:
+    """Logits of a long pass, a short pass and a tree."""
+    with Player(device, golden) as player:
+        parts = [player.feed(golden.tokens[:60]), player.feed(golden.tokens[60:63])]
+        parts.append(player.look(golden.tokens[63:69], [-1, 0, 0, 1, 1, 2]))
+    return np.concatenate(parts).tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_workers_between_barriers_changes_nothing(name: str) -> None:
+    golden = Golden.read(name)
+    expected = played(CpuDevice(DeviceOptions(n_workers=2)), golden)
+    for order in ((0, 1), (1, 0), (0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (2, 0, 1)):
+        assert played(OrderedDevice(order), golden) == expected
+
+
+def test_a_missing_barrier_would_be_seen() -> None:
+    golden = Golden.read("llama-k")
+    expected = played(CpuDevice(DeviceOptions()), golden)
+    with Player(CpuDevice(DeviceOptions()), golden) as player:
+        assert isinstance(player.lane, CpuLane)
+        n_barriers = player.lane._tape.n_barriers
+    unseen = []
+    for ignored in range(n_barriers - 1):  # the last one only ends the tape
+        orders = ((0, 1, 2), (2, 1, 0))
+        if all(played(OrderedDevice(order, ignored), golden) == expected for order in orders):
+            unseen.append(ignored)
+    assert not unseen

@@ -1,0 +1,119 @@
+"""The CPU device on every golden model: as exact as the reference with the same rounding, and always the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.backends.cpu import targets
+from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.jit import cpu_features
+from edgeinfer.backends.reference import ReferenceDevice
+from tests.golden.goldens import RESULTS, Golden, Player, distance
+from tests.golden.replay import RecordingDevice, Replay
+
+Floats = NDArray[np.float32]
+
+NAMES = [path.stem for path in RESULTS]
+FAMILIES = ("llama-q4_0", "llama-k", "mistral-window-q8_0", "qwen3-k", "gemma2-k", "gemma3-q4_0", "qwen2-f16")
+CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66])
+BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
+
+
+@pytest.fixture(scope="module")
+def device() -> CpuDevice:
+    return CpuDevice(DeviceOptions(n_workers=3))
+
+
+@pytest.fixture(params=NAMES)
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden.read(request.param)
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> Golden:
+    return Golden.read(request.param)
+
+
+def in_one_pass(device: CpuDevice, golden: Golden, team_size: int = 2) -> Floats:
+    with Player(device, golden) as player:
+        player.lane.team_size = team_size  # type: ignore[attr-defined]
+        return player.feed(golden.tokens)
+
+
+def same_bits(first: Floats, second: Floats) -> bool:
+    return first.shape == second.shape and first.tobytes() == second.tobytes()
+
+
+def test_logits_equal_the_reference_with_the_same_rounding(device: CpuDevice, golden: Golden) -> None:
+    replay = Replay()
+    chunks = np.split(golden.tokens, [7, 8, 40])
+    with Player(RecordingDevice(device, replay), golden) as player:
+        logits = np.concatenate([player.feed(chunk) for chunk in chunks])
+    assert same_bits(logits, in_one_pass(device, golden))
+    with Player(ReferenceDevice("int8", "f16", replay.rounding), golden) as player:
+        expected = np.concatenate([player.feed(chunk) for chunk in chunks])
+    assert replay.is_used_up
+    assert distance(logits, expected) < 1e-5
+
+
+def test_logits_are_as_near_transformers_as_rounded_activations_allow(device: CpuDevice, golden: Golden) -> None:
+    with Player(ReferenceDevice("int8", "f16"), golden) as player:
+        rounding_error = golden.error(player.feed(golden.tokens))
+    assert golden.error(in_one_pass(device, golden)) < 1.5 * rounding_error
+    assert rounding_error < 0.1
+
+
+def test_a_token_has_the_same_bits_in_any_chunk(device: CpuDevice, family: Golden) -> None:
+    whole = in_one_pass(device, family)
+    for cuts in (*CHUNKS, list(range(1, len(family.tokens)))):
+        with Player(device, family) as player:
+            rows = []
+            for number, chunk in enumerate(np.split(family.tokens, cuts)):
+                player.lane.team_size = number % 3 + 1  # type: ignore[attr-defined]
+                rows.append(player.feed(chunk))
+        assert same_bits(np.concatenate(rows), whole)
+
+
+@pytest.mark.parametrize("n_cached", [20, 60])
+def test_a_tree_node_has_the_bits_of_its_path(device: CpuDevice, family: Golden, n_cached: int) -> None:
+    prefix, tokens = family.tokens[:n_cached], family.tokens[n_cached - 12 : n_cached]
+    with Player(device, family) as player:
+        player.feed(prefix)
+        tree = player.look(tokens, BRANCHING)
+        small = player.look(tokens[:7], BRANCHING[:7])  # small passes share attention out otherwise
+    assert same_bits(small, tree[:7])
+    for node in range(len(tokens)):
+        path = [node]
+        while BRANCHING[path[-1]] >= 0:
+            path.append(BRANCHING[path[-1]])
+        with Player(device, family) as player:
+            plain = player.feed(np.concatenate([prefix, tokens[path[::-1]]]))
+        assert same_bits(tree[node : node + 1], plain[-1:])
+
+
+def test_sequences_of_one_pass_have_the_bits_they_have_alone(device: CpuDevice, family: Golden) -> None:
+    first, second = family.tokens[:30], family.tokens[30:]
+    with Player(device, family, n_sequences=2) as player:
+        player.feed(first[:11], 0)
+        together = player.feed_together({0: first[11:], 1: second})
+    with Player(device, family, n_sequences=2) as player:
+        alone = [player.feed(first, 0)[11:], player.feed(second, 1)]
+    assert same_bits(together, np.concatenate(alone))
+
+
+def test_any_number_of_workers_gives_the_same_bits(family: Golden) -> None:
+    results = [in_one_pass(CpuDevice(DeviceOptions(n_workers=n)), family, n) for n in (1, 2, 3, 5)]
+    assert all(same_bits(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("name", ["llama-q8_0", "gemma2-q4_0"])
+def test_any_instruction_set_gives_the_same_bits(device: CpuDevice, name: str) -> None:
+    golden = Golden.read(name)
+    whole = in_one_pass(device, golden)
+    runnable = [isa for isa in targets.NAMES if cpu_features().issuperset(targets.target(isa).needs)]
+    assert "portable" in runnable
+    for isa in runnable:
+        assert same_bits(in_one_pass(CpuDevice(DeviceOptions(), isa), golden), whole)
