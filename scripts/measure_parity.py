@@ -1,19 +1,20 @@
 """How near the CPU device comes to exact arithmetic on a real model, beside llama.cpp on the same file.
 
-Run from the repository root: `python scripts/measure_parity.py [MODEL] [--positions N] [--prompts N] [--answer-tokens N]
-[--no-peer]`. MODEL is a path or the name of a model of the store (default: the starter model, pulled if it is not
-there). The judge is the reference device: dequantised weights, float32 activations, float32 cache. Prints two tables:
+Run from the repository root: `python scripts/measure_parity.py [MODEL] [--positions N] [--answers N] [--no-peer]`. MODEL
+is a path or the name of a model of the store (default: the starter model, pulled if it is not there). The judge is the
+reference device: dequantised weights, float32 activations, float32 cache. Prints two tables:
 - the divergence KL(reference || engine) of next-token distributions over passages that the model itself wrote: mean,
-  median and 99th percentile in nats, and the mean as a multiple of llama.cpp's (skipped where it is not installed);
-- greedy answers of the CPU device: how many of their tokens are not the reference's first choice at that place, and how
-  far the reference's first choice lies before its second, and before the token chosen.
+  median and 99th percentile in nats, and the mean as a multiple of llama.cpp's;
+- greedy answers of the CPU device: at how many of their places the first choice of an engine is not the reference's, and
+  by how much the reference's first choice leads its second there (the gap), and the engine's first (the loss). Only the
+  first such place of an answer is one where the answer leaves the reference's own; what follows is another text.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,12 +34,18 @@ Doubles = NDArray[np.float64]
 Evaluate = Callable[[Sequence[int]], Floats]
 """Tokens of a text in, logits float32[T, V] of all its positions out; valid until the next call."""
 
+Answers = list[tuple[int, list[int]]]
+"""Prompt length, and the tokens of prompt and answer."""
+
 PASSAGE_TOKENS = 250
+ANSWER_TOKENS = 64
 PASSES = 64
 """Tokens evaluated, and logits taken, at a time."""
 LONGEST = 512
 TEMPERATURE = 0.8
 THREADS = 2
+PEER = "llama.cpp"
+ROUNDED = ReferenceDevice("int8", "f16")
 
 PROMPTS = (
     "What is the capital of France, and what is it known for?",
@@ -131,17 +138,18 @@ def llama_cpp_engine(path: Path) -> Iterator[Evaluate]:
         llama.close()
 
 
-def log_probabilities(logits: Floats) -> Doubles:
-    """log softmax, in float64."""
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    result: Doubles = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return result
+def log_probabilities(logits: Floats) -> Floats:
+    """log softmax of float32[..., V]."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=-1, keepdims=True, dtype=np.float64)).astype(np.float32)
+    return shifted
 
 
 def divergences(reference: Floats, other: Floats) -> Doubles:
     """KL(reference || other) of each position, in nats."""
-    expected, actual = log_probabilities(reference), log_probabilities(other)
-    result: Doubles = (np.exp(expected) * (expected - actual)).sum(axis=-1)
+    expected = log_probabilities(reference)
+    difference = expected - log_probabilities(other)
+    result: Doubles = np.einsum("tv,tv->t", np.exp(expected), difference, dtype=np.float64)
     return result
 
 
@@ -150,8 +158,8 @@ def sampler(seed: int) -> Callable[[Floats], int]:
     random = np.random.Generator(np.random.PCG64(seed))
 
     def choose(logits: Floats) -> int:
-        shares = np.exp(log_probabilities(logits[None] / np.float32(TEMPERATURE)))[0]
-        return int(np.searchsorted(np.cumsum(shares), random.random() * shares.sum()))
+        shares = np.exp(log_probabilities(logits / np.float32(TEMPERATURE))).cumsum(dtype=np.float64)
+        return int(np.searchsorted(shares, random.random() * shares[-1]))
 
     return choose
 
@@ -186,9 +194,9 @@ def divergence(texts: list[list[int]], reference: Evaluate, engines: dict[str, E
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A greedy token that is not the reference's first choice.
+    """A place where an engine's first choice is not the reference's.
 
-    `gap`: logit of the reference's first choice less its second's; `loss`: less that of the token chosen.
+    `gap`: logit of the reference's first choice less its second's; `loss`: less that of the engine's first choice.
     """
 
     answer: int
@@ -197,49 +205,57 @@ class Departure:
     loss: float
 
 
-def departures(answers: list[tuple[int, list[int]]], reference: Evaluate) -> list[Departure]:
-    """Where greedy answers (prompt length, tokens) leave the reference's own choices on the same text."""
-    found = []
+def departures(answers: Answers, reference: Evaluate, engines: dict[str, Evaluate]) -> dict[str, list[Departure]]:
+    """Where engines depart from the reference along the same answers, by engine."""
+    found: dict[str, list[Departure]] = {name: [] for name in engines}
     for number, (n_prompt, tokens) in enumerate(answers):
-        logits = reference(tokens)
-        for place in range(n_prompt, len(tokens)):
-            row = logits[place - 1]
-            first, second = np.sort(row)[:-3:-1]
-            if row[tokens[place]] < first:
-                loss = float(first - row[tokens[place]])
-                found.append(Departure(number, place - n_prompt, float(first - second), loss))
+        expected = reference(tokens)
+        for name, evaluate in engines.items():
+            chosen = evaluate(tokens).argmax(axis=-1)
+            for place in range(n_prompt - 1, len(tokens) - 1):
+                row = expected[place]
+                second, first = np.partition(row, -2)[-2:]
+                loss = float(first - row[chosen[place]])
+                if loss > 0:
+                    found[name].append(Departure(number, place - n_prompt + 1, float(first - second), loss))
     return found
 
 
-def greedy_answers(engine: Engine, model: Model, n_prompts: int, n_tokens: int) -> list[tuple[int, list[int]]]:
-    """(prompt length, prompt and answer) of each prompt."""
+def first_of_each(found: list[Departure]) -> list[Departure]:
+    """The first departure of each answer: where it leaves the reference's."""
+    return list({each.answer: each for each in reversed(found)}.values())[::-1]
+
+
+def greedy_answers(engine: Engine, model: Model, n_answers: int) -> Answers:
+    """ANSWER_TOKENS tokens for each of the first prompts."""
     return [
-        (len(prompt), engine.write(prompt, n_tokens, lambda logits: int(np.argmax(logits))))
-        for prompt in prompts(model, n_prompts)
+        (len(prompt), engine.write(prompt, ANSWER_TOKENS, lambda logits: int(np.argmax(logits))))
+        for prompt in prompts(model, n_answers)
     ]
 
 
 def divergence_table(found: dict[str, Doubles]) -> str:
     """The first table."""
-    peer = found.get("llama.cpp")
-    lines = ["KL from float32, nats     mean      median      99 %       mean / llama.cpp's"]
+    peer = found.get(PEER)
+    lines = [f"{'KL from float32, nats':24}{'mean':>12}{'median':>12}{'99 %':>12}{'mean / ' + PEER:>20}"]
     for name, values in found.items():
         ratio = "" if peer is None else f"{values.mean() / peer.mean():.3f}"
-        lines.append(
-            f"{name:16s}    {values.mean():10.3e}  {np.median(values):10.3e}  {np.percentile(values, 99):10.3e}   {ratio}"
-        )
+        numbers = (values.mean(), np.median(values), np.percentile(values, 99))
+        lines.append(f"{name:24}" + "".join(f"{number:12.3e}" for number in numbers) + f"{ratio:>20}")
     return "\n".join(lines)
 
 
-def greedy_table(found: list[Departure], n_answers: int, n_tokens: int) -> str:
-    """The second table."""
-    largest = max((each.gap for each in found), default=0.0)
-    worst = max((each.loss for each in found), default=0.0)
-    lines = [
-        f"greedy: {n_answers} answers, {n_answers * n_tokens} tokens, {len(found)} are not the reference's first choice",
-        f"largest gap of its first two logits there: {largest:.3f}; largest loss against its first choice: {worst:.3f}",
-    ]
-    lines += [f"  answer {each.answer}, token {each.place}: gap {each.gap:.3f}, loss {each.loss:.3f}" for each in found]
+def departure_table(found: dict[str, list[Departure]], answers: Answers) -> str:
+    """The second table, and the departures of the first engine one by one."""
+    n_tokens = sum(len(tokens) - n_prompt for n_prompt, tokens in answers)
+    lines = [f"{f'greedy, {n_tokens} tokens':24}{'depart':>12}{'max gap':>12}{'max loss':>12}{'answers left, gap':>20}"]
+    for name, own in found.items():
+        gap, loss = (max((getattr(each, what) for each in own), default=0.0) for what in ("gap", "loss"))
+        firsts = first_of_each(own)
+        left = f"{len(firsts)} of {len(answers)}, {max((each.gap for each in firsts), default=0.0):.3f}"
+        lines.append(f"{name:24}{len(own):12}{gap:12.3f}{loss:12.3f}{left:>20}")
+    for each in next(iter(found.values())):
+        lines.append(f"  answer {each.answer}, token {each.place}: gap {each.gap:.3f}, loss {each.loss:.3f}")
     return "\n".join(lines)
 
 
@@ -253,27 +269,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Divergence of the CPU device and of llama.cpp from float32.")
     parser.add_argument("model", nargs="?")
     parser.add_argument("--positions", type=int, default=2000)
-    parser.add_argument("--prompts", type=int, default=len(PROMPTS))
-    parser.add_argument("--answer-tokens", type=int, default=64)
-    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--answers", type=int, default=len(PROMPTS))
+    parser.add_argument("--no-peer", action="store_true", help="leave llama.cpp out")
     options = parser.parse_args()
     path = model_path(options.model)
-    with open_model(path, LONGEST) as model:
-        cpu = Engine(model, CpuDevice(DeviceOptions(n_workers=THREADS)))
-        reference = Engine(model, ReferenceDevice())
-        rounded = Engine(model, ReferenceDevice("int8", "f16"))
-        engines: dict[str, Evaluate] = {"edgeinfer cpu": cpu, "int8 reference": rounded}
+    with open_model(path, LONGEST) as model, ExitStack() as opened:
+
+        def open_engine(device: Device) -> Engine:
+            engine = Engine(model, device)
+            opened.callback(engine.close)
+            return engine
+
+        reference = open_engine(ReferenceDevice())
+        cpu = open_engine(CpuDevice(DeviceOptions(n_workers=THREADS)))
+        engines: dict[str, Evaluate] = {"edgeinfer cpu": cpu, "reference, int8": open_engine(ROUNDED)}
+        if not options.no_peer:
+            engines[PEER] = opened.enter_context(llama_cpp_engine(path))
         texts = passages(cpu, model, options.positions)
-        if options.no_peer:
-            found = divergence(texts, reference, engines)
-        else:
-            with llama_cpp_engine(path) as peer:
-                found = divergence(texts, reference, {**engines, "llama.cpp": peer})
-        print(f"{path.name}, {sum(map(len, texts))} positions\n{divergence_table(found)}", flush=True)
-        answers = greedy_answers(cpu, model, options.prompts, options.answer_tokens)
-        print(greedy_table(departures(answers, reference), len(answers), options.answer_tokens))
-        for engine in (cpu, reference, rounded):
-            engine.close()
+        print(f"{path.name}, {sum(map(len, texts))} positions", flush=True)
+        print(divergence_table(divergence(texts, reference, engines)), flush=True)
+        answers = greedy_answers(cpu, model, options.answers)
+        print(departure_table(departures(answers, reference, engines), answers))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ from edgeinfer.ops import (
     Weight,
 )
 
+NOTHING: frozenset[str] = frozenset()
 NO_WINDOW = 1 << 30
 """More positions than any context; kernels compute with it in 32 bits."""
 
@@ -195,19 +196,19 @@ class Lowering:
         args["out"], args["out_stride"] = address(self.buffers[op.out]), self._stride(op.out)
         args["count"], args["accumulate"] = self._count(op.source), op.accumulate
         args["bias"], args["bias_stride"] = self._bias(op, matrix)
-        reads = {op.source, op.out} if op.accumulate else {op.source}
+        out = frozenset({op.out})
+        reads = out if op.accumulate else frozenset()
         share = f"by {len(matrix.data) * LANES} columns"
         if isinstance(matrix.panel, IntegerPanel):
             before = self._round(op.source)
             args["n_records"] = matrix.panel.n_records(op.weight.columns)
             args["activations"] = address(self._rounded[op.source])
-            reads = (reads - {op.source}) | {f"{op.source} int8"}
             kernel = product.product_kernel(matrix.panel, self._packed.isa_name)
-            return [*before, Call(kernel, args, frozenset(reads), frozenset({op.out}), share)]
+            return [*before, Call(kernel, args, reads, out, share, frozenset({f"{op.source} int8"}))]
         args["n_rounds"] = padded(op.weight.columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
         args["source"], args["source_stride"] = address(self.buffers[op.source]), self._stride(op.source)
         kernel = product_float.product_float_kernel(matrix.panel)
-        return [Call(kernel, args, frozenset(reads), frozenset({op.out}), share)]
+        return [Call(kernel, args, reads, out, share, frozenset({op.source}))]
 
     def _bias(self, op: MatMul, matrix: PackedMatrix) -> tuple[int, int]:
         """Address of the bias and bytes between panels."""
@@ -255,9 +256,9 @@ class Lowering:
         reads = frozenset({op.query, f"kv {op.layer}"})
         own, kept = frozenset({op.out}), frozenset({"attention partials"})
         return [
-            Call(attention.BY_TILE, args, reads, own, "by tiles"),
-            Call(attention.BY_PAGE, args, reads, kept, "by pages"),
-            Call(attention.JOIN_PAGES, args, kept, own, "by tiles"),  # only one of the two writes `out` in a step
+            Call(attention.BY_TILE, args, NOTHING, own, "by tiles", reads),
+            Call(attention.BY_PAGE, args, NOTHING, kept, "by pages", reads),
+            Call(attention.JOIN_PAGES, args, NOTHING, own, "by tiles", kept),  # one of the two writes `out` in a step
         ]
 
     def _attention_memory(self, op: Attention) -> tuple[NDArray[np.uint8], Floats]:
@@ -284,4 +285,5 @@ class Lowering:
         args["stride"], args["n_vectors"] = self._stride(op.out), self.buffers[op.out].shape[1] // LANES
         args["outputs"] = self._step.outputs_at
         args["count"] = self._step.n_outputs_at
-        return Call(rows.TAKE_OUTPUTS, args, frozenset({op.source}), frozenset({op.out}), self._by_tokens(op.out))
+        taken, out = frozenset({op.source}), frozenset({op.out})
+        return Call(rows.TAKE_OUTPUTS, args, NOTHING, out, self._by_tokens(op.out), taken)

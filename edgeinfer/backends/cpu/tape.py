@@ -21,7 +21,8 @@ from edgeinfer.backends.cpu.step import address
 class Call:
     """A kernel with its argument record (an array of one), and what orders it against other calls.
 
-    `share` names how workers split it: calls of equal share give each worker the same rows or columns.
+    `share` names how workers split it: calls of equal share give each worker the same rows or columns. Of the buffers
+    it `gathers` every worker reads all, whatever its own share; of those it `reads` only its share.
     """
 
     kernel: Kernel
@@ -29,6 +30,11 @@ class Call:
     reads: frozenset[str]
     writes: frozenset[str]
     share: str
+    gathers: frozenset[str] = frozenset()
+
+
+EVERYTHING = "all of it"
+"""The share of a buffer that is gathered: equal to no call's own."""
 
 
 @dataclass(slots=True)
@@ -41,7 +47,8 @@ class _Hazards:
     def blocks(self, call: Call) -> bool:
         """Whether a call must wait for other workers."""
         after_writes = any(self.written.get(name, set()) - {call.share} for name in call.reads | call.writes)
-        return after_writes or any(self.read.get(name, set()) - {call.share} for name in call.writes)
+        after_reads = any(self.read.get(name, set()) - {call.share} for name in call.writes)
+        return after_writes or after_reads or any(name in self.written for name in call.gathers)
 
     def add(self, call: Call) -> None:
         """Remember what a call touches."""
@@ -49,6 +56,8 @@ class _Hazards:
             self.written.setdefault(name, set()).add(call.share)
         for name in call.reads:
             self.read.setdefault(name, set()).add(call.share)
+        for name in call.gathers:
+            self.read.setdefault(name, set()).add(EVERYTHING)
 
 
 class Tape:
