@@ -1,12 +1,12 @@
 """How near the CPU device comes to exact arithmetic on a real model, beside llama.cpp on the same file.
 
-Run from the repository root: `python scripts/measure_parity.py [MODEL] [--positions N] [--answers N] [--no-peer]`. MODEL
-is a path or the name of a model of the store (default: the starter model, pulled if it is not there). The judge is the
-reference device: dequantised weights, float32 activations, float32 cache. Prints two tables:
+Run from the repository root: `python scripts/measure_parity.py [MODEL] [--positions N] [--answers N] [--no-peer]`.
+MODEL is a path or the name of a model of the store (default: the starter model, pulled if it is not there). The judge
+is the reference device: dequantised weights, float32 activations, float32 cache. Prints two tables:
 - the divergence KL(reference || engine) of next-token distributions over passages that the model itself wrote: mean,
   median and 99th percentile in nats, and the mean as a multiple of llama.cpp's;
-- greedy answers of the CPU device: at how many of their places the first choice of an engine is not the reference's, and
-  by how much the reference's first choice leads its second there (the gap), and the engine's first (the loss). Only the
+- along greedy answers of the CPU device, the places where an engine's first choice is not the reference's: how many, and
+  by how much the reference's first choice leads its second there (the gap) and the engine's first (the loss). Only the
   first such place of an answer is one where the answer leaves the reference's own; what follows is another text.
 """
 

@@ -18,7 +18,7 @@ from edgeinfer.models.load import open_model
 from tests.conftest import write_tiny_llama
 
 
-@pytest.fixture()
+@pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDGEINFER_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)

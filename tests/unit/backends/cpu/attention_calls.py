@@ -108,12 +108,25 @@ class Pages:
         partials = aligned((n_tokens, shape.heads, LONGEST // PAGE, 16 + head), np.float32)
         partials[:] = np.nan
         fields = {
-            **{"query": query, "query_stride": query.strides[0], "out": out, "out_stride": out.strides[0]},
-            **{"keys": self.keys, "values": self.values, "heads": shape.heads, "kv_heads": shape.kv_heads},
-            **{"head_width": shape.width, "head_padded": head, "window": shape.window or 1 << 30},
-            **{"scratch": scratch, "scratch_stride": scratch.shape[1], "tile_rows": shape.tile_tokens * shape.repeats},
-            **{"partials": partials, "max_chunks": LONGEST // PAGE, "step": record.record},
-            **{"scale": scale(shape), "cap": shape.cap},
+            "query": query,
+            "query_stride": query.strides[0],
+            "out": out,
+            "out_stride": out.strides[0],
+            "keys": self.keys,
+            "values": self.values,
+            "heads": shape.heads,
+            "kv_heads": shape.kv_heads,
+            "head_width": shape.width,
+            "head_padded": head,
+            "window": shape.window or 1 << 30,
+            "scratch": scratch,
+            "scratch_stride": scratch.shape[1],
+            "tile_rows": shape.tile_tokens * shape.repeats,
+            "partials": partials,
+            "max_chunks": LONGEST // PAGE,
+            "step": record.record,
+            "scale": scale(shape),
+            "cap": shape.cap,
         }
         for kernel in (attention.BY_TILE, attention.BY_PAGE, attention.JOIN_PAGES):
             call(library, kernel, workers, **fields)

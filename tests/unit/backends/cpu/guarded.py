@@ -22,7 +22,13 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.step import StepRecord
 from tests.golden.goldens import Golden, Player
-from tests.unit.backends.cpu import attention_calls, kernel_calls, test_cpu_attention, test_cpu_products, test_cpu_rotary
+from tests.unit.backends.cpu import (
+    attention_calls,
+    kernel_calls,
+    test_cpu_attention,
+    test_cpu_products,
+    test_cpu_rotary,
+)
 
 PAGE_BYTES = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -28,6 +28,8 @@ Floats = NDArray[np.float32]
 PANELS = {panel_for(form).key: panel_for(form) for form in FORMATS.entries().values()}
 INTEGERS = sorted(key for key, panel in PANELS.items() if isinstance(panel, IntegerPanel))
 FLOATS = sorted(key for key, panel in PANELS.items() if isinstance(panel, FloatPanel))
+
+
 def isas_of(key: str) -> tuple[str, ...]:
     """Instruction sets to test a panel with: all of them, unless another panel differs only in how scales are loaded.
 
@@ -133,7 +135,8 @@ def test_integer_products(library: KernelLibrary, key: str, columns: int) -> Non
         matrix = integer_product(panel, isa, codes)
         out = new_out(MOST_TOKENS + 1)
         plain = matrix.run(library, source, out)
-        assert np.all(out[MOST_TOKENS:] == UNTOUCHED) and np.all(out[:, ROWS:] == UNTOUCHED)
+        assert np.all(out[MOST_TOKENS:] == UNTOUCHED)
+        assert np.all(out[:, ROWS:] == UNTOUCHED)
         assert_close(plain, matrix.values, rounded(library, source), np.zeros_like(plain))
         out[:MOST_TOKENS, :ROWS] = before
         added = matrix.run(library, source, out, accumulate=1, bias=buffer(bias[None])[0], bias_stride=64)
@@ -176,7 +179,11 @@ def test_extreme_codes_do_not_saturate(library: KernelLibrary, key: str, isa: st
 def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
     random = np.random.default_rng(columns)
     values = random.standard_normal((ROWS, columns)).astype("f4")
-    raw = {"f32": values.view("u4"), "f16": values.astype("f2").view("u2"), "bf16": (values.view("u4") >> 16).astype("u2")}
+    raw = {
+        "f32": values.view("u4"),
+        "f16": values.astype("f2").view("u2"),
+        "bf16": (values.view("u4") >> 16).astype("u2"),
+    }
     exact = {"f32": values, "f16": values.astype("f2"), "bf16": (values.view("u4") >> 16 << 16).view("f4")}[key]
     panel = PANELS[key]
     assert isinstance(panel, FloatPanel)
@@ -188,7 +195,8 @@ def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
     bias, before = (random.standard_normal(shape).astype("f4") for shape in ((ROWS,), (MOST_TOKENS, ROWS)))
     out = new_out(MOST_TOKENS + 1)
     plain = matrix.run(library, source, out)
-    assert np.all(out[MOST_TOKENS:] == UNTOUCHED) and np.all(out[:, ROWS:] == UNTOUCHED)
+    assert np.all(out[MOST_TOKENS:] == UNTOUCHED)
+    assert np.all(out[:, ROWS:] == UNTOUCHED)
     assert_close(plain, matrix.values, source.astype(np.float64), np.zeros_like(plain))
     out[:MOST_TOKENS, :ROWS] = before
     added = matrix.run(library, source, out, accumulate=1, bias=buffer(bias[None])[0], bias_stride=64)
