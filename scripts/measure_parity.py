@@ -5,9 +5,9 @@ MODEL is a path or the name of a model of the store (default: the starter model,
 is the reference device: dequantised weights, float32 activations, float32 cache. Prints two tables:
 - the divergence KL(reference || engine) of next-token distributions over passages that the model itself wrote: mean,
   median and 99th percentile in nats, and the mean as a multiple of llama.cpp's;
-- along greedy answers of the CPU device, the places where an engine's first choice is not the reference's: how many, and
-  by how much the reference's first choice leads its second there (the gap) and the engine's first (the loss). Only the
-  first such place of an answer is one where the answer leaves the reference's own; what follows is another text.
+- along greedy answers of the CPU device, the places where an engine's first choice is not the reference's: how many,
+  and by how much the reference's first choice leads its second there (the gap) and the engine's first (the loss). Only
+  at the first such place does an answer leave the reference's own; what follows is another text.
 """
 
 from __future__ import annotations

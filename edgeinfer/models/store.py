@@ -213,9 +213,9 @@ class Store:
         if meant:
             hint = f"did you mean {' or '.join(meant)}?"
         elif models:
-            hint = f"there are: {', '.join(sorted(names.values())[:10])}"
+            hint = f"there are: {', '.join(sorted(names.values())[:10])}."
         else:
-            hint = "the store is empty"
+            hint = "the store is empty."
         return ModelNotFound(
             f"{there}; {hint} Give a name, the path of a .gguf file, or pull one: edgeinfer pull SOURCE"
         )

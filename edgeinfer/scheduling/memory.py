@@ -12,6 +12,8 @@ from edgeinfer.errors import DoesNotFit
 
 RUNTIME_BYTES = 160 << 20
 """Python, NumPy, Numba and LLVM with compiled kernels, before any model (measured peak about 150 MB)."""
+FIXED_BUFFER_BYTES = 128 << 20
+"""Most that buffers of one pass take whatever the context is (512 tokens of a large model)."""
 RESERVE_SHARE = 0.05
 """Share of the available memory that is left to others."""
 
@@ -37,9 +39,14 @@ def missing_bytes(need: MemoryNeed, available_bytes: int) -> int:
 
 
 def fitting_context(need: MemoryNeed, available_bytes: int) -> int:
-    """The longest context that would fit, in tokens; 0 if the weights alone do not."""
-    room = int(available_bytes * (1.0 - RESERVE_SHARE)) - (need.total_bytes - need.kv_bytes)
-    return max(0, min(need.n_context, room // max(1, need.kv_bytes_per_token)))
+    """A context that would fit, in tokens; 0 if the weights alone do not.
+
+    Buffers grow with the context too (rotary tables, attention partials); up to FIXED_BUFFER_BYTES they do not shrink.
+    """
+    fixed_bytes = need.weight_bytes + RUNTIME_BYTES + min(need.buffer_bytes, FIXED_BUFFER_BYTES)
+    room = int(available_bytes * (1.0 - RESERVE_SHARE)) - fixed_bytes
+    per_token = need.kv_bytes_per_token + need.buffer_bytes // max(1, need.n_context)
+    return max(0, min(need.n_context, room // max(1, per_token)))
 
 
 def require_fit(need: MemoryNeed, available_bytes: int) -> None:

@@ -17,11 +17,12 @@ from tests.unit.engine.test_executor import chain
 
 GOLDEN = "llama-q8_0"
 FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "phi3-f16")
+KEYS = DEVICES.keys()
 COUNTING = {"null"}
 """Devices that compute nothing."""
 
 
-@pytest.fixture(params=DEVICES.keys())
+@pytest.fixture(params=KEYS)
 def key(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
@@ -42,7 +43,7 @@ def device(key: str) -> Iterator[Device]:
     found.close()
 
 
-@pytest.fixture(params=[key for key in DEVICES.keys() if key not in COUNTING])
+@pytest.fixture(params=[key for key in KEYS if key not in COUNTING])
 def computing(request: pytest.FixtureRequest) -> Iterator[Device]:
     found = opened(request.param)
     yield found

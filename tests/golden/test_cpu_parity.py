@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -107,6 +112,31 @@ def test_sequences_of_one_pass_have_the_bits_they_have_alone(device: CpuDevice, 
 def test_any_number_of_workers_gives_the_same_bits(family: Golden) -> None:
     results = [in_one_pass(CpuDevice(DeviceOptions(n_workers=n)), family, n) for n in (1, 2, 3, 5)]
     assert all(same_bits(result, results[0]) for result in results)
+
+
+ANOTHER_CPU = """
+import sys
+from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.backends.cpu.device import CpuDevice
+from tests.golden.goldens import Golden, Player
+device = CpuDevice(DeviceOptions())
+assert device.isa.name == "avx2"
+golden = Golden.read(sys.argv[1])
+with Player(device, golden) as player:
+    print(player.feed(golden.tokens).tobytes().hex())
+"""
+
+
+def test_a_cpu_without_avx512_gives_the_same_bits(device: CpuDevice) -> None:
+    """All code compiled for AVX2 alone, vectors split in two, in a process of its own."""
+    if "avx2" not in cpu_features():
+        pytest.skip("this CPU cannot run AVX2 code")
+    golden = Golden.read("gemma2-q4_0")
+    environment = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c"}
+    command = [sys.executable, "-c", ANOTHER_CPU, golden.name]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
+    assert bytes.fromhex(done.stdout) == in_one_pass(device, golden).tobytes()
 
 
 @pytest.mark.parametrize("name", ["llama-q8_0", "gemma2-q4_0"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from edgeinfer.backends.base import Batch, DeviceOptions, Limits, Step
 from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.jit import cpu_features
-from edgeinfer.errors import BadSetting, EngineClosed
+from edgeinfer.errors import BadSetting, DeviceUnavailable, EngineClosed
 from edgeinfer.models.load import open_model
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, same_bits
 
@@ -35,6 +36,15 @@ def test_fastest_set_that_the_features_allow() -> None:
         targets.choose(frozenset(), "mmx")
     with pytest.raises(BadSetting, match="cannot run avx2: it has no avx2, f16c; use one of: portable"):
         targets.choose(frozenset({"fma"}), "avx2")
+
+
+def test_a_cpu_that_cannot_convert_float16_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr("edgeinfer.backends.cpu.device.cpu_features", lambda: frozenset({"sse4.2", "fma"}))
+    with pytest.raises(DeviceUnavailable, match=r"no f16c instructions.*reference"):
+        CpuDevice(DeviceOptions())
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert CpuDevice(DeviceOptions()).isa.name == "portable"
 
 
 def test_forced_instruction_sets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,9 @@ class Addresses(KernelLibrary):
         return 1 + len(kernel.name)
 
 
-def call(reads: str, writes: str, share: str) -> Call:
-    return Call(NOTHING, np.zeros(1, NOTHING.arguments), frozenset(reads), frozenset(writes), share)
+def call(reads: str, writes: str, share: str, gathers: str = "") -> Call:
+    record = np.zeros(1, NOTHING.arguments)
+    return Call(NOTHING, record, frozenset(reads), frozenset(writes), share, frozenset(gathers))
 
 
 def waits(*calls: Call) -> list[int]:
@@ -47,6 +48,9 @@ ROWS, COLUMNS = "by rows", "by columns"
         (call("c", "d", COLUMNS), 0),  # has nothing to do with it
         (call("bc", "bc", ROWS), 0),
         (call("", "ab", COLUMNS), 1),
+        (call("", "c", ROWS, gathers="b"), 1),  # reads all of what was written, whatever its own share
+        (call("", "c", COLUMNS, gathers="b"), 1),
+        (call("", "c", COLUMNS, gathers="a"), 0),
     ],
 )
 def test_two_calls(second: Call, expected: int) -> None:
@@ -55,6 +59,13 @@ def test_two_calls(second: Call, expected: int) -> None:
 
 def test_hazards_outlast_calls_that_do_not_wait() -> None:
     assert waits(call("", "a", ROWS), call("", "b", ROWS), call("a", "c", COLUMNS)) == [0, 0, 1, 1]
+
+
+def test_what_all_workers_read_is_not_overwritten() -> None:
+    gather = call("", "b", ROWS, gathers="a")
+    assert waits(gather, call("", "a", ROWS)) == [0, 1, 1]
+    assert waits(gather, call("b", "c", ROWS), call("", "a", COLUMNS)) == [0, 0, 1, 1]
+    assert waits(gather, call("", "c", ROWS, gathers="a")) == [0, 0, 1]
 
 
 def test_a_barrier_settles_what_came_before_it() -> None:
