@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
     from edgeinfer.models.spec import ModelSpec
-    from edgeinfer.scheduling.memory import MemoryNeed
     from edgeinfer.scheduling.plan import Plan, Speeds
 
 
@@ -33,28 +32,16 @@ def plan_for(
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
     from edgeinfer.engine.executor import AUTO_DEVICE
+    from edgeinfer.engine.limits import context_of, limits_for, memory_need
+    from edgeinfer.models.load import spec_of
     from edgeinfer.scheduling import plan, topology
 
     key = AUTO_DEVICE if device == "auto" else device
-    spec, need = need_of(metadata, tensors, key, n_context)
+    spec = spec_of(metadata, tensors, n_context)
+    need = memory_need(key, spec, tensors, limits_for(context_of(spec.n_context_trained, n_context)))
     workers = n_workers or len(topology.usable_cores())
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
     return spec, plan.single_device_plan(spec, key, workers, need, available, speeds or plan.Speeds())
-
-
-def need_of(
-    metadata: Metadata, tensors: Mapping[str, TensorInfo], device: str, n_context: int | None
-) -> tuple[ModelSpec, MemoryNeed]:
-    """What a device would take for a model."""
-    from edgeinfer.backends.base import DEVICES
-    from edgeinfer.engine.limits import context_of, limits_for
-    from edgeinfer.models.load import spec_of
-    from edgeinfer.scheduling.memory import MemoryNeed
-
-    spec = spec_of(metadata, tensors, n_context)
-    context = context_of(spec.n_context_trained, n_context)
-    taken = DEVICES.get(device).footprint(spec, tensors, limits_for(context))
-    return spec, MemoryNeed(taken.weight_bytes, taken.kv_bytes_per_token, taken.kv_bytes, taken.buffer_bytes, context)
 
 
 def check_fits(header: Header, nbytes: int, device: str = "auto", n_context: int | None = None) -> None:

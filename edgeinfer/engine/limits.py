@@ -1,12 +1,18 @@
 """How large a lane must be: the context a model is run with, KV pages, and rows of one pass.
 
-In: trained and wanted context, sessions. Out: `Limits`. The planner and the loader ask the same question here.
+In: trained and wanted context, sessions. Out: `Limits`, and what a device then takes. The planner and the loader ask
+the same questions here.
 """
 
 from __future__ import annotations
 
-from edgeinfer.backends.base import Limits
+from collections.abc import Mapping
+
+from edgeinfer.backends.base import DEVICES, Limits
 from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.memory import MemoryNeed
 from edgeinfer.settings import CTX_CAP
 
 SPARE_PAGES = 4
@@ -21,3 +27,11 @@ def context_of(n_context_trained: int, n_context: int | None) -> int:
 def limits_for(n_context: int, n_sessions: int = 1) -> Limits:
     """Limits with room for the whole context of so many sessions."""
     return Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES)
+
+
+def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
+    """What a device takes for a model under these limits, from the header alone. Raises UnknownKey."""
+    taken = DEVICES.get(device).footprint(spec, tensors, limits)
+    return MemoryNeed(
+        taken.weight_bytes, taken.kv_bytes_per_token, taken.kv_bytes, taken.buffer_bytes, limits.n_context
+    )

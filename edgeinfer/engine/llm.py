@@ -13,20 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Progress, no_progress
 from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.limits import context_of, limits_for
+from edgeinfer.engine.limits import context_of, limits_for, memory_need
 from edgeinfer.engine.session import Options, Session
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadGGUF, BadSetting
 from edgeinfer.models.load import Model, open_model, spec_of
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import Store
 from edgeinfer.models.text import ChatTemplate, Tokenizer
-from edgeinfer.scheduling.memory import MemoryNeed, require_fit
+from edgeinfer.scheduling.memory import require_fit
 from edgeinfer.scheduling.topology import available_bytes, usable_cores
 
 
@@ -157,7 +156,7 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
             "the tokenizer belongs to another model; get the file again or convert it anew"
         )
     limits = limits_for(n_context, wanted.n_sessions)
-    _require_fit(wanted.device, spec, model, limits)
+    require_fit(memory_need(wanted.device, spec, model.file.tensors, limits), available_bytes())
     print_of_model = fingerprint(model.file)
     template = ChatTemplate.from_metadata(metadata, tokenizer.vocabulary)
     executor = Executor.open(spec, model.file, print_of_model, limits, wanted.device, wanted.options, wanted.progress)
@@ -179,12 +178,3 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
         notices=notices,
     )
     return LLM(model, Pool(executor), tokenizer, template, facts)
-
-
-def _require_fit(device: str, spec: ModelSpec, model: Model, limits: Limits) -> None:
-    """Raise DoesNotFit, with the numbers and what would fit, where the device would take more than there is."""
-    taken = DEVICES.get(device).footprint(spec, model.file.tensors, limits)
-    need = MemoryNeed(
-        taken.weight_bytes, taken.kv_bytes_per_token, taken.kv_bytes, taken.buffer_bytes, limits.n_context
-    )
-    require_fit(need, available_bytes())
