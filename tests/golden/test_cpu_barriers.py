@@ -17,7 +17,9 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.kernels import crew
 from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.models.gguf import GGUFFile
@@ -43,10 +45,12 @@ class OrderedTeam(Team):
         stops = [place for place, entry in enumerate(entries) if entry[2]]
         if self._ignored is not None:
             del stops[self._ignored]
+        shares = np.zeros(len(self._order) + 2, np.int64)
+        crew.fill(shares, crew.even_cuts(len(self._order)))
         for start, stop in zip([0, *stops[:-1]], stops, strict=True):
             for worker in self._order:
-                for address, arguments, *_ in entries[start:stop]:
-                    KERNEL(address)(arguments, worker, len(self._order))
+                for kernel, arguments, *_ in entries[start:stop]:
+                    KERNEL(kernel)(arguments, worker, address(shares))
 
 
 class OrderedDevice(CpuDevice):

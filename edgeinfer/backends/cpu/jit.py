@@ -32,7 +32,7 @@ inline = njit(forceinline=True, error_model="numpy")
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of (pointer to one argument record, worker, team size) and the record's dtype."""
+    """A function of (pointer to one argument record, worker, address of the crew) and the record's dtype."""
 
     name: str
     function: Callable[..., None]

@@ -275,10 +275,10 @@ def pause(builder):
 
 
 @operation(types.void, ADDRESS, ADDRESS, INT, INT)
-def call_kernel(builder, function, arguments, worker, team):
-    """Call the kernel at an address: (argument record, worker, team size)."""
+def call_kernel(builder, function, arguments, worker, crew):
+    """Call the kernel at an address: (argument record, worker, crew)."""
     kind = ir.FunctionType(emit.VOID, [emit.I64] * 3).as_pointer()
-    builder.call(builder.inttoptr(function, kind), [arguments, worker, team])
+    builder.call(builder.inttoptr(function, kind), [arguments, worker, crew])
 
 
 @operation(types.void, ADDRESS)

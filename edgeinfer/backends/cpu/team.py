@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels import launch
+from edgeinfer.backends.cpu.kernels import crew, launch
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.errors import BadSetting, EngineClosed
@@ -32,7 +32,8 @@ class Team:
         self._cores = cores
         self._control = np.zeros(1, launch.CONTROL)
         self._flags = np.zeros(n_workers * launch.LINE, np.uint8)
-        self._control["flags"] = address(self._flags)
+        self._crew = np.zeros(n_workers + 2, np.int64)
+        self._control["flags"], self._control["crew"] = address(self._flags), address(self._crew)
         self._yield = _yield_function()
         self._control["yield_at"] = ctypes.cast(self._yield, ctypes.c_void_p).value
         self._run_tape = library.function("void(intp, int64)", launch.run_tape)
@@ -64,6 +65,7 @@ class Team:
             try:
                 self._finish_interrupted()
                 control, self._tape = address(self._control), tape
+                crew.fill(self._crew, crew.even_cuts(size))
                 self._launch(control, address(tape.entries), len(tape.entries), tape.n_barriers, size)
                 with self._wake:
                     self._wake.notify_all()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel, inline
+from edgeinfer.backends.cpu.kernels.crew import share_start
 
 RECORD_BYTES = 64
 SCALE_AT, SUM_AT, LESS_8_AT, LESS_128_AT, HALF_SUMS_AT, HALF_LESS_AT = 32, 36, 40, 44, 48, 56
@@ -72,12 +73,12 @@ def round_block(source, record):
     simd.store_int32(record + HALF_LESS_AT + 4, -last)
 
 
-def quantise(pointer, worker, team):
+def quantise(pointer, worker, crew):
     """Round each worker's share of the rows to int8 records."""
     args = carray(pointer, 1)[0]
     count = simd.load_int64(args.count)
     zero = simd.splat(np.float32(0.0))
-    for token in range(count * worker // team, count * (worker + 1) // team):
+    for token in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
         start, size = tile_of(token, count)
         record = args.out + (start * args.n_padded + token - start) * RECORD_BYTES
         source = args.source + token * args.source_stride

@@ -16,6 +16,7 @@ from numba import carray
 from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel, inline
+from edgeinfer.backends.cpu.kernels.crew import share_start, size
 from edgeinfer.backends.cpu.kernels.rotary import step_at
 from edgeinfer.backends.cpu.kernels.scores import (
     LOWEST,
@@ -170,7 +171,7 @@ def last_chunk(step, tile):
     return simd.load_int32(step.positions + 4 * last) // PAGE
 
 
-def attend_by_tile(pointer, worker, team):
+def attend_by_tile(pointer, worker, crew):
     """Large passes: each task is a tile and a kv head, all its pages in order."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
@@ -181,7 +182,7 @@ def attend_by_tile(pointer, worker, team):
     partials = scratch + args.tile_rows * (args.head_padded * 4 + SCORE_BYTES)
     totals = partials + args.tile_rows * stride
     gathered = totals + args.tile_rows * stride
-    for task in range(worker, step.n_tiles * args.kv_heads, team):
+    for task in range(worker, step.n_tiles * args.kv_heads, size(crew)):
         kv_head = task % args.kv_heads
         tile = step.tiles + (step.n_tiles - 1 - task // args.kv_heads) * TILE_INTS * 4
         first, rows = simd.load_int32(tile), simd.load_int32(tile + 4) * repeats
@@ -198,7 +199,7 @@ def attend_by_tile(pointer, worker, team):
             write_result(totals + row * stride, out, args.head_width)
 
 
-def attend_by_page(pointer, worker, team):
+def attend_by_page(pointer, worker, crew):
     """Small passes, first half: each task is a tile, a kv head and a page; partials are kept."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
@@ -208,7 +209,8 @@ def attend_by_page(pointer, worker, team):
     scratch = args.scratch + worker * args.scratch_stride
     partials = scratch + args.tile_rows * (args.head_padded * 4 + SCORE_BYTES)
     gathered = partials + 2 * args.tile_rows * stride
-    for task in range(worker, step.n_tiles * args.kv_heads * step.n_chunks, team):
+    n_tasks = step.n_tiles * args.kv_heads * step.n_chunks
+    for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
         chunk, rest = task % step.n_chunks, task // step.n_chunks
         kv_head = rest % args.kv_heads
         tile = step.tiles + rest // args.kv_heads * TILE_INTS * 4
@@ -224,7 +226,7 @@ def attend_by_page(pointer, worker, team):
                 simd.store(kept + index, simd.load(partials + row * stride + index))
 
 
-def join_pages(pointer, worker, team):
+def join_pages(pointer, worker, crew):
     """Small passes, second half: each task is a token and a head, its pages' partials joined in order."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
@@ -232,7 +234,8 @@ def join_pages(pointer, worker, team):
         return
     stride = (16 + args.head_padded) * 4
     total = args.scratch + worker * args.scratch_stride
-    for task in range(worker, step.n_tokens * args.heads, team):
+    n_tasks = step.n_tokens * args.heads
+    for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
         token, head = task // args.heads, task % args.heads
         position = simd.load_int32(step.positions + 4 * token)
         start_total(total, args.head_padded)

@@ -13,6 +13,7 @@ from numba import carray
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.backends.cpu.kernels.crew import size
 
 ENTRY_INTS = 4
 LINE = 128
@@ -26,7 +27,7 @@ CONTROL = np.dtype(
         ("pad", "i8", (15,)),
         ("tape", "i8"),
         ("n_entries", "i8"),
-        ("team", "i8"),  # workers of this launch
+        ("crew", "i8"),  # address of the crew of this launch
         ("flags", "i8"),  # address of one barrier flag per worker, LINE bytes apart
         ("yield_at", "i8"),  # C function that gives up the core
         ("stopping", "i8"),
@@ -56,7 +57,8 @@ def wait_for_others(control, worker, team, passed):
 def run_tape(control_address, worker):
     """Run the launched tape as one worker of the team."""
     control = carray(control_at(control_address), 1)[0]
-    team, passed = control.team, control.barriers
+    crew, passed = control.crew, control.barriers
+    team = size(crew)
     for place in range(control.n_entries):
         entry = control.tape + place * ENTRY_INTS * 8
         kernel, arguments = simd.load_int64(entry), simd.load_int64(entry + 8)  # the last barrier frees the tape
@@ -65,17 +67,16 @@ def run_tape(control_address, worker):
             if team > 1:
                 wait_for_others(control, worker, team, passed)
         if kernel != 0:
-            simd.call_kernel(kernel, arguments, worker, team)
+            simd.call_kernel(kernel, arguments, worker, crew)
     if worker == 0:
         control.finished = control.launch
 
 
 def launch(control_address, tape, n_entries, n_barriers, team):
-    """Publish a tape for a team: its workers start at once."""
+    """Publish a tape for the first `team` workers, who are the crew: they start at once."""
     control = carray(control_at(control_address), 1)[0]
     control.tape = tape
     control.n_entries = n_entries
-    control.team = team
     control.barriers = control.barriers_after
     control.barriers_after += n_barriers
     number = control.launch // TEAM_LIMIT + 1

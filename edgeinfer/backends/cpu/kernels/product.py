@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu.jit import Kernel
 from edgeinfer.backends.cpu.kernels import activations as act
+from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.panels import IntegerPanel
 from edgeinfer.backends.cpu.targets import target
 
@@ -142,12 +143,12 @@ def product_kernel(panel: IntegerPanel, isa_name: str) -> Kernel:
     """The kernel for an integer panel and an instruction set."""
     key = panel.key
 
-    def product(pointer, worker, team):
+    def product(pointer, worker, crew):
         args = carray(pointer, 1)[0]
         count = simd.load_int64(args.count)
         n_records, stride, accumulate = args.n_records, args.out_stride, args.accumulate
         token_bytes = 2 * n_records * act.RECORD_BYTES
-        for panel in range(args.n_panels * worker // team, args.n_panels * (worker + 1) // team):
+        for panel in range(share_start(crew, worker, args.n_panels), share_start(crew, worker + 1, args.n_panels)):
             weights = args.weights + panel * args.panel_bytes
             bias = args.bias + panel * args.bias_stride
             out = args.out + panel * 64

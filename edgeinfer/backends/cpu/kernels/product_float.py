@@ -13,6 +13,7 @@ from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu.jit import Kernel
+from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product import finish_tile
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel
 
@@ -73,11 +74,11 @@ def product_float_kernel(panel: FloatPanel) -> Kernel:
     """The kernel for a float panel."""
     element = panel.element
 
-    def product(pointer, worker, team):
+    def product(pointer, worker, crew):
         args = carray(pointer, 1)[0]
         count = simd.load_int64(args.count)
         rounds, stride, accumulate, source_stride = args.n_rounds, args.out_stride, args.accumulate, args.source_stride
-        for panel in range(args.n_panels * worker // team, args.n_panels * (worker + 1) // team):
+        for panel in range(share_start(crew, worker, args.n_panels), share_start(crew, worker + 1, args.n_panels)):
             weights = args.weights + panel * args.panel_bytes
             bias = args.bias + panel * args.bias_stride
             out = args.out + panel * 64

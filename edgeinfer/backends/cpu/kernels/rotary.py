@@ -14,6 +14,7 @@ from numba import carray
 from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel
+from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.step import STEP
 
 ROPE_ARGUMENTS = np.dtype(
@@ -47,13 +48,13 @@ STORE_ARGUMENTS = np.dtype(
 step_at = simd.record_pointer(numba.from_dtype(STEP))
 
 
-def rope(pointer, worker, team):
+def rope(pointer, worker, crew):
     """Rotate pairs (i, i + half) of every head by the angles of the token's position, by tokens."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
     count, half = step.n_tokens, args.half
     whole = half // 16 * 16
-    for token in range(count * worker // team, count * (worker + 1) // team):
+    for token in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
         at = simd.load_int32(step.positions + 4 * token) * half * 4
         cosines, sines = args.cosines + at, args.sines + at
         for head in range(args.heads):
@@ -71,12 +72,12 @@ def rope(pointer, worker, team):
                 simd.store_float(second + index, x_last * sin_last + y_last * cos_last)
 
 
-def store_kv(pointer, worker, team):
+def store_kv(pointer, worker, crew):
     """Write each token's keys and values, rounded to float16, into its slot, by tokens."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
     count = step.n_tokens
-    for token in range(count * worker // team, count * (worker + 1) // team):
+    for token in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
         slot = simd.load_int32(step.slots + 4 * token)
         page, offset = slot // PAGE, slot % PAGE
         for head in range(args.kv_heads):

@@ -12,6 +12,7 @@ from numba import carray
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel, inline
+from edgeinfer.backends.cpu.kernels.crew import share_start
 
 NORM_ARGUMENTS = np.dtype(
     [
@@ -46,11 +47,11 @@ TAKE_ARGUMENTS = np.dtype(
 )
 
 
-def rms_norm(pointer, worker, team):
+def rms_norm(pointer, worker, crew):
     """out = source / sqrt(mean(source^2) + epsilon) * weight: two sums, even and odd vectors, joined at the end."""
     args = carray(pointer, 1)[0]
     count = simd.load_int64(args.count)
-    for row in range(count * worker // team, count * (worker + 1) // team):
+    for row in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
         for group in range(args.groups):
             source = args.source + row * args.source_stride + group * args.group_stride
             out = args.out + row * args.out_stride + group * args.group_stride
@@ -94,49 +95,49 @@ def gelu_tanh(value):
     return simd.mul(half, simd.add(simd.splat(np.float32(1.0)), turned))
 
 
-def gated_silu(pointer, worker, team):
+def gated_silu(pointer, worker, crew):
     """out = silu(source) * other, by columns."""
     args = carray(pointer, 1)[0]
     for row in range(simd.load_int64(args.count)):
-        for index in range(args.n_vectors * worker // team, args.n_vectors * (worker + 1) // team):
+        for index in range(share_start(crew, worker, args.n_vectors), share_start(crew, worker + 1, args.n_vectors)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.mul(silu(simd.load(args.source + at)), simd.load(args.other + at)))
 
 
-def gated_gelu_tanh(pointer, worker, team):
+def gated_gelu_tanh(pointer, worker, crew):
     """out = gelu_tanh(source) * other, by columns."""
     args = carray(pointer, 1)[0]
     for row in range(simd.load_int64(args.count)):
-        for index in range(args.n_vectors * worker // team, args.n_vectors * (worker + 1) // team):
+        for index in range(share_start(crew, worker, args.n_vectors), share_start(crew, worker + 1, args.n_vectors)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.mul(gelu_tanh(simd.load(args.source + at)), simd.load(args.other + at)))
 
 
-def add_rows(pointer, worker, team):
+def add_rows(pointer, worker, crew):
     """out += source, by columns."""
     args = carray(pointer, 1)[0]
     for row in range(simd.load_int64(args.count)):
-        for index in range(args.n_vectors * worker // team, args.n_vectors * (worker + 1) // team):
+        for index in range(share_start(crew, worker, args.n_vectors), share_start(crew, worker + 1, args.n_vectors)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.add(simd.load(args.out + at), simd.load(args.source + at)))
 
 
-def soft_cap(pointer, worker, team):
+def soft_cap(pointer, worker, crew):
     """out = cap * tanh(source / cap), by columns."""
     args = carray(pointer, 1)[0]
     cap = simd.splat(args.cap)
     for row in range(simd.load_int64(args.count)):
-        for index in range(args.n_vectors * worker // team, args.n_vectors * (worker + 1) // team):
+        for index in range(share_start(crew, worker, args.n_vectors), share_start(crew, worker + 1, args.n_vectors)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.mul(cap, tanh(simd.div(simd.load(args.source + at), cap))))
 
 
-def take_outputs(pointer, worker, team):
+def take_outputs(pointer, worker, crew):
     """out[o] = source[outputs[o]], by tokens."""
     args = carray(pointer, 1)[0]
     count = simd.load_int64(args.count)
     outputs = simd.load_int64(args.outputs)
-    for row in range(count * worker // team, count * (worker + 1) // team):
+    for row in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
         source = args.source + simd.load_int32(outputs + 4 * row) * args.stride
         for index in range(args.n_vectors):
             simd.store(args.out + row * args.stride + index * 64, simd.load(source + index * 64))

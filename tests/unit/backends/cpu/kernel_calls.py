@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary, cpu_features
-from edgeinfer.backends.cpu.kernels import activations
+from edgeinfer.backends.cpu.kernels import activations, crew
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import address
 
@@ -22,15 +23,23 @@ UNTOUCHED = np.float32(-12345.5)
 """Fills memory that a kernel must not write."""
 
 
-def call(library: KernelLibrary, kernel: Kernel, workers: int = 1, **fields: Array | float) -> None:
+def call(
+    library: KernelLibrary,
+    kernel: Kernel,
+    workers: int = 1,
+    cuts: Sequence[int] | None = None,
+    **fields: Array | float,
+) -> None:
     """Run a kernel as each worker of a team, one after the other; arrays are given by their addresses."""
     record = np.zeros(1, kernel.arguments)
     assert set(fields) <= set(record.dtype.names or ())
     for name, value in fields.items():
         record[name] = address(value) if isinstance(value, np.ndarray) else value
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)(library.address(kernel))
+    shares = np.zeros(workers + 2, np.int64)
+    crew.fill(shares, crew.even_cuts(workers) if cuts is None else cuts)
     for worker in range(workers):
-        function(address(record), worker, workers)
+        function(address(record), worker, address(shares))
 
 
 def count_of(n: int) -> NDArray[np.int64]:

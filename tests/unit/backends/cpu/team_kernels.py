@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
+from edgeinfer.backends.cpu.kernels.crew import size
 from edgeinfer.backends.cpu.tape import Call, Tape
 
 ARGUMENTS = np.dtype([("number", "i8"), ("cells", "i8"), ("seen", "i8"), ("late", "i8"), ("pauses", "i8")])
 
 
-def write_cell(pointer, worker, team):
+def write_cell(pointer, worker, crew):
     """cells[worker] = number + worker, the late worker after some pauses."""
     args = carray(pointer, 1)[0]
     if worker == args.late:
@@ -24,12 +25,12 @@ def write_cell(pointer, worker, team):
     simd.store_int64(args.cells + 8 * worker, simd.load_int64(args.number) + worker)
 
 
-def read_next_cell(pointer, worker, team):
+def read_next_cell(pointer, worker, crew):
     """seen[worker] = the cell of the worker after this one, less that worker's number; seen[64 + worker] = team."""
     args = carray(pointer, 1)[0]
-    other = (worker + 1) % team
+    other = (worker + 1) % size(crew)
     simd.store_int64(args.seen + 8 * worker, simd.load_int64(args.cells + 8 * other) - other)
-    simd.store_int64(args.seen + 512 + 8 * worker, team)
+    simd.store_int64(args.seen + 512 + 8 * worker, size(crew))
 
 
 WRITE = Kernel("test-write-cell", write_cell, ARGUMENTS)

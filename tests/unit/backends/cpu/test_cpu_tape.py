@@ -10,7 +10,7 @@ from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import Team
 from tests.unit.backends.cpu.team_kernels import Cells
 
-NOTHING = Kernel("nothing", lambda pointer, worker, team: None, np.dtype([("unused", "i8")]))
+NOTHING = Kernel("nothing", lambda pointer, worker, crew: None, np.dtype([("unused", "i8")]))
 
 
 class Addresses(KernelLibrary):

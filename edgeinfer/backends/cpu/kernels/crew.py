@@ -1,0 +1,41 @@
+"""Who takes which part of a call: the record that every kernel is given beside its worker number.
+
+Memory: int64[2 + size]: the number of workers, then `size + 1` cuts in parts of WHOLE, from 0 to WHOLE. Worker w takes
+items `share_start(crew, w, n)` to `share_start(crew, w + 1, n)` of n, so calls with equal counts give each worker the
+same items. Uneven cuts give faster cores more. Knows nothing of cores or speeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import inline
+
+WHOLE = 1 << 16
+
+
+@inline
+def share_start(crew, worker, count):
+    """First of `count` items of a worker; of worker `size` it is `count`."""
+    return (count * simd.load_int64(crew + 8 + 8 * worker) + 32768) // 65536
+
+
+@inline
+def size(crew):
+    """How many workers take part."""
+    return simd.load_int64(crew)
+
+
+def even_cuts(n_workers: int) -> list[int]:
+    """Cuts that give every worker the same."""
+    return [WHOLE * worker // n_workers for worker in range(n_workers + 1)]
+
+
+def fill(record: NDArray[np.int64], cuts: Sequence[int]) -> None:
+    """Write a crew of len(cuts) - 1 workers into int64[at least 1 + len(cuts)]."""
+    record[0] = len(cuts) - 1
+    record[1 : 1 + len(cuts)] = cuts
