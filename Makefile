@@ -1,7 +1,9 @@
 # The commands of the README. `make chat` and `make test` set up everything they need in .venv.
+# BENCH holds options of `make bench`, such as BENCH="--against llama-cpp-python --depth 0,2048".
 # EXTRAS chooses the optional dependencies of the tests: EXTRAS=test,llamacpp compares with llama-cpp-python too.
 PYTHON ?= python3
 EXTRAS ?= test
+BENCH ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -20,7 +22,7 @@ lint: $(VENV)/.installed-$(EXTRAS)
 	PYTHON=$(BIN)/python scripts/check --no-tests
 
 bench: $(VENV)/.installed
-	$(BIN)/python scripts/measure_speed.py
+	$(BIN)/edgeinfer bench $(BENCH)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

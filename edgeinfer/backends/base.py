@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,54 @@ class Limits:
     max_outputs: int = 64
 
 
+WHOLE = 1 << 16
+"""Parts that the work of a step is shared out in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Which workers take part in a step and how much of it each takes; the results never depend on it.
+
+    workers  their numbers, increasing
+    cuts     where each one's share begins, in parts of WHOLE, and WHOLE itself
+    pinned   False: the calling thread goes where the system puts it, not to the first worker's core
+    """
+
+    workers: tuple[int, ...]
+    cuts: tuple[int, ...]
+    pinned: bool = True
+
+    @classmethod
+    def even(cls, size: int) -> Crew:
+        """The first `size` workers with equal shares."""
+        return cls(tuple(range(size)), tuple(WHOLE * worker // size for worker in range(size + 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What the last step took: `seconds` from its start to its end, and what each worker of its crew was `busy`.
+
+    `busy` is in a unit of its own, the same for all, and counts the work that the cuts share out.
+    """
+
+    seconds: float
+    busy: tuple[float, ...]
+
+
+@runtime_checkable
+class Staffed(Protocol):
+    """A lane whose steps are shared out over workers."""
+
+    crew: Crew
+    """The crew of the steps to come."""
+
+    @property
+    def n_workers(self) -> int: ...
+
+    @property
+    def timing(self) -> Timing: ...
+
+
 class Lane(Protocol):
     """A compiled model (or part of one) on one device, with its KV memory."""
 
@@ -126,10 +174,14 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
-    """What a user may ask of a device: worker threads (None: as many as help) and the cores to pin them to."""
+    """What a user may ask of a device: worker threads (None: as many as help) and the cores to pin them to.
+
+    `adapts`: whether the crew of each step follows measured times; else all workers take equal shares.
+    """
 
     n_workers: int | None = None
     cores: tuple[int, ...] | None = None
+    adapts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,10 @@ from edgeinfer.backends.base import (
     Lane,
     Limits,
     Progress,
+    Staffed,
     no_progress,
 )
+from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.kvcache import Copies, KVCache
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed
@@ -36,12 +38,16 @@ AUTO_DEVICE = "cpu"
 class Executor:
     """Runs one model on one device; owns both, use it with `with` or `close()`."""
 
-    def __init__(self, device: Device, lane: Lane, limits: Limits, fingerprint: str) -> None:
+    def __init__(
+        self, device: Device, lane: Lane, limits: Limits, fingerprint: str, options: DeviceOptions | None = None
+    ) -> None:
         self._device = device
         self._lane: Lane | None = lane
         self._limits = limits
         self._fingerprint = fingerprint
         self._cache = KVCache(limits.n_pages, limits.n_context)
+        options = options or DeviceOptions()
+        self._adaptation = Adaptation(lane, options.cores) if options.adapts and isinstance(lane, Staffed) else None
 
     @classmethod
     def open(
@@ -72,7 +78,7 @@ class Executor:
         except BaseException:
             opened.close()
             raise
-        return cls(opened, lane, limits, fingerprint)
+        return cls(opened, lane, limits, fingerprint, options)
 
     def __enter__(self) -> Executor:
         return self
@@ -139,7 +145,12 @@ class Executor:
             raise ValueError(f"a pass takes {self._limits.max_tokens} tokens and {self._limits.max_outputs} outputs")
         placement = self._cache.place(batch)
         _apply(placement.copies, lane)
-        return lane.run(placement.step)
+        if self._adaptation is None:
+            return lane.run(placement.step)
+        self._adaptation.before(batch)
+        logits = lane.run(placement.step)
+        self._adaptation.after()
+        return logits
 
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""

@@ -35,7 +35,7 @@ class CpuDevice:
         n_workers = len(cores) if options.n_workers is None else options.n_workers
         if not 1 <= n_workers <= 256:
             raise BadSetting(f"{n_workers} threads asked for; use 1 to {len(cores)}")
-        self.cores = tuple(cores[worker % len(cores)] for worker in range(n_workers))
+        self.n_workers, self.cores = n_workers, tuple(cores)
         features = cpu_features()
         _check_conversions(features)
         self.library = KernelLibrary()
@@ -43,7 +43,7 @@ class CpuDevice:
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the team."""
-        team = Team(len(self.cores), self.cores, self.library)
+        team = Team(self.n_workers, self.cores, self.library)
         try:
             return CpuLane(spec, file, limits, team, self.library, self.isa.name, progress)
         except BaseException:

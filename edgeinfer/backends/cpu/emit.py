@@ -35,6 +35,12 @@ def repeated(kind: ir.VectorType, value: float) -> ir.Constant:
     return ir.Constant(kind, [value] * kind.count)
 
 
+def byte_table(table: Sequence[int], copies: int) -> ir.Constant:
+    """A constant of small numbers (-128..255) as bytes, `copies` times."""
+    signed = [(entry + 128) % 256 - 128 for entry in table]
+    return ir.Constant(ir.VectorType(I8, len(signed) * copies), signed * copies)
+
+
 def splat(builder: Builder, value: Value, count: int = LANES) -> Value:
     """A scalar in all lanes."""
     kind = ir.VectorType(value.type, count)
@@ -94,6 +100,12 @@ def slice_lanes(builder: Builder, vector: Value, lanes: Sequence[int]) -> Value:
     return builder.shuffle_vector(vector, undefined, ir.Constant(ir.VectorType(I32, len(lanes)), list(lanes)))
 
 
+def parts(builder: Builder, vector: Value, count: int) -> list[Value]:
+    """A vector cut into `count` equal parts, in order."""
+    size = vector.type.count // count
+    return [slice_lanes(builder, vector, range(at, at + size)) for at in range(0, count * size, size)]
+
+
 def join(builder: Builder, low: Value, high: Value) -> Value:
     """Two vectors one after the other."""
     count = 2 * low.type.count
@@ -107,9 +119,22 @@ def call(builder: Builder, name: str, result: ir.Type, arguments: Sequence[Value
     return builder.call(function, list(arguments))
 
 
+def prefetch(builder: Builder, address: Value, offset: int = 0) -> None:
+    """Ask for the cache line at address + offset bytes; any address will do."""
+    line = pointer(builder, address, I8, offset)
+    to_read, nearest, data = (ir.Constant(I32, number) for number in (0, 3, 1))
+    call(builder, "llvm.prefetch.p0", VOID, [line, to_read, nearest, data])
+
+
 def fma(builder: Builder, x: Value, y: Value, z: Value) -> Value:
     """x * y + z with one rounding, 16 lanes."""
     return call(builder, "llvm.fma.v16f32", F32S, [x, y, z])
+
+
+def absolute_bytes(builder: Builder, vector: Value) -> Value:
+    """|byte| of 64 signed bytes; 128, as an unsigned byte, for -128."""
+    never_poison = ir.Constant(ir.IntType(1), 0)
+    return call(builder, f"llvm.abs.v{vector.type.count}i8", vector.type, [vector, never_poison])
 
 
 def halve(builder: Builder, vector: Value, combine: Callable[[Value, Value], Value]) -> Value:

@@ -23,6 +23,9 @@ import numpy as np
 import platformdirs
 from numba import cfunc, njit, types
 from numba.core import config
+from numba.core.codegen import get_host_cpu_features
+
+from edgeinfer.backends.cpu.features import features_of
 
 _CACHE_FOLDER_LOCK = threading.Lock()
 
@@ -40,11 +43,10 @@ class Kernel:
 
 
 def cpu_features() -> frozenset[str]:
-    """Features of the CPU that Numba compiles for ("avx2", "avx512vnni", …)."""
-    features = config.CPU_FEATURES
-    if features is None:
-        features = llvmlite.binding.get_host_cpu_features().flatten()
-    return frozenset(feature[1:] for feature in features.split(",") if feature.startswith("+"))
+    """Features of the CPU that Numba compiles for ("avx2", "avx512vnni", …), stated or implied by its name."""
+    stated = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
+    cpu = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+    return features_of(llvmlite.binding.get_process_triple(), cpu, stated)
 
 
 def compiles_for_another_cpu() -> bool:

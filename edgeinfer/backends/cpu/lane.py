@@ -11,12 +11,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Floats, Int32s, Limits, Progress, Step
+from edgeinfer.backends.base import PAGE, Crew, Floats, Int32s, Limits, Progress, Step, Timing
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.layout import heads_of, padded, tile_tokens
 from edgeinfer.backends.cpu.lowering import KVPool, Lowering
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import PackedWeights
+from edgeinfer.backends.cpu.profile import OpTime, op_times
+from edgeinfer.backends.cpu.reading import choose_ahead
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
@@ -24,11 +26,11 @@ from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import dequantise
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Embed, MatMul, Op, Rows
+from edgeinfer.ops import Embed, MatMul, Op
 
 
 class CpuLane:
-    """A compiled model. `team_size` may change between steps; the bits do not."""
+    """A compiled model. `crew` may change between steps; the bits do not."""
 
     def __init__(
         self,
@@ -40,10 +42,10 @@ class CpuLane:
         isa_name: str,
         progress: Progress,
     ) -> None:
-        self.team_size = team.n_workers
+        self.crew = Crew.even(team.n_workers)
         self._spec, self._file, self._team = spec, file, team
         self._embed = _embedding(spec)
-        packed = PackedWeights(file, isa_name)
+        packed = PackedWeights(file, isa_name, library)
         heads = heads_of(spec)
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
         packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress)
@@ -56,10 +58,16 @@ class CpuLane:
         ]
         self._step = StepRecord(limits, tile_tokens(spec))
         self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers)
-        self._packed = packed
+        self._packed, self._values = packed, self._lowering.values
         self._library = library
-        self._calls = self._lowering.calls()
-        self._tape = Tape([call for _, calls in self._calls for call in calls], library, progress)
+        self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
+        self._tape, self._alone_tape = (
+            Tape([call for _, calls in found for call in calls], library, progress)
+            for found in (self._calls, self._alone_calls)
+        )
+        self._step.record["n_tokens"] = self._step.record["n_outputs"] = 1
+        every_call = [call for found in (self._alone_calls, self._calls) for _, calls in found for call in calls]
+        self.reads_ahead = choose_ahead(every_call, team, library)
         file.release()
 
     @property
@@ -67,31 +75,52 @@ class CpuLane:
         pages = sum(pool.keys.nbytes + pool.values.nbytes for pool in self._pools)
         return self._packed.resident_bytes + self._lowering.resident_bytes + pages
 
+    @property
+    def n_workers(self) -> int:
+        return self._team.n_workers
+
+    @property
+    def team_size(self) -> int:
+        """Workers that take part; setting it makes their shares equal."""
+        return len(self.crew.workers)
+
+    @team_size.setter
+    def team_size(self, size: int) -> None:
+        self.crew = Crew.even(size)
+
+    @property
+    def timing(self) -> Timing:
+        """What the last step took on the team."""
+        return self._team.timing
+
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed."""
         self._start(step)
-        self._team.run(self._tape, self.team_size)
+        self._team.run(self._alone_tape if len(step.batch.tokens) == 1 else self._tape, self.crew)
         return self._logits(step)
 
     def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
         """As `run`, but `seen` gets each op as soon as its results are there. Slow: for tests and debugging."""
         self._start(step)
         for op, calls in self._calls:
-            self._team.run(Tape(calls, self._library), self.team_size)
+            self._team.run(Tape(calls, self._library), self.crew)
             seen(op)
         return self._logits(step)
 
+    def profile(self, step: Step) -> list[OpTime]:
+        """Evaluate a step and say what took how long. Slower than `run`: for measurements."""
+        self._start(step)
+        alone = len(step.batch.tokens) == 1
+        calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
+        return op_times(calls, self._team.profile(tape, self.crew))
+
     def value(self, name: str) -> Floats:
         """What a buffer holds now: float32[T or O, width]."""
-        return self._lowering.value(name, self._n_rows(name))
+        return self._values.value(name)
 
     def rounded(self, name: str) -> Floats:
         """What the int8 form of a buffer that products read stands for now: float32[T or O, width]."""
-        return self._lowering.rounded(name, self._n_rows(name))
-
-    def _n_rows(self, name: str) -> int:
-        in_tokens = self._spec.buffer(name).rows is Rows.TOKENS
-        return int(self._step.record["n_tokens" if in_tokens else "n_outputs"][0])
+        return self._values.rounded(name)
 
     def _start(self, step: Step) -> None:
         """Take over a step and embed its tokens."""
@@ -99,14 +128,14 @@ class CpuLane:
             raise EngineClosed("the model is closed; load it again")
         self._step.fill(step)
         embed = self._embed
-        rows = self._lowering.buffers[embed.out]
+        rows = self._values.buffers[embed.out]
         info = self._file.tensors[embed.weight.tensor]
         raw = self._file.raw(embed.weight.tensor).reshape(info.shape[0], -1)[step.batch.tokens]
         values = dequantise(raw, (len(raw), embed.weight.columns), info.ggml_type)
         rows[: len(raw), : embed.weight.columns] = values if embed.scale == 1.0 else values * np.float32(embed.scale)
 
     def _logits(self, step: Step) -> Floats:
-        return self._lowering.buffers[self._spec.logits][: len(step.batch.outputs), : self._spec.n_vocab]
+        return self._values.buffers[self._spec.logits][: len(step.batch.outputs), : self._spec.n_vocab]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots in all layers."""
@@ -138,8 +167,9 @@ class CpuLane:
         self._team.close()
         self._pools.clear()
         self._calls.clear()
-        self._lowering.buffers.clear()
-        del self._packed, self._tape
+        self._alone_calls.clear()
+        self._values.buffers.clear()
+        del self._packed, self._tape, self._alone_tape
 
 
 def _embedding(spec: ModelSpec) -> Embed:

@@ -18,9 +18,11 @@ LANES = 16
 BLOCK = 32
 ROUNDED_BYTES = 64
 """A block of 32 int8 activations with its scale and sums."""
+CHUNK = 2 * PAGE
+"""Positions whose attention is one partial result; partials are joined in order."""
 SPLIT_TOKENS = 8
-"""Passes of up to this many tokens cut attention by pages of positions, larger ones by tiles of tokens."""
-TILE_ROWS = 16
+"""Passes of up to this many tokens cut attention by chunks of positions, larger ones by tiles of tokens."""
+TILE_ROWS = 24
 """Query rows of an attention tile, about."""
 
 
@@ -75,21 +77,25 @@ class BufferLayout:
         """Rows and padded width of a buffer of float32."""
         buffer, heads = self._buffers[name], self._heads.get(name)
         n_rows = self._limits.max_tokens if buffer.rows is Rows.TOKENS else self._limits.max_outputs
-        return n_rows, heads.count * heads.padded if heads else padded(buffer.width, BLOCK)
+        return n_rows, padded(heads.count * heads.padded if heads else buffer.width, BLOCK)
 
     def n_blocks(self, name: str) -> int:
         """Blocks of 32 columns of a buffer's int8 form that hold data."""
         return self._buffers[name].width // BLOCK
 
+    def padded_blocks(self, name: str) -> int:
+        """Blocks of a buffer's int8 form: they come in pairs."""
+        return padded(self.n_blocks(name), 2)
+
     def rounded_bytes(self, name: str) -> int:
-        """Bytes of the int8 form of a buffer; blocks come in pairs."""
-        return self.shape(name)[0] * padded(self.n_blocks(name), 2) * ROUNDED_BYTES
+        """Bytes of the int8 form of a buffer."""
+        return self.shape(name)[0] * self.padded_blocks(name) * ROUNDED_BYTES
 
     @property
     def partials_shape(self) -> tuple[int, int, int, int]:
-        """Attention partials of small passes: float32[tokens, heads, pages, 16 + head_padded]."""
+        """Attention partials of small passes: float32[tokens, heads, chunks, 16 + head_padded]."""
         width = LANES + padded(self._spec.head_width)
-        return SPLIT_TOKENS, self._spec.heads, self._limits.n_context // PAGE + 1, width
+        return SPLIT_TOKENS, self._spec.heads, self._limits.n_context // CHUNK + 1, width
 
     @property
     def total_bytes(self) -> int:

@@ -7,20 +7,29 @@ value buffers hold each head padded to whole vectors, and so do the weight rows 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import Floats, Limits
+from edgeinfer.backends.cpu.fusion import fuse
 from edgeinfer.backends.cpu.jit import Kernel
 from edgeinfer.backends.cpu.kernels import activations, attention, product, product_float, rotary, rows
-from edgeinfer.backends.cpu.layout import LANES, BufferLayout, Heads, heads_of, padded, tile_tokens
+from edgeinfer.backends.cpu.layout import (
+    BLOCK,
+    LANES,
+    ROUNDED_BYTES,
+    padded,
+    tile_tokens,
+)
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import PackedMatrix, PackedWeights
-from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, IntegerPanel
+from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, FloatPanel, IntegerPanel
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.values import Values
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
@@ -34,16 +43,16 @@ from edgeinfer.ops import (
     RMSNorm,
     Rope,
     RopeTable,
-    Rows,
     SoftCap,
     StoreKV,
     TakeOutputs,
-    Weight,
 )
 
 NOTHING: frozenset[str] = frozenset()
 NO_WINDOW = 1 << 30
 """More positions than any context; kernels compute with it in 32 bits."""
+CACHED_BYTES = 1 << 19
+"""Rounded activations that stay in a core's own cache beside the panels that stream past them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,41 +78,58 @@ class Lowering:
     ) -> None:
         self._spec, self._file, self._limits, self._packed, self._pools = spec, file, limits, packed, pools
         self._step, self._n_workers = step, n_workers
-        self._heads, self._layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
-        self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
-        self.buffers: dict[str, Floats] = {buffer.name: self._new_buffer(buffer.name) for buffer in spec.buffers}
-        self._rounded: dict[str, NDArray[np.uint8]] = {}
+        self.values = Values(spec, file, limits, step, n_workers)
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
+        self._alone = False  # whether calls for passes of one token are being made
         self._rotations: dict[RopeTable, tuple[Floats, Floats]] = {}
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
-        self._vectors: list[Floats] = []
-        self._zeros = aligned((LANES,), np.float32)
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and tables."""
         tables = sum(table.nbytes for pair in self._rotations.values() for table in pair)
-        rounded = sum(array.nbytes for array in self._rounded.values())
-        partials = 0 if self._partials is None else self._partials.nbytes
-        return tables + rounded + partials + sum(array.nbytes for array in self.buffers.values())
+        return tables + (0 if self._partials is None else self._partials.nbytes) + self.values.resident_bytes
 
-    def calls(self) -> list[tuple[Op, list[Call]]]:
-        """The calls of each op of the model, in order."""
-        return [(op, self._lower(op)) for op in self._spec.ops()]
+    def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
+        """The calls of each op of the model, in order; an op that another takes in has none.
 
-    def value(self, name: str, n_rows: int) -> Floats:
-        """A copy of the first rows of a buffer, without padding: float32[n_rows, width]."""
-        width, heads, values = self._spec.buffer(name).width, self._heads.get(name), self.buffers[name][:n_rows]
-        if heads is not None:
-            values = values.reshape(n_rows, heads.count, heads.padded)[..., : heads.width].reshape(n_rows, -1)
-        return values[:, :width].copy()
+        `alone`: for passes of one token, whose activations every worker rounds for itself: that needs no barriers.
+        """
+        ops = list(self._spec.ops())
+        fusion = fuse(ops, self._is_integer, self._same_panels)
+        taken = {norm: take for take, norm in fusion.taken_rows.items()}
+        self._alone = alone
+        self._fresh.clear()
+        found: list[tuple[Op, list[Call]]] = []
+        for place, op in enumerate(ops):
+            if place in fusion.taken_rows or any(place in pair for pair in fusion.gated.values()):
+                calls = self._round(op.source) if isinstance(op, MatMul) else []
+            elif isinstance(op, RMSNorm) and place in fusion.rounded_norms:
+                take = ops[taken[place]] if place in taken else None
+                calls = self._rounded_norm(op, take.source if isinstance(take, TakeOutputs) else None)
+            elif isinstance(op, GatedAct) and place in fusion.gated:
+                gate, up = (ops[pair] for pair in fusion.gated[place])
+                assert isinstance(gate, MatMul)
+                assert isinstance(up, MatMul)
+                calls = self._written([self._gated(gate, up, op)], op.out)
+            else:
+                calls = self._lower(op)
+            found.append((op, calls))
+        products = [call for _, calls in found for call in calls if call.arguments.dtype == product.ARGUMENTS]
+        for call, following in pairwise(products):
+            call.arguments["next"] = address(following.arguments)
+        return found
 
-    def rounded(self, name: str, n_rows: int) -> Floats:
-        """What the int8 form of a buffer's first rows stands for: float32[n_rows, width]."""
-        n_blocks = self._layout.n_blocks(name)
-        values: Floats = activations.read_records(self._rounded[name], n_rows, padded(n_blocks, 2))
-        return values[:, : self._spec.buffer(name).width]
+    def _is_integer(self, op: MatMul) -> bool:
+        return isinstance(self._matrix(op).panel, IntegerPanel)
+
+    def _same_panels(self, first: MatMul, second: MatMul) -> bool:
+        one, other = self._matrix(first), self._matrix(second)
+        return one.panel == other.panel and one.data.shape == other.data.shape
+
+    def _matrix(self, op: MatMul) -> PackedMatrix:
+        return self._packed.matrix(op.weight, self.values.heads.get(op.out))
 
     def _lower(self, op: Op) -> list[Call]:
         match op:
@@ -132,89 +158,126 @@ class Lowering:
         self._fresh.discard(name)
         return calls
 
-    def _new_buffer(self, name: str) -> Floats:
-        values: Floats = aligned(self._layout.shape(name), np.float32)
-        return values
-
-    def _stride(self, name: str) -> int:
-        return int(self.buffers[name].strides[0])
-
-    def _count(self, name: str) -> int:
-        return self._step.n_tokens_at if self._rows[name] is Rows.TOKENS else self._step.n_outputs_at
-
     def _by_tokens(self, name: str) -> str:
-        return f"by {self._rows[name].value}"
+        return f"by {self.values.rows(name).value}"
+
+    def _by_parts(self) -> str:
+        return f"by tokens and {self._spec.kv_heads} heads"
 
     def _by_columns(self, name: str) -> str:
-        return f"by {self.buffers[name].shape[1]} columns"
-
-    def _vector(self, weight: Weight, length: int, heads: Heads | None = None) -> Floats:
-        """A 1-D weight, zero-padded (per head where rows are cut into heads)."""
-        values = weights.vector(self._file, weight)
-        vector: Floats = aligned((length,), np.float32)
-        if heads is None or len(values) == heads.width:
-            vector[: len(values)] = values
-        else:
-            vector.reshape(heads.count, heads.padded)[:, : heads.width] = values.reshape(heads.count, heads.width)
-        self._vectors.append(vector)
-        return vector
+        return f"by {self.values.buffers[name].shape[1] // BLOCK} column pairs"
 
     def _norm(self, op: RMSNorm) -> Call:
-        heads = self._heads.get(op.source) if op.groups > 1 or op.source in self._heads else None
+        heads = self.values.heads.get(op.source) if op.groups > 1 or op.source in self.values.heads else None
         group = heads.padded if heads else padded(op.width)
         args = np.zeros(1, rows.NORM_ARGUMENTS)
-        args["source"], args["source_stride"] = address(self.buffers[op.source]), self._stride(op.source)
-        args["out"], args["out_stride"] = address(self.buffers[op.out]), self._stride(op.out)
-        args["weight"] = address(self._vector(op.weight, group))
+        args["source"], args["source_stride"] = self.values.at(op.source)
+        args["out"], args["out_stride"] = self.values.at(op.out)
+        args["weight"] = address(self.values.vector(op.weight, group))
         args["groups"], args["group_stride"], args["n_vectors"] = op.groups, group * 4, group // LANES
-        args["count"], args["width"], args["epsilon"] = self._count(op.source), op.width, op.epsilon
+        args["count"], args["width"], args["epsilon"] = self.values.count(op.source), op.width, op.epsilon
         share = self._by_tokens(op.source)
         return Call(rows.RMS_NORM, args, frozenset({op.source}), frozenset({op.out}), share)
 
     def _round(self, name: str) -> list[Call]:
         """The call that makes the int8 form of a buffer, unless it is there already."""
-        values = self.buffers[name]
-        n_blocks = self._layout.n_blocks(name)
-        if name not in self._rounded:
-            self._rounded[name] = aligned((self._layout.rounded_bytes(name),), np.uint8)
         if name in self._fresh:
             return []
-        self._fresh.add(name)
+        args = self._round_arguments(name)
+        args["source"], args["source_stride"] = self.values.at(name)
+        args["count"] = self.values.count(name)
+        return [self._round_call(name, name, args)]
+
+    def _rounded_norm(self, op: RMSNorm, taken_from: str | None) -> list[Call]:
+        """The call that normalises and rounds in one, of the rows whose logits are wanted if `taken_from` is given."""
+        source = taken_from or op.source
+        args = self._round_arguments(op.out)
+        args["source"], args["source_stride"] = self.values.at(source)
+        args["rows"] = self._step.outputs_at if taken_from else 0
+        args["weight"] = address(self.values.vector(op.weight, padded(op.width, BLOCK)))
+        args["count"], args["width"], args["epsilon"] = self.values.count(op.out), op.width, op.epsilon
+        return [self._round_call(op.out, source, args, bool(taken_from))]
+
+    def _round_arguments(self, name: str) -> NDArray[np.void]:
+        """Where the int8 form of a buffer goes."""
+        n_blocks = self.values.layout.n_blocks(name)
+        n_padded = self.values.layout.padded_blocks(name)
         args = np.zeros(1, activations.ARGUMENTS)
-        args["source"], args["source_stride"] = address(values), self._stride(name)
-        args["n_blocks"], args["n_padded"] = n_blocks, padded(n_blocks, 2)
-        args["out"], args["count"] = address(self._rounded[name]), self._count(name)
-        reads, writes = frozenset({name}), frozenset({f"{name} int8"})
-        return [Call(activations.QUANTISE, args, reads, writes, self._by_tokens(name))]
+        args["n_blocks"], args["n_padded"] = n_blocks, n_padded
+        args["out"], args["out_stride"] = self.values.rounded_at(name, self._alone)
+        return args
+
+    def _round_call(self, name: str, source: str, args: NDArray[np.void], takes_rows: bool = False) -> Call:
+        self._fresh.add(name)
+        sources, out = frozenset({source}), frozenset({f"{name} int8"})
+        if self._alone:
+            return Call(activations.ROUND_ROWS, args, NOTHING, NOTHING, "all of them", sources)
+        reads, gathers = (NOTHING, sources) if takes_rows else (sources, NOTHING)
+        return Call(activations.ROUND_ROWS, args, reads, out, self._by_tokens(name), gathers)
 
     def _product(self, op: MatMul) -> list[Call]:
-        matrix = self._packed.matrix(op.weight, self._heads.get(op.out))
-        integer = isinstance(matrix.panel, IntegerPanel)
-        args = np.zeros(1, product.ARGUMENTS if integer else product_float.ARGUMENTS)
-        args["weights"], args["panel_bytes"] = address(matrix.data), matrix.data.shape[1]
-        args["n_panels"] = len(matrix.data)
-        args["out"], args["out_stride"] = address(self.buffers[op.out]), self._stride(op.out)
-        args["count"], args["accumulate"] = self._count(op.source), op.accumulate
+        matrix = self._matrix(op)
+        if not isinstance(matrix.panel, IntegerPanel):
+            return [self._float_product(op, matrix)]
+        before = self._round(op.source)
+        args, reads = self._product_arguments(op, matrix)
+        args["unit_bytes"], args["second"] = 2 * matrix.data.shape[1], matrix.data.shape[1]
+        args["n_units"], args["accumulate"] = len(matrix.data) // 2, op.accumulate
+        args["ahead"] = 1
+        args["out"], args["out_stride"] = self.values.at(op.out)
         args["bias"], args["bias_stride"] = self._bias(op, matrix)
         out = frozenset({op.out})
-        reads = out if op.accumulate else frozenset()
-        share = f"by {len(matrix.data) * LANES} columns"
-        if isinstance(matrix.panel, IntegerPanel):
-            before = self._round(op.source)
-            args["n_records"] = matrix.panel.n_records(op.weight.columns)
-            args["activations"] = address(self._rounded[op.source])
-            kernel = product.product_kernel(matrix.panel, self._packed.isa_name)
-            return [*before, Call(kernel, args, reads, out, share, frozenset({f"{op.source} int8"}))]
+        kernel = product.product_kernel(matrix.panel, self._packed.isa_name)
+        own = out if op.accumulate else NOTHING
+        return [*before, Call(kernel, args, own, out, f"by {len(matrix.data) // 2} column pairs", reads)]
+
+    def _gated(self, gate: MatMul, up: MatMul, op: GatedAct) -> Call:
+        """Both products and the activation in one call."""
+        gates, ups = self._matrix(gate), self._matrix(up)
+        assert isinstance(gates.panel, IntegerPanel)
+        args, reads = self._product_arguments(gate, gates)
+        args["unit_bytes"], args["second"] = gates.data.shape[1], address(ups.data) - address(gates.data)
+        args["n_units"], args["curve"] = len(gates.data), product.CURVES[op.activation]
+        args["ahead"] = 1
+        args["out"], args["out_stride"] = self.values.at(op.out)
+        args["bias"] = address(self.values.zeros)
+        kernel = product.product_kernel(gates.panel, self._packed.isa_name)
+        return Call(kernel, args, NOTHING, frozenset({op.out}), f"by {len(gates.data)} columns", reads)
+
+    def _product_arguments(self, op: MatMul, matrix: PackedMatrix) -> tuple[NDArray[np.void], frozenset[str]]:
+        """What a product reads, and the name of the int8 form that it gathers (none where workers have their own)."""
+        assert isinstance(matrix.panel, IntegerPanel)
+        n_padded = self.values.layout.padded_blocks(op.source)
+        args = np.zeros(1, product.ARGUMENTS)
+        args["weights"], args["n_records"] = address(matrix.data), matrix.panel.n_records(op.weight.columns)
+        args["n_blocks"], args["count"] = n_padded, self.values.count(op.source)
+        args["activations"], args["activations_stride"] = self.values.rounded_at(op.source, self._alone)
+        args["block_tokens"] = max(8, CACHED_BYTES // (n_padded * ROUNDED_BYTES) // 8 * 8)
+        return args, NOTHING if self._alone else frozenset({f"{op.source} int8"})
+
+    def _float_product(self, op: MatMul, matrix: PackedMatrix) -> Call:
+        assert isinstance(matrix.panel, FloatPanel)
+        args = np.zeros(1, product_float.ARGUMENTS)
+        args["weights"], args["panel_bytes"] = address(matrix.data), matrix.data.shape[1]
+        args["n_units"] = len(matrix.data) // 2
         args["n_rounds"] = padded(op.weight.columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
-        args["source"], args["source_stride"] = address(self.buffers[op.source]), self._stride(op.source)
+        args["source"], args["source_stride"] = self.values.at(op.source)
+        args["block_tokens"] = max(8, CACHED_BYTES // self.values.at(op.source)[1] // 8 * 8)
+        args["out"], args["out_stride"] = self.values.at(op.out)
+        args["count"], args["accumulate"] = self.values.count(op.source), op.accumulate
+        args["bias"], args["bias_stride"] = self._bias(op, matrix)
+        out = frozenset({op.out})
+        reads, share = out if op.accumulate else NOTHING, f"by {len(matrix.data) // 2} column pairs"
         kernel = product_float.product_float_kernel(matrix.panel)
-        return [Call(kernel, args, reads, out, share, frozenset({op.source}))]
+        return Call(kernel, args, reads, out, share, frozenset({op.source}))
 
     def _bias(self, op: MatMul, matrix: PackedMatrix) -> tuple[int, int]:
-        """Address of the bias and bytes between panels."""
+        """Address of the bias and bytes between pairs of panels."""
         if op.bias is None:
-            return address(self._zeros), 0
-        return address(self._vector(op.bias, len(matrix.data) * LANES, self._heads.get(op.out))), LANES * 4
+            return address(self.values.zeros), 0
+        return address(
+            self.values.vector(op.bias, len(matrix.data) * LANES, self.values.heads.get(op.out))
+        ), 2 * LANES * 4
 
     def _rope(self, op: Rope) -> Call:
         if op.table not in self._rotations:
@@ -222,43 +285,45 @@ class Lowering:
             self._rotations[op.table] = rope.rotations(op.table, self._limits.n_context, factors)
         cosines, sines = self._rotations[op.table]
         args = np.zeros(1, rotary.ROPE_ARGUMENTS)
-        args["value"], args["stride"] = address(self.buffers[op.value]), self._stride(op.value)
+        args["value"], args["stride"] = self.values.at(op.value)
         args["heads"], args["head_stride"] = op.heads, padded(op.head_width) * 4
         args["half"], args["cosines"], args["sines"] = op.table.rotary_width // 2, address(cosines), address(sines)
-        args["step"] = self._step.n_tokens_at
+        args["step"], args["parts"] = self._step.n_tokens_at, self._spec.kv_heads
         names = frozenset({op.value})
-        return Call(rotary.ROPE, args, names, names, self._by_tokens(op.value))
+        return Call(rotary.ROPE, args, names, names, self._by_parts())
 
     def _store(self, op: StoreKV) -> Call:
         pool = self._pools[op.layer]
         args = np.zeros(1, rotary.STORE_ARGUMENTS)
-        args["key"], args["value"] = address(self.buffers[op.key]), address(self.buffers[op.value])
-        args["stride"], args["head_stride"] = self._stride(op.key), padded(op.head_width) * 4
+        args["key"], args["value"] = address(self.values.buffers[op.key]), address(self.values.buffers[op.value])
+        args["stride"], args["head_stride"] = self.values.at(op.key)[1], padded(op.head_width) * 4
         args["kv_heads"], args["head_width"], args["head_padded"] = op.kv_heads, op.head_width, padded(op.head_width)
         args["keys"], args["values"], args["step"] = address(pool.keys), address(pool.values), self._step.n_tokens_at
         reads, writes = frozenset({op.key, op.value}), frozenset({f"kv {op.layer}"})
-        return Call(rotary.STORE_KV, args, reads, writes, self._by_tokens(op.key))
+        return Call(rotary.STORE_KV, args, reads, writes, self._by_parts())
 
     def _attention(self, op: Attention) -> list[Call]:
-        pool, heads = self._pools[op.layer], self._heads[op.query]
+        pool, heads = self._pools[op.layer], self.values.heads[op.query]
         scratch, partials = self._attention_memory(op)
         args = np.zeros(1, attention.ARGUMENTS)
-        args["query"], args["query_stride"] = address(self.buffers[op.query]), self._stride(op.query)
-        args["out"], args["out_stride"] = address(self.buffers[op.out]), self._stride(op.out)
+        args["query"], args["query_stride"] = self.values.at(op.query)
+        args["out"], args["out_stride"] = self.values.at(op.out)
         args["keys"], args["values"] = address(pool.keys), address(pool.values)
         args["heads"], args["kv_heads"] = op.heads, op.kv_heads
         args["head_width"], args["head_padded"] = op.head_width, heads.padded
         args["window"] = op.window or NO_WINDOW
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
         args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
+        args["gathered_bytes"] = attention.gathered_bytes(op.head_width, heads.padded)
+        args["ahead"] = 1
         args["partials"], args["max_chunks"] = address(partials), partials.shape[2]
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
         reads = frozenset({op.query, f"kv {op.layer}"})
         own, kept = frozenset({op.out}), frozenset({"attention partials"})
         return [
             Call(attention.BY_TILE, args, NOTHING, own, "by tiles", reads),
-            Call(attention.BY_PAGE, args, NOTHING, kept, "by pages", reads),
-            Call(attention.JOIN_PAGES, args, NOTHING, own, "by tiles", kept),  # one of the two writes `out` in a step
+            Call(attention.BY_CHUNK, args, NOTHING, kept, "by chunks", reads),
+            Call(attention.JOIN_CHUNKS, args, NOTHING, own, "by tiles", kept),  # one of the two writes `out` in a step
         ]
 
     def _attention_memory(self, op: Attention) -> tuple[NDArray[np.uint8], Floats]:
@@ -268,21 +333,25 @@ class Lowering:
         if self._scratch is None:
             size = padded(attention.scratch_bytes(tile_rows, width, heads_padded), 4096)
             self._scratch = aligned((self._n_workers, size), np.uint8)
-            self._partials = aligned(self._layout.partials_shape, np.float32)
+            self._partials = aligned(self.values.layout.partials_shape, np.float32)
         assert self._partials is not None
         return self._scratch, self._partials
 
     def _columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
         args = np.zeros(1, rows.COLUMNS_ARGUMENTS)
-        args["source"], args["other"] = address(self.buffers[source]), address(self.buffers[other])
-        args["out"], args["stride"] = address(self.buffers[out]), self._stride(out)
-        args["n_vectors"], args["count"], args["cap"] = self.buffers[out].shape[1] // LANES, self._count(out), cap
+        args["source"], args["other"] = address(self.values.buffers[source]), address(self.values.buffers[other])
+        args["out"], args["stride"] = self.values.at(out)
+        args["n_vectors"], args["count"], args["cap"] = (
+            self.values.buffers[out].shape[1] // LANES,
+            self.values.count(out),
+            cap,
+        )
         return Call(kernel, args, frozenset({source, other, out}), frozenset({out}), self._by_columns(out))
 
     def _take(self, op: TakeOutputs) -> Call:
         args = np.zeros(1, rows.TAKE_ARGUMENTS)
-        args["source"], args["out"] = address(self.buffers[op.source]), address(self.buffers[op.out])
-        args["stride"], args["n_vectors"] = self._stride(op.out), self.buffers[op.out].shape[1] // LANES
+        args["source"], args["out"] = address(self.values.buffers[op.source]), address(self.values.buffers[op.out])
+        args["stride"], args["n_vectors"] = self.values.at(op.out)[1], self.values.buffers[op.out].shape[1] // LANES
         args["outputs"] = self._step.outputs_at
         args["count"] = self._step.n_outputs_at
         taken, out = frozenset({op.source}), frozenset({op.out})

@@ -14,7 +14,7 @@ from numba import types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
-from edgeinfer.backends.cpu import emit
+from edgeinfer.backends.cpu import curves, emit
 
 IS_ARM = platform.machine().lower() in {"arm64", "aarch64"}
 
@@ -177,15 +177,10 @@ def fma(builder, x, y, z):
     return emit.fma(builder, x, y, z)
 
 
-def larger(builder, x, y):
-    """The larger of two, lane by lane."""
-    return builder.select(builder.fcmp_ordered(">", x, y), x, y)
-
-
 @operation(FLOATS, FLOATS, FLOATS)
 def maximum(builder, x, y):
     """The larger of two, lane by lane."""
-    return larger(builder, x, y)
+    return curves.larger(builder, x, y)
 
 
 @operation(FLOATS, FLOATS)
@@ -203,7 +198,7 @@ def sum_lanes(builder, x):
 @operation(FLOAT, FLOATS)
 def max_lanes(builder, x):
     """The largest lane."""
-    return emit.halve(builder, x, lambda low, high: larger(builder, low, high))
+    return emit.halve(builder, x, lambda low, high: curves.larger(builder, low, high))
 
 
 @operation(FLOATS, FLOATS, INT, INT, FLOAT)
@@ -215,27 +210,10 @@ def keep_lanes(builder, x, first, stop, other):
     return builder.select(builder.and_(above, below), x, emit.splat(builder, other))
 
 
-EXP_COEFFICIENTS = (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
-
-
-@operation(FLOATS, FLOATS)
-def exp(builder, x):
-    """e^x, within 2 ulp on -87..88 and clamped there; exp(0) is exactly 1. Polynomial of Cephes' expf."""
-
-    def constant(value):
-        return emit.repeated(emit.F32S, value)
-
-    x = larger(builder, x, constant(-87.0))
-    x = builder.select(builder.fcmp_ordered("<", x, constant(88.0)), x, constant(88.0))
-    turns = emit.call(builder, "llvm.rint.v16f32", emit.F32S, [builder.fmul(x, constant(1.44269504088896341))])
-    rest = emit.fma(builder, turns, constant(-0.693359375), x)
-    rest = emit.fma(builder, turns, constant(2.12194440e-4), rest)
-    power = constant(1.9875691500e-4)
-    for coefficient in EXP_COEFFICIENTS:
-        power = emit.fma(builder, power, rest, constant(coefficient))
-    value = builder.fadd(emit.fma(builder, builder.fmul(rest, rest), power, rest), constant(1.0))
-    exponent = builder.shl(builder.fptosi(turns, emit.I32S), emit.repeated(emit.I32S, 23))
-    return builder.bitcast(builder.add(builder.bitcast(value, emit.I32S), exponent), emit.F32S)
+exp = operation(FLOATS, FLOATS)(curves.exp)
+tanh = operation(FLOATS, FLOATS)(curves.tanh)
+silu = operation(FLOATS, FLOATS)(curves.silu)
+gelu_tanh = operation(FLOATS, FLOATS)(curves.gelu_tanh)
 
 
 @operation(INT, ADDRESS, FLOATS)
@@ -285,6 +263,19 @@ def call_kernel(builder, function, arguments, worker, crew):
 def call_plain(builder, function):
     """Call a C function without arguments at an address (sched_yield)."""
     builder.call(builder.inttoptr(function, ir.FunctionType(emit.I32, []).as_pointer()), [])
+
+
+@intrinsic(prefer_literal=True)
+def stack_space(typing_context, n_bytes):
+    """Address of that many bytes (a constant) on the stack, aligned to a vector, until the function returns."""
+
+    def generate(context, builder, signature, values):
+        with builder.goto_entry_block():
+            space = builder.alloca(ir.ArrayType(emit.I8, n_bytes.literal_value))
+        space.align = 64
+        return builder.ptrtoint(space, emit.I64)
+
+    return types.intp(n_bytes), generate
 
 
 def record_pointer(record):

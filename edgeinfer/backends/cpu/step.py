@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Int32s, Limits, Step
-from edgeinfer.backends.cpu.layout import SPLIT_TOKENS
+from edgeinfer.backends.cpu.layout import CHUNK, SPLIT_TOKENS
 
 STEP = np.dtype(
     [
@@ -25,7 +25,7 @@ STEP = np.dtype(
         ("tiles", "i8"),  # int32[n_tiles, TILE_INTS]: first token, tokens, table row, start, path offset or -1
         ("n_tiles", "i8"),
         ("paths", "i8"),  # int32: slots of ancestors from `start` on, by position
-        ("n_chunks", "i8"),  # chunks of PAGE positions of the longest context
+        ("n_chunks", "i8"),  # chunks of CHUNK positions of the longest context
         ("split", "i8"),  # 1: attention is cut by chunks, 0: by tiles
     ]
 )
@@ -82,7 +82,7 @@ class StepRecord:
         record["n_tokens"], record["n_outputs"], record["n_tiles"] = n_tokens, n_outputs, len(tiles)
         record["tables"], record["table_stride"] = address(self._tables), self._tables.strides[0]
         record["paths"] = address(self._paths)
-        record["n_chunks"] = int(batch.positions.max()) // PAGE + 1
+        record["n_chunks"] = int(batch.positions.max()) // CHUNK + 1
         record["split"] = int(n_tokens <= SPLIT_TOKENS)
 
 

@@ -1,129 +1,225 @@
 """The team: our own pinned worker threads, which spin briefly for the next tape and then sleep.
 
-In: a tape and a team size. The calling thread takes part as worker 0, so a step costs no hand-over; it is pinned only
-while it works. Workers hold no interpreter lock while they compute or spin. Knows nothing of kernels.
+In: a tape and a crew. The calling thread takes the place of the crew's first worker, so a step costs no hand-over; it
+is pinned only while it works. Threads hold no interpreter lock while they compute or spin. Knows nothing of kernels.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
 import threading
-from typing import Any
+import time
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from edgeinfer.backends.base import Crew, Timing
 from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels import crew, launch
+from edgeinfer.backends.cpu.kernels import crew as crews
+from edgeinfer.backends.cpu.kernels import launch
+from edgeinfer.backends.cpu.pinning import pin, unpin, yield_function
 from edgeinfer.backends.cpu.step import address
-from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.errors import BadSetting, EngineClosed
 
-SPINS_BEFORE_SLEEP = 30_000
-"""About a millisecond: longer than the pause between two decoded tokens."""
+PATIENCE_S = 0.005
+"""How long a thread spins for the next tape before it sleeps: longer than the pause between two decoded tokens."""
+CALIBRATION_S = 0.001
+"""Shortest time over which the rate of the time stamp counter is taken."""
+
+
+class Entries(Protocol):
+    """A tape: int64[n, ENTRY_INTS], and whatever its entries point to."""
+
+    @property
+    def entries(self) -> NDArray[np.int64]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimes:
+    """Seconds of each worker in each entry of a tape, float64[workers, entries].
+
+    `waiting` at the barrier before an entry, `busy` in its call.
+    """
+
+    waiting: NDArray[np.float64]
+    busy: NDArray[np.float64]
+
+
+class _Seating:
+    """A crew as the compiled loops read it."""
+
+    def __init__(self, crew: Crew) -> None:
+        self.crew = crew
+        self._members = np.array(crew.workers, np.int64)
+        self._shares = np.zeros(len(crew.cuts) + 1, np.int64)
+        crews.fill(self._shares, crew.cuts)
+        self.addresses = address(self._shares), address(self._members)
 
 
 class Team:
-    """`n_workers` threads, the caller's included. Close it to stop them."""
+    """`n_workers` threads, the caller's included, one after the other on `cores`. Close it to stop them."""
 
     def __init__(self, n_workers: int, cores: tuple[int, ...], library: KernelLibrary) -> None:
         self.n_workers = n_workers
-        self._cores = cores
-        self._control = np.zeros(1, launch.CONTROL)
+        self.cores = cores
+        self._lead = library.function("int64(intp, intp, int64, intp, intp)", launch.lead)
+        self._serve = library.function("int64(intp, int64, int64, int64)", launch.serve)
+        self._doze = library.function("int64(intp, int64)", launch.doze)
+        self._clock = _TickClock(library)
         self._flags = np.zeros(n_workers * launch.LINE, np.uint8)
-        self._crew = np.zeros(n_workers + 2, np.int64)
-        self._control["flags"], self._control["crew"] = address(self._flags), address(self._crew)
-        self._yield = _yield_function()
-        self._control["yield_at"] = ctypes.cast(self._yield, ctypes.c_void_p).value
-        self._run_tape = library.function("void(intp, int64)", launch.run_tape)
-        self._launch = library.function("void(intp, intp, int64, int64, int64)", launch.launch)
-        self._wait = library.function("int64(intp, int64, int64)", launch.wait_for_launch)
-        self._wake = threading.Condition()
-        self._busy = threading.Lock()
-        self._tape: Tape | None = None  # the last one, kept alive for workers that are still leaving it
+        self._meters = np.zeros(n_workers, launch.METER)
+        self._seats, self._asleep = np.zeros(n_workers, np.int64), np.zeros(n_workers, np.int64)
+        self._slowness = np.full(n_workers, launch.NOT_SLOWED)
+        self._record = np.zeros((0, 0, 2), np.int64)
+        self._yield = yield_function()
+        self._control = self._new_control()
+        self._control_at = address(self._control)
+        self._launched, self._finished, self._stopping = (
+            self._control[name] for name in ("launch", "finished", "stopping")
+        )
+        self._all = Crew.even(n_workers)
+        self._seating = _Seating(self._all)
+        self._tape: Entries | None = None  # the last one, kept alive for threads that are still leaving it
+        self._tape_at = 0, 0
+        self._seconds = 0.0
+        self._running = threading.Lock()
+        self._wake = [threading.Condition() for _ in range(n_workers)]
         self._threads = [
-            threading.Thread(target=self._work, args=(worker,), name=f"edgeinfer-{worker}", daemon=True)
-            for worker in range(1, n_workers)
+            threading.Thread(target=self._work, args=(number,), name=f"edgeinfer-{number}", daemon=True)
+            for number in range(1, n_workers)
         ]
         for thread in self._threads:
             thread.start()
 
-    def run(self, tape: Tape, team: int | None = None) -> None:
-        """Run a tape once with the first `team` workers (default: all).
+    def _new_control(self) -> NDArray[np.void]:
+        control = np.zeros(1, launch.CONTROL)
+        control["launch_at"] = address(control)
+        control["flags"], control["meters"] = address(self._flags), address(self._meters)
+        control["seats"], control["asleep"] = address(self._seats), address(self._asleep)
+        control["yield_at"] = ctypes.cast(self._yield, ctypes.c_void_p).value
+        return control
 
-        Raises EngineClosed after `close()`, BadSetting for a team there is not. An exception that a signal handler
+    def run(self, tape: Entries, crew: Crew | None = None) -> None:
+        """Run a tape once with a crew (default: all workers, equal shares).
+
+        Raises EngineClosed after `close()`, BadSetting for a crew there is not. An exception that a signal handler
         raises meanwhile passes through; the next run is as good as any.
         """
-        size = self.n_workers if team is None else team
-        if not 1 <= size <= self.n_workers:
-            raise BadSetting(f"a team of {size} was asked for; this model has 1 to {self.n_workers} workers")
-        with self._busy:
-            if self.closed:
-                raise EngineClosed("the model is closed; load it again")
-            before = _pin(self._cores[:1])
+        with self._running:
+            self._run(tape, self._all if crew is None else crew)
+
+    def profile(self, tape: Entries, crew: Crew | None = None) -> CallTimes:
+        """Run a tape once and time each of its calls. Slower than `run`: for measurements."""
+        crew = self._all if crew is None else crew
+        with self._running:
+            self._record = np.zeros((len(crew.workers), len(tape.entries), 2), np.int64)
+            self._control["record"] = address(self._record)
             try:
-                self._finish_interrupted()
-                control, self._tape = address(self._control), tape
-                crew.fill(self._crew, crew.even_cuts(size))
-                self._launch(control, address(tape.entries), len(tape.entries), tape.n_barriers, size)
-                with self._wake:
-                    self._wake.notify_all()
-                self._run_tape(control, 0)
+                self._run(tape, crew)
             finally:
-                _pin(before)
+                self._finish_interrupted()
+                self._control["record"] = 0
+        waiting, busy = np.moveaxis(self._record, 2, 0) * self._clock.seconds_per_tick()
+        return CallTimes(waiting, busy)
+
+    def _run(self, tape: Entries, crew: Crew) -> None:
+        if self.closed:
+            raise EngineClosed("the model is closed; load it again")
+        self._finish_interrupted()
+        if tape is not self._tape:
+            self._tape, self._tape_at = tape, (address(tape.entries), len(tape.entries))
+        if crew is not self._seating.crew:
+            self._seating = _Seating(_checked(crew, self.n_workers))
+        before = pin(self._core_of(crew.workers[0]) if crew.pinned else self.cores)
+        try:
+            started = time.perf_counter()
+            if self._lead(self._control_at, *self._tape_at, *self._seating.addresses):
+                self._finish_interrupted()
+            self._seconds = time.perf_counter() - started
+        finally:
+            unpin(before)
 
     def _finish_interrupted(self) -> None:
-        """Run worker 0's part of a launch that was published but not run because a signal came between."""
-        if self._control["finished"][0] != self._control["launch"][0]:
-            self._run_tape(address(self._control), 0)
+        """Of a launch that was published but not run: wake who sleeps and run the caller's part."""
+        if self._finished[0] != self._launched[0]:
+            self._rouse(self._seating.crew.workers[1:])
+            self._lead(self._control_at, 0, 0, 0, 0)
+
+    def _rouse(self, workers: tuple[int, ...]) -> None:
+        for worker in workers:
+            with self._wake[worker]:
+                self._wake[worker].notify()
+
+    @property
+    def timing(self) -> Timing:
+        """What the last run took."""
+        return Timing(self._seconds, tuple(self._meters["busy"][: len(self._seating.crew.workers)].tolist()))
+
+    def slow_down(self, worker: int, times: float) -> None:
+        """Make each call of a worker take that many times as long. For benchmarks and tests."""
+        self._slowness[worker] = round(times * launch.NOT_SLOWED)
+        self._control["slowness"] = address(self._slowness)
 
     @property
     def closed(self) -> bool:
         """Whether `close()` was called."""
-        return bool(self._control["stopping"][0])
+        return bool(self._stopping[0])
+
+    def _core_of(self, worker: int) -> tuple[int, ...]:
+        """The core of a worker; of none where no cores were given."""
+        return (self.cores[worker % len(self.cores)],) if self.cores else ()
 
     def _work(self, worker: int) -> None:
-        _pin(self._cores[worker : worker + 1])
-        control, seen = address(self._control), 0
+        pin(self._core_of(worker))
+        patience = seen = 0
         while True:
-            found = self._wait(control, seen, SPINS_BEFORE_SLEEP)
-            while found == seen:
-                with self._wake:
-                    found = int(self._control["launch"][0])
-                    if found == seen:
-                        self._wake.wait()
-            seen = found
+            seen = self._serve(self._control_at, worker, seen, patience)
+            patience = int(PATIENCE_S / self._clock.seconds_per_tick())
+            with self._wake[worker]:
+                while not self.closed and self._doze(self._control_at, worker) // launch.TEAM_LIMIT <= seen:
+                    self._wake[worker].wait()
+                self._asleep[worker] = 0
             if self.closed:
                 return
-            if worker < seen % launch.TEAM_LIMIT:  # else this launch may be over and the record hold the next one
-                self._run_tape(control, worker)
 
     def close(self) -> None:
-        """Stop and join the workers. Safe to call twice."""
-        with self._busy:
+        """Stop and join the threads. Safe to call twice."""
+        with self._running:
             if self.closed:
                 return
             self._finish_interrupted()
-            self._control["stopping"] = 1
-            self._control["launch"] += launch.TEAM_LIMIT
-            with self._wake:
-                self._wake.notify_all()
+            self._stopping[0] = 1
+            self._launched += 1
+            self._finished += 1
+            self._rouse(tuple(range(1, len(self._wake))))
         for thread in self._threads:
             thread.join()
 
 
-def _pin(cores: tuple[int, ...]) -> tuple[int, ...]:
-    """Pin the calling thread to cores where the system can; returns the cores it was allowed before."""
-    if sys.platform != "linux" or not cores:
-        return ()
-    before = tuple(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cores)
-    return before
+class _TickClock:
+    """Turns ticks of the time stamp counter into seconds."""
+
+    def __init__(self, library: KernelLibrary) -> None:
+        self._read = library.function("int64()", launch.read_ticks)
+        self._started_s, self._started_ticks = time.perf_counter(), self._read()
+
+    def seconds_per_tick(self) -> float:
+        """Measured since this clock was made."""
+        if (passed := time.perf_counter() - self._started_s) < CALIBRATION_S:
+            time.sleep(CALIBRATION_S - passed)
+        ticks: int = self._read() - self._started_ticks
+        return (time.perf_counter() - self._started_s) / ticks
 
 
-def _yield_function() -> Any:
-    """The C function that gives up the core."""
-    if sys.platform == "win32":
-        return ctypes.windll.kernel32.SwitchToThread
-    return ctypes.CDLL(None).sched_yield
+def _checked(crew: Crew, n_workers: int) -> Crew:
+    """The crew itself. Raises BadSetting when there is none such."""
+    size, workers = len(crew.workers), sorted(set(crew.workers))
+    if not 1 <= size <= n_workers or workers != list(crew.workers) or workers[0] < 0 or workers[-1] >= n_workers:
+        raise BadSetting(f"a team of {crew.workers} was asked for; this model has 1 to {n_workers} workers")
+    if len(crew.cuts) != size + 1 or list(crew.cuts) != sorted(crew.cuts):
+        raise BadSetting(f"{size} workers cannot take shares cut at {crew.cuts}: they need {size + 1}, increasing")
+    if (crew.cuts[0], crew.cuts[-1]) != (0, crews.WHOLE):
+        raise BadSetting(f"shares must begin at 0 and end at {crews.WHOLE}, not {crew.cuts[0]} and {crew.cuts[-1]}")
+    return crew

@@ -17,12 +17,24 @@ from numpy.typing import NDArray
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.models.gguf.ggml_types import GGML_TYPES, type_name
 from edgeinfer.models.quants._format import BlockFormat, Codes, FloatFormat, QuantFormat
+from edgeinfer.models.quants._layout import BlockLayout, Number, Plane
 from edgeinfer.registry import Registry
 
-__all__ = ["FORMATS", "BlockFormat", "Codes", "FloatFormat", "QuantFormat", "dequantise", "format_of"]
+__all__ = [
+    "FORMATS",
+    "BlockFormat",
+    "BlockLayout",
+    "Codes",
+    "FloatFormat",
+    "Number",
+    "Plane",
+    "QuantFormat",
+    "dequantise",
+    "format_of",
+]
 
 FORMATS: Registry[QuantFormat] = Registry(
-    "edgeinfer.models.quants", "FORMAT", "quant format", skip=("_bits", "_format")
+    "edgeinfer.models.quants", "FORMAT", "quant format", skip=("_bits", "_format", "_layout")
 )
 
 _CHUNK_WEIGHTS = 1 << 20

@@ -12,6 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.models.quants._layout import BlockLayout
+
 
 @dataclass(frozen=True, slots=True)
 class Codes:
@@ -43,7 +45,8 @@ class BlockFormat:
 
     `name` is ggml's; `block_size` weights take `block_bytes` bytes; `group` columns (32 or 16) share a scale;
     `code_range` is inclusive; `f16_scales` says that every scale and minimum is exactly a float16.
-    `unpack` takes uint8[N, row_bytes] and gives the Codes of N rows.
+    `unpack` takes uint8[N, row_bytes] and gives the Codes of N rows. `layout` says where the bits lie, for devices that
+    move them; a format without one is unpacked instead, and takes more memory where its scales are not float16.
     """
 
     name: str
@@ -55,6 +58,7 @@ class BlockFormat:
     has_minimum: bool
     f16_scales: bool
     unpack: Callable[[NDArray[np.uint8]], Codes]
+    layout: BlockLayout | None = None
 
 
 @dataclass(frozen=True, slots=True)

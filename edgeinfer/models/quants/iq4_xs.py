@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import NON_LINEAR_LEVELS, blocks_of, halves, looked_up, planes, rows_of, scaled
 from edgeinfer.models.quants._format import BlockFormat, Codes
+from edgeinfer.models.quants._layout import BlockLayout, Multiples, Piece, Plane
+
+_SCALES = tuple(
+    (Piece(4 + group // 2, 4 * (group % 2), 4), Piece(2 + group // 4, 2 * (group % 4), 2, 4)) for group in range(8)
+)
 
 
 def unpack(raw: NDArray[np.uint8]) -> Codes:
@@ -34,4 +39,10 @@ FORMAT = BlockFormat(
     has_minimum=False,
     f16_scales=False,
     unpack=unpack,
+    layout=BlockLayout(
+        planes=(Plane(4, "halves", tuple((8 + 16 * group, 0) for group in range(8))),),
+        scale=0,
+        multiples=Multiples(_SCALES, offset=32),
+        levels=NON_LINEAR_LEVELS,
+    ),
 )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, looked_up, planes, rows_of
 from edgeinfer.models.quants._format import BlockFormat, Codes
+from edgeinfer.models.quants._layout import BlockLayout, halves_at
 
 _DOUBLED_LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
@@ -35,4 +36,5 @@ FORMAT = BlockFormat(
     has_minimum=False,
     f16_scales=False,
     unpack=unpack,
+    layout=BlockLayout(planes=(halves_at(1),), scale=0, unit="e8m0", levels=_DOUBLED_LEVELS),
 )

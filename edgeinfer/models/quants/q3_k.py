@@ -13,6 +13,11 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, halves, planes, rows_of, scaled
 from edgeinfer.models.quants._format import BlockFormat, Codes
+from edgeinfer.models.quants._layout import BlockLayout, Multiples, Piece, bytes_at
+
+_SCALES = tuple(
+    (Piece(96 + group % 8, 4 * (group // 8), 4), Piece(104 + group % 4, 2 * (group // 4), 2, 4)) for group in range(16)
+)
 
 
 def unpack(raw: NDArray[np.uint8]) -> Codes:
@@ -39,4 +44,7 @@ FORMAT = BlockFormat(
     has_minimum=False,
     f16_scales=False,
     unpack=unpack,
+    layout=BlockLayout(
+        planes=(bytes_at(2, 32, 4), bytes_at(1, 0, 8)), scale=108, multiples=Multiples(_SCALES, offset=32)
+    ),
 )

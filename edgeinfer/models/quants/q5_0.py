@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, halves, high_bits, planes, rows_of
 from edgeinfer.models.quants._format import BlockFormat, Codes
+from edgeinfer.models.quants._layout import BlockLayout, Plane, halves_at
 
 
 def unpack(raw: NDArray[np.uint8]) -> Codes:
@@ -32,4 +33,5 @@ FORMAT = BlockFormat(
     has_minimum=False,
     f16_scales=True,
     unpack=unpack,
+    layout=BlockLayout(planes=(halves_at(6), Plane(1, "bits", ((2, 0),))), scale=0),
 )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, halves, high_bits, planes, rows_of
 from edgeinfer.models.quants._format import BlockFormat, Codes
+from edgeinfer.models.quants._layout import BlockLayout, Plane, halves_at
 
 
 def unpack(raw: NDArray[np.uint8]) -> Codes:
@@ -31,4 +32,5 @@ FORMAT = BlockFormat(
     has_minimum=True,
     f16_scales=True,
     unpack=unpack,
+    layout=BlockLayout(planes=(halves_at(8), Plane(1, "bits", ((4, 0),))), scale=0, minimum=2),
 )

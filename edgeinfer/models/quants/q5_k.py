@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, halves, planes, rows_of, scaled, six_bit_pairs
 from edgeinfer.models.quants._format import BlockFormat, Codes
+from edgeinfer.models.quants._layout import BlockLayout, bytes_at, six_bits
 
 
 def unpack(raw: NDArray[np.uint8]) -> Codes:
@@ -36,4 +37,5 @@ FORMAT = BlockFormat(
     has_minimum=True,
     f16_scales=False,
     unpack=unpack,
+    layout=BlockLayout(planes=(bytes_at(4, 48, 2), bytes_at(1, 16, 8)), scale=0, minimum=2, multiples=six_bits(4)),
 )

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, halves, planes, rows_of, scaled
 from edgeinfer.models.quants._format import BlockFormat, Codes
+from edgeinfer.models.quants._layout import BlockLayout, Multiples, Piece, Plane, bytes_at
+
+_NIBBLE_RUNS = tuple((64 * half + 32 * place, 4 * high) for half in (0, 1) for high in (0, 1) for place in (0, 1))
 
 
 def unpack(raw: NDArray[np.uint8]) -> Codes:
@@ -36,4 +39,9 @@ FORMAT = BlockFormat(
     has_minimum=False,
     f16_scales=False,
     unpack=unpack,
+    layout=BlockLayout(
+        planes=(Plane(4, "bytes", _NIBBLE_RUNS), bytes_at(2, 128, 4)),
+        scale=208,
+        multiples=Multiples(tuple((Piece(192 + group, 0, 8),) for group in range(16)), signed=True),
+    ),
 )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.quants._bits import blocks_of, halves, rows_of
 from edgeinfer.models.quants._format import BlockFormat, Codes
+from edgeinfer.models.quants._layout import BlockLayout, bytes_at
 
 
 def unpack(raw: NDArray[np.uint8]) -> Codes:
@@ -30,4 +31,5 @@ FORMAT = BlockFormat(
     has_minimum=False,
     f16_scales=True,
     unpack=unpack,
+    layout=BlockLayout(planes=(bytes_at(8, 2, 1, 1),), scale=0, signed=True),
 )

@@ -1,9 +1,9 @@
 """Activations as the integer products read them: int8 with a scale per 32 columns, tokens side by side in tiles.
 
-Memory: tokens are cut into tiles of 8, 4, 2 and 1 (`tile_of`); a tile holds, block after block of 32 columns, one
-64-byte record per token: 32 int8 codes, then float32 scale, float32 scale * sum, int32 -8 * sum, int32 -128 * sum,
-float32 scale * (sum of first 16), the same of the last 16, int32 -(sum of first 16), the same of the last 16.
-Its NumPy twin is `backends.reference.round_activations`.
+Memory: tokens are cut into tiles of 8, then one of 4, then one of the rest (`tile_of`); a tile holds, block after block
+of 32 columns, one 64-byte record per token: 32 int8 codes, then float32 scale, float32 scale * sum, int32 -8 * sum,
+int32 -128 * sum, float32 scale * (sum of first 16), the same of the last 16, int32 -(sum of first 16), the same of the
+last 16. Its NumPy twin is `backends.reference.round_activations`, after RMSNorm where there is a weight.
 """
 
 from __future__ import annotations
@@ -25,10 +25,15 @@ ARGUMENTS = np.dtype(
     [
         ("source", "i8"),  # float32[n, source_stride / 4]
         ("source_stride", "i8"),  # bytes
+        ("rows", "i8"),  # address of the address of int32[n], which row of the source each is; 0: in order
+        ("weight", "i8"),  # float32[32 * n_blocks] of an RMSNorm before rounding; 0: none
         ("n_blocks", "i8"),  # blocks of 32 columns that hold data
         ("n_padded", "i8"),  # blocks of a tile, the last ones zero
         ("out", "i8"),
+        ("out_stride", "i8"),  # bytes between the copies of two workers, who then round all rows; 0: they share
         ("count", "i8"),  # address of the number of rows n
+        ("width", "f4"),  # columns
+        ("epsilon", "f4"),
     ]
 )
 
@@ -36,25 +41,33 @@ ARGUMENTS = np.dtype(
 @inline
 def tile_of(token, count):
     """(first token of the tile that holds `token`, its size) when `count` tokens are cut into tiles."""
-    whole = count // 8 * 8
-    if token < whole:
+    start = count // 8 * 8
+    if token < start:
         return token // 8 * 8, 8
-    start = whole
     if count - start >= 4:
         if token < start + 4:
             return start, 4
         start += 4
-    if count - start >= 2:
-        if token < start + 2:
-            return start, 2
-        start += 2
-    return start, 1
+    return start, count - start
 
 
 @inline
-def round_block(source, record):
+def inverse_size(source, n_blocks, width, epsilon):
+    """1 / sqrt(mean(source^2) + epsilon): two sums, even and odd vectors, joined at the end."""
+    even = simd.splat(np.float32(0.0))
+    odd = even
+    for block in range(n_blocks):
+        value = simd.load(source + 128 * block)
+        even = simd.fma(value, value, even)
+        value = simd.load(source + 128 * block + 64)
+        odd = simd.fma(value, value, odd)
+    mean = simd.sum_lanes(simd.add(even, odd)) / width
+    return np.float32(1.0) / np.sqrt(mean + epsilon)
+
+
+@inline
+def round_block(low, high, record):
     """Round 32 floats and write their record."""
-    low, high = simd.load(source), simd.load(source + 64)
     largest = simd.max_lanes(simd.maximum(simd.absolute(low), simd.absolute(high)))
     scale = largest / np.float32(127.0)
     inverse = np.float32(0.0)
@@ -73,22 +86,41 @@ def round_block(source, record):
     simd.store_int32(record + HALF_LESS_AT + 4, -last)
 
 
-def quantise(pointer, worker, crew):
-    """Round each worker's share of the rows to int8 records."""
+@inline
+def round_row(args, source, record, step):
+    """Records of one row, `step` bytes apart; with a weight the row is normalised first."""
+    if args.weight != 0:
+        inverse = simd.splat(inverse_size(source, args.n_blocks, args.width, args.epsilon))
+        for block in range(args.n_blocks):
+            low = simd.mul(simd.mul(simd.load(source + 128 * block), inverse), simd.load(args.weight + 128 * block))
+            high = simd.mul(simd.load(source + 128 * block + 64), inverse)
+            high = simd.mul(high, simd.load(args.weight + 128 * block + 64))
+            round_block(low, high, record)
+            record += step
+    else:
+        for block in range(args.n_blocks):
+            round_block(simd.load(source + 128 * block), simd.load(source + 128 * block + 64), record)
+            record += step
+    for _ in range(args.n_blocks, args.n_padded):
+        simd.store(record, simd.splat(np.float32(0.0)))
+        record += step
+
+
+def round_rows(pointer, worker, crew):
+    """Round each worker's share of the rows, or all of them into its own copy, to int8 records."""
     args = carray(pointer, 1)[0]
     count = simd.load_int64(args.count)
-    zero = simd.splat(np.float32(0.0))
-    for token in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
-        start, size = tile_of(token, count)
-        record = args.out + (start * args.n_padded + token - start) * RECORD_BYTES
-        source = args.source + token * args.source_stride
-        for _block in range(args.n_blocks):
-            round_block(source, record)
-            source += 128
-            record += size * RECORD_BYTES
-        for _block in range(args.n_blocks, args.n_padded):
-            simd.store(record, zero)
-            record += size * RECORD_BYTES
+    first, stop = share_start(crew, worker, count), share_start(crew, worker + 1, count)
+    if args.out_stride != 0:
+        first, stop = 0, count
+    out = args.out + worker * args.out_stride
+    for row in range(first, stop):
+        start, size = tile_of(row, count)
+        place = row
+        if args.rows != 0:
+            place = simd.load_int32(simd.load_int64(args.rows) + 4 * row)
+        record = out + (start * args.n_padded + row - start) * RECORD_BYTES
+        round_row(args, args.source + place * args.source_stride, record, size * RECORD_BYTES)
 
 
 def read_records(records: NDArray[np.uint8], count: int, n_padded: int) -> NDArray[np.float32]:
@@ -103,4 +135,4 @@ def read_records(records: NDArray[np.uint8], count: int, n_padded: int) -> NDArr
     return values.reshape(count, -1)
 
 
-QUANTISE = Kernel("quantise", quantise, ARGUMENTS)
+ROUND_ROWS = Kernel("round_rows", round_rows, ARGUMENTS)

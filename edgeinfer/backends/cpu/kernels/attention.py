@@ -1,11 +1,11 @@
 """Attention over KV pages: softmax(cap(scale * query @ keys)) @ values, per query head.
 
-Positions are cut into the pages of the sequence, always the same; each page gives a partial result (largest score,
-sum, blend) and partials are joined in order of position, so the bits depend on the context alone. Two ways to share
-the work: small passes by (tile, kv head, page) with the joining in a second kernel, large ones by (tile, kv head).
+Positions are cut into chunks of CHUNK, always the same; each gives a partial result (largest score, sum, blend) and
+partials are joined in order of position, so the bits depend on the context alone. Two ways to share the work: small
+passes by (tile, kv head, chunk) with the joining in a second kernel, large ones by (tile, kv head).
 
 A partial is float32[16 + head_padded]: largest, sum, padding, blend. Scratch of a worker: queries, scores, partials
-and sums of `tile_rows` rows, then one gathered key and value page.
+and sums of `tile_rows` rows, then the gathered key and value pages of a chunk.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numba import carray
 from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel, inline
-from edgeinfer.backends.cpu.kernels.crew import share_start, size
+from edgeinfer.backends.cpu.kernels.crew import is_mine, share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
 from edgeinfer.backends.cpu.kernels.scores import (
     LOWEST,
@@ -24,8 +24,9 @@ from edgeinfer.backends.cpu.kernels.scores import (
     blend_page,
     cap_scores,
     score_page,
-    softmax_page,
+    softmax_chunk,
 )
+from edgeinfer.backends.cpu.layout import CHUNK
 from edgeinfer.backends.cpu.step import TILE_INTS
 
 ARGUMENTS = np.dtype(
@@ -44,6 +45,8 @@ ARGUMENTS = np.dtype(
         ("scratch", "i8"),
         ("scratch_stride", "i8"),  # bytes between workers
         ("tile_rows", "i8"),
+        ("ahead", "i8"),  # 1: ask for keys and values early
+        ("gathered_bytes", "i8"),  # of a gathered page
         ("partials", "i8"),  # float32[T, H, max_chunks, 16 + head_padded]
         ("max_chunks", "i8"),
         ("step", "i8"),
@@ -52,11 +55,18 @@ ARGUMENTS = np.dtype(
     ]
 )
 
+CHUNK_PAGES = CHUNK // PAGE
+
 
 def scratch_bytes(tile_rows: int, head_width: int, head_padded: int) -> int:
     """Bytes of scratch one worker needs."""
     rows = tile_rows * (head_padded * 4 + SCORE_BYTES + 2 * (16 + head_padded) * 4)
-    return rows + PAGE * 2 * (head_width + head_padded)
+    return rows + CHUNK_PAGES * gathered_bytes(head_width, head_padded)
+
+
+def gathered_bytes(head_width: int, head_padded: int) -> int:
+    """Bytes of the keys and values of one page and kv head."""
+    return PAGE * 2 * (head_width + head_padded)
 
 
 @inline
@@ -75,14 +85,14 @@ def load_queries(args, tile, kv_head, scratch):
 
 
 @inline
-def gather_page(args, step, tile, kv_head, chunk, position, target):
-    """Copy a chunk's keys and values, up to `position`, from the slots of a draft tree's path into scratch."""
+def gather_page(args, step, tile, kv_head, page, last, target):
+    """Copy a page's keys and values, up to position `last`, from the slots of a draft tree's path into scratch."""
     row, start, path = simd.load_int32(tile + 8), simd.load_int32(tile + 12), simd.load_int32(tile + 16)
     values_at = target + args.head_width * PAGE * 2
-    for place in range(min(PAGE, position + 1 - chunk * PAGE)):
-        seen = chunk * PAGE + place
+    for place in range(min(PAGE, last + 1 - page * PAGE)):
+        seen = page * PAGE + place
         if seen < start:
-            slot = simd.load_int32(step.tables + row * step.table_stride + chunk * 4) * PAGE + place
+            slot = simd.load_int32(step.tables + row * step.table_stride + page * 4) * PAGE + place
         else:
             slot = simd.load_int32(step.paths + 4 * (path + seen - start))
         head = slot // PAGE * args.kv_heads + kv_head
@@ -96,31 +106,58 @@ def gather_page(args, step, tile, kv_head, chunk, position, target):
 
 
 @inline
-def attend_page(args, step, tile, kv_head, chunk, scratch, gathered, out, stride):
-    """Partial results of a tile's rows over one page: out float32[rows, stride / 4]; queries lie in scratch."""
+def direct_page(args, step, tile, kv_head, page):
+    """Addresses of the keys and values of a page of the sequence."""
+    number = simd.load_int32(step.tables + simd.load_int32(tile + 8) * step.table_stride + page * 4)
+    place = number * args.kv_heads + kv_head
+    return args.keys + place * args.head_width * PAGE * 2, args.values + place * args.head_padded * PAGE * 2
+
+
+@inline
+def page_at(args, step, tile, kv_head, page, last, target):
+    """Addresses of a page's keys and values; what lies elsewhere is gathered into `target`."""
+    if simd.load_int32(tile + 16) >= 0 and (page + 1) * PAGE > simd.load_int32(tile + 12):
+        gather_page(args, step, tile, kv_head, page, last, target)
+        return target, target + args.head_width * PAGE * 2
+    return direct_page(args, step, tile, kv_head, page)
+
+
+@inline
+def attend_chunk(args, step, tile, kv_head, chunk, scratch, gathered, out, stride):
+    """Partial results of a tile's rows over one chunk: out float32[rows, stride / 4]; queries lie in scratch."""
     first, n_tokens = simd.load_int32(tile), simd.load_int32(tile + 4)
     repeats = args.heads // args.kv_heads
-    rows = n_tokens * repeats
+    rows, start = n_tokens * repeats, chunk * CHUNK
     position = simd.load_int32(step.positions + 4 * first)
-    start, path = simd.load_int32(tile + 12), simd.load_int32(tile + 16)
-    if path >= 0 and (chunk + 1) * PAGE > start:
-        gather_page(args, step, tile, kv_head, chunk, position, gathered)
-        keys, values = gathered, gathered + args.head_width * PAGE * 2
-    else:
-        page = simd.load_int32(step.tables + simd.load_int32(tile + 8) * step.table_stride + chunk * 4)
-        keys = args.keys + (page * args.kv_heads + kv_head) * args.head_width * PAGE * 2
-        values = args.values + (page * args.kv_heads + kv_head) * args.head_padded * PAGE * 2
+    last = position + n_tokens - 1
+    n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, position + 1 - args.window - start)
     scores = scratch + args.tile_rows * args.head_padded * 4
-    score_page(scratch, args.head_padded * 4, rows, keys, args.head_width, scores)
+    target = gathered
+    for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
+        keys, values = page_at(args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
+        keys_ahead = 0
+        if args.ahead != 0 and simd.load_int32(tile + 16) < 0 and chunk * CHUNK_PAGES + part < last // PAGE:
+            keys_ahead = direct_page(args, step, tile, kv_head, chunk * CHUNK_PAGES + part + 1)[0] - keys
+        to = scores + part * PAGE * 4
+        score_page(scratch, args.head_padded * 4, rows, keys, args.head_width, values - keys, keys_ahead, to)
+        target += args.gathered_bytes
+    n_vectors = (n_seen + 15) // 16
     for row in range(rows):
-        own = position + row // repeats - chunk * PAGE
+        seen = position + row // repeats + 1 - start
         if args.cap != np.float32(0.0):
-            cap_scores(scores + row * SCORE_BYTES, args.cap)
-        largest, total = softmax_page(scores + row * SCORE_BYTES, own + 1 - args.window, own + 1)
+            cap_scores(scores + row * SCORE_BYTES, args.cap, n_vectors)
+        largest, total = softmax_chunk(scores + row * SCORE_BYTES, seen - args.window, seen, n_vectors)
         simd.store_float(out + row * stride, largest)
         simd.store_float(out + row * stride + 4, total)
-    n_positions = min(PAGE, position + n_tokens - chunk * PAGE)
-    blend_page(scores, rows, values, args.head_padded, n_positions, out + 64, stride)
+    target, adds = gathered, 0
+    for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
+        _keys, values = page_at(args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
+        begin, end = max(0, n_unseen - part * PAGE), min(PAGE, n_seen - part * PAGE)
+        shares = scores + (part * PAGE + begin) * 4
+        values += begin * args.head_padded * 2
+        blend_page(shares, rows, values, args.head_padded, end - begin, out + 64, stride, adds)
+        target += args.gathered_bytes
+        adds = 1
 
 
 @inline
@@ -159,20 +196,20 @@ def write_result(total, out, head_width):
 
 @inline
 def first_chunk(args, step, tile):
-    """The first page that any token of a tile sees."""
+    """The first chunk that any token of a tile sees."""
     position = simd.load_int32(step.positions + 4 * simd.load_int32(tile))
-    return max(0, position + 1 - args.window) // PAGE
+    return max(0, position + 1 - args.window) // CHUNK
 
 
 @inline
 def last_chunk(step, tile):
-    """The page of the last token of a tile."""
+    """The chunk of the last token of a tile."""
     last = simd.load_int32(tile) + simd.load_int32(tile + 4) - 1
-    return simd.load_int32(step.positions + 4 * last) // PAGE
+    return simd.load_int32(step.positions + 4 * last) // CHUNK
 
 
 def attend_by_tile(pointer, worker, crew):
-    """Large passes: each task is a tile and a kv head, all its pages in order."""
+    """Large passes: each task is a tile and a kv head, all its chunks in order."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
     if step.split != 0:
@@ -182,7 +219,9 @@ def attend_by_tile(pointer, worker, crew):
     partials = scratch + args.tile_rows * (args.head_padded * 4 + SCORE_BYTES)
     totals = partials + args.tile_rows * stride
     gathered = totals + args.tile_rows * stride
-    for task in range(worker, step.n_tiles * args.kv_heads, size(crew)):
+    for task in range(step.n_tiles * args.kv_heads):
+        if not is_mine(crew, worker, task):
+            continue
         kv_head = task % args.kv_heads
         tile = step.tiles + (step.n_tiles - 1 - task // args.kv_heads) * TILE_INTS * 4
         first, rows = simd.load_int32(tile), simd.load_int32(tile + 4) * repeats
@@ -190,7 +229,7 @@ def attend_by_tile(pointer, worker, crew):
         for row in range(rows):
             start_total(totals + row * stride, args.head_padded)
         for chunk in range(first_chunk(args, step, tile), last_chunk(step, tile) + 1):
-            attend_page(args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
+            attend_chunk(args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
             for row in range(rows):
                 join_partial(totals + row * stride, partials + row * stride, args.head_padded)
         for row in range(rows):
@@ -199,8 +238,8 @@ def attend_by_tile(pointer, worker, crew):
             write_result(totals + row * stride, out, args.head_width)
 
 
-def attend_by_page(pointer, worker, crew):
-    """Small passes, first half: each task is a tile, a kv head and a page; partials are kept."""
+def attend_by_chunk(pointer, worker, crew):
+    """Small passes, first half: each task is a tile, a kv head and a chunk; partials are kept."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
     if step.split == 0:
@@ -217,7 +256,7 @@ def attend_by_page(pointer, worker, crew):
         if chunk < first_chunk(args, step, tile) or chunk > last_chunk(step, tile):
             continue
         load_queries(args, tile, kv_head, scratch)
-        attend_page(args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
+        attend_chunk(args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
         for row in range(simd.load_int32(tile + 4) * repeats):
             head = kv_head * repeats + row % repeats
             token = simd.load_int32(tile) + row // repeats
@@ -226,8 +265,8 @@ def attend_by_page(pointer, worker, crew):
                 simd.store(kept + index, simd.load(partials + row * stride + index))
 
 
-def join_pages(pointer, worker, crew):
-    """Small passes, second half: each task is a token and a head, its pages' partials joined in order."""
+def join_chunks(pointer, worker, crew):
+    """Small passes, second half: each task is a token and a head, its chunks' partials joined in order."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
     if step.split == 0:
@@ -239,12 +278,12 @@ def join_pages(pointer, worker, crew):
         token, head = task // args.heads, task % args.heads
         position = simd.load_int32(step.positions + 4 * token)
         start_total(total, args.head_padded)
-        for chunk in range(max(0, position + 1 - args.window) // PAGE, position // PAGE + 1):
+        for chunk in range(max(0, position + 1 - args.window) // CHUNK, position // CHUNK + 1):
             kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
             join_partial(total, kept, args.head_padded)
         write_result(total, args.out + token * args.out_stride + head * args.head_width * 4, args.head_width)
 
 
 BY_TILE = Kernel("attend_by_tile", attend_by_tile, ARGUMENTS)
-BY_PAGE = Kernel("attend_by_page", attend_by_page, ARGUMENTS)
-JOIN_PAGES = Kernel("join_pages", join_pages, ARGUMENTS)
+BY_CHUNK = Kernel("attend_by_chunk", attend_by_chunk, ARGUMENTS)
+JOIN_CHUNKS = Kernel("join_chunks", join_chunks, ARGUMENTS)

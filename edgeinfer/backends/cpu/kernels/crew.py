@@ -25,6 +25,14 @@ def share_start(crew, worker, count):
 
 
 @inline
+def is_mine(crew, worker, task):
+    """Whether a task is a worker's, when tasks that grow or shrink along the way are dealt out like cards."""
+    turn = ((task & 1) << 5 | (task & 2) << 3 | (task & 4) << 1 | (task & 8) >> 1 | (task & 16) >> 3) + 1
+    turn = turn * (WHOLE // 64)  # bits of the task reversed: neighbours go to different workers
+    return simd.load_int64(crew + 8 + 8 * worker) <= turn and turn < simd.load_int64(crew + 16 + 8 * worker)
+
+
+@inline
 def size(crew):
     """How many workers take part."""
     return simd.load_int64(crew)

@@ -1,8 +1,9 @@
 """The loops of a team: run a tape, wait at barriers, publish and await launches.
 
-Memory: a CONTROL record shared by all workers; a tape int64[n, ENTRY_INTS] of (kernel address, argument record, barrier
-before it, unused); one flag int64 per worker, LINE bytes apart. Only worker 0 writes the record, between launches. The
-calling thread may be interrupted between any two calls from Python, so each leaves the record fit for the next one.
+Memory: a CONTROL record shared by all threads; a tape int64[n, ENTRY_INTS] of (kernel address, argument record, barrier
+before it, serial); per worker LINE bytes for its barrier flag and its METER. Only the caller writes the record, between
+launches. The calling thread may be interrupted between any two calls from Python, so each leaves the record fit for the
+next one. A thread takes part in a launch as worker `w` when its seat holds the launch's number and w.
 """
 
 from __future__ import annotations
@@ -12,30 +13,43 @@ import numpy as np
 from numba import carray
 
 from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.backends.cpu.jit import Kernel, inline
 from edgeinfer.backends.cpu.kernels.crew import size
+from edgeinfer.backends.cpu.kernels.ticks import fence, ticks
 
 ENTRY_INTS = 4
 LINE = 128
 """Bytes between the flags of two workers: no two share a cache line."""
 SPINS_BEFORE_YIELD = 2000
 TEAM_LIMIT = 1024
+"""More than the workers there can be; a seat is launch * TEAM_LIMIT + worker."""
+NOT_SLOWED = 16
+"""What `slowness` holds for a worker at its own speed; 32 makes each call take twice as long."""
 
 CONTROL = np.dtype(
     [
-        ("launch", "i8"),  # launches so far * TEAM_LIMIT + team of the last; workers wait for it to move
+        ("launch", "i8"),  # launches so far; threads wait for it to move
         ("pad", "i8", (15,)),
+        ("launch_at", "i8"),  # address of `launch`
         ("tape", "i8"),
         ("n_entries", "i8"),
         ("crew", "i8"),  # address of the crew of this launch
         ("flags", "i8"),  # address of one barrier flag per worker, LINE bytes apart
+        ("meters", "i8"),  # address of one METER per worker, LINE bytes apart
+        ("seats", "i8"),  # address of int64[threads]
+        ("asleep", "i8"),  # address of int64[threads]: 1 while a thread sleeps or is about to
+        ("record", "i8"),  # 0, or address of int64[workers, n_entries, 2]: ticks waited before and spent in each call
+        ("slowness", "i8"),  # 0, or address of int64[threads] in sixteenths: for benchmarks and tests
         ("yield_at", "i8"),  # C function that gives up the core
+        ("stand_in", "i8"),  # the thread whose core the caller uses
         ("stopping", "i8"),
         ("barriers", "i8"),  # barriers passed before this launch
-        ("barriers_after", "i8"),  # barriers passed when it has ended
-        ("finished", "i8"),  # the launch word whose tape worker 0 has run to its end
+        ("finished", "i8"),  # the last launch that worker 0 has run to its end
     ]
 )
+
+METER = np.dtype([("busy", "i8"), ("passed", "i8"), ("pad", "i8", (14,))])
+"""Ticks of a worker in the last launch: in calls that the crew shares out, and from its start to its last barrier."""
 
 control_at = simd.record_pointer(numba.from_dtype(CONTROL))
 
@@ -54,40 +68,123 @@ def wait_for_others(control, worker, team, passed):
                 spins = 0
 
 
-def run_tape(control_address, worker):
+@inline
+def dawdle(slowness, started):
+    """Wait as long as a slowed worker would still need for a call that began at `started`."""
+    until = started + (ticks() - started) * slowness // NOT_SLOWED
+    while ticks() < until:
+        simd.pause()
+
+
+@inline
+def run_tape(control, thread, worker):
     """Run the launched tape as one worker of the team."""
-    control = carray(control_at(control_address), 1)[0]
     crew, passed = control.crew, control.barriers
     team = size(crew)
+    record = control.record + (worker * control.n_entries) * 16 if control.record != 0 else 0
+    slowness = simd.load_int64(control.slowness + 8 * thread) if control.slowness != 0 else NOT_SLOWED
+    meter, busy, entered = control.meters + worker * LINE, 0, ticks()
     for place in range(control.n_entries):
         entry = control.tape + place * ENTRY_INTS * 8
         kernel, arguments = simd.load_int64(entry), simd.load_int64(entry + 8)  # the last barrier frees the tape
+        serial = simd.load_int64(entry + 24)
+        arrived = ticks() if record != 0 else 0
         if simd.load_int64(entry + 16) != 0:
             passed += 1
+            if kernel == 0:  # others may read the meter after the last barrier
+                simd.store_int64(meter, busy)
+                simd.store_int64(meter + 8, ticks() - entered)
             if team > 1:
                 wait_for_others(control, worker, team, passed)
-        if kernel != 0:
+        if record != 0:
+            simd.store_int64(record + 16 * place, ticks() - arrived)
+        if kernel == 0:
+            continue
+        if serial != 0 and record == 0 and slowness == NOT_SLOWED:
             simd.call_kernel(kernel, arguments, worker, crew)
-    if worker == 0:
-        control.finished = control.launch
+            continue
+        started = ticks()
+        simd.call_kernel(kernel, arguments, worker, crew)
+        if slowness != NOT_SLOWED:
+            dawdle(slowness, started)
+        spent = ticks() - started
+        if serial == 0:
+            busy += spent
+        if record != 0:
+            simd.store_int64(record + 16 * place + 8, spent)
+    return passed
 
 
-def launch(control_address, tape, n_entries, n_barriers, team):
-    """Publish a tape for the first `team` workers, who are the crew: they start at once."""
-    control = carray(control_at(control_address), 1)[0]
+@inline
+def publish(control, tape, n_entries, crew, members):
+    """Seat a crew for a tape and tell the threads; returns whether one of them must be woken."""
     control.tape = tape
     control.n_entries = n_entries
-    control.barriers = control.barriers_after
-    control.barriers_after += n_barriers
-    number = control.launch // TEAM_LIMIT + 1
-    simd.store_release(control_address, number * TEAM_LIMIT + team)
+    control.crew = crew
+    control.stand_in = simd.load_int64(members)
+    number = control.launch + 1
+    for worker in range(1, size(crew)):
+        thread = simd.load_int64(members + 8 * worker)
+        simd.store_int64(control.seats + 8 * thread, number * TEAM_LIMIT + worker)
+    simd.store_release(control.launch_at, number)
+    fence()  # against the one in `doze`: a thread sees its seat, or is seen asleep
+    sleepers = 0
+    for worker in range(1, size(crew)):
+        sleepers += simd.load_acquire(control.asleep + 8 * simd.load_int64(members + 8 * worker))
+    return sleepers != 0
 
 
-def wait_for_launch(control_address, seen, spins):
-    """Spin until another launch than `seen`; returns its word, or `seen` after so many spins."""
-    for _ in range(spins):
+def lead(control_address, tape, n_entries, crew, members):
+    """Publish a tape for a crew and run it as worker 0, or first return 1 where one of the crew must be woken.
+
+    `members`: int64[workers] of the threads; the caller takes the place of the first. Without a tape: run what was published, if that was not done yet.
+    """
+    control = carray(control_at(control_address), 1)[0]
+    if tape != 0 and publish(control, tape, n_entries, crew, members):
+        return 1
+    if control.finished != control.launch:
+        control.barriers = run_tape(control, control.stand_in, 0)
+        control.finished = control.launch
+    return 0
+
+
+def serve(control_address, thread, seen, patience):
+    """Take part in launches after `seen` as one of the threads; returns the last one seen when it should sleep.
+
+    That is when no launch came for so many ticks, or one came without this thread: its core may be wanted.
+    """
+    control = carray(control_at(control_address), 1)[0]
+    idle_since = ticks()
+    while True:
         found = simd.load_acquire(control_address)
-        if found != seen:
-            return found
-        simd.pause()
-    return seen
+        if found == seen:
+            if ticks() - idle_since > patience:
+                return seen
+            simd.pause()
+            continue
+        seen = found
+        seat = simd.load_int64(control.seats + 8 * thread)
+        if seat // TEAM_LIMIT != found:  # not in the crew: the record may be the next one's by now
+            return seen
+        run_tape(control, thread, seat % TEAM_LIMIT)
+        idle_since = ticks()
+
+
+def doze(control_address, thread):
+    """Announce that a thread falls asleep; returns its seat."""
+    control = carray(control_at(control_address), 1)[0]
+    simd.store_release(control.asleep + 8 * thread, 1)
+    fence()
+    return simd.load_acquire(control.seats + 8 * thread)
+
+
+def read_ticks():
+    """The time stamp counter, for Python."""
+    return ticks()
+
+
+def nothing(pointer, worker, crew):
+    """A kernel that does nothing, to measure what a call costs."""
+
+
+NOTHING = Kernel("nothing", nothing, np.dtype([("unused", "i8")]))

@@ -1,175 +1,202 @@
 """Products of integer panels with int8 activations: out[t, row] (+)= sum over columns of weight * activation.
 
-Memory: weights uint8[n_panels, panel_bytes] (`panels.IntegerPanel`), activations as `kernels.activations` lays them
-out, out float32[n, out_stride / 4] (16 rows of a panel are written together). Per 32 columns the dot is an exact
-integer; the float chain runs over the blocks in order, the same for any tile size, so a token's result never depends
-on its neighbours. Its NumPy twin is dequantised weights times `reference.round_activations`.
+Memory: weights uint8[n_panels, panel_bytes] (`panels.IntegerPanel`), activations as in `kernels.activations`, out
+float32[n, out_stride / 4]. A unit is two panels: two neighbours, which give 32 columns of the output, or one of a
+gate and one of an up matrix, which give 16: curve(gate) * up. Workers share units. Tokens are taken in blocks whose
+activations stay in cache, in a block unit after unit. Its NumPy twin is dequantised weights times
+`reference.round_activations`.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from llvmlite import ir
-from numba import carray, types
-from numba.extending import intrinsic
+from collections.abc import Callable
 
-from edgeinfer.backends.cpu import emit, simd
-from edgeinfer.backends.cpu.jit import Kernel
+import numba
+import numpy as np
+from numba import carray
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import Kernel, inline
 from edgeinfer.backends.cpu.kernels import activations as act
 from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.tiles import multiply
 from edgeinfer.backends.cpu.panels import IntegerPanel
 from edgeinfer.backends.cpu.targets import target
 
 ARGUMENTS = np.dtype(
     [
         ("weights", "i8"),
-        ("panel_bytes", "i8"),
-        ("n_panels", "i8"),
-        ("n_records", "i8"),  # records of 64 columns in a panel
+        ("unit_bytes", "i8"),  # bytes from a unit's first panel to the next unit's
+        ("second", "i8"),  # bytes from a unit's first panel to its second
+        ("n_units", "i8"),
+        ("n_records", "i8"),
+        ("n_blocks", "i8"),  # blocks of 32 columns of a panel, padding included
         ("activations", "i8"),
+        ("activations_stride", "i8"),  # bytes between the copies of two workers, 0: they share one
+        ("block_tokens", "i8"),  # tokens whose activations stay in cache, a multiple of 8
+        ("ahead", "i8"),  # 1: while a unit is read, the next one is asked for
+        ("next", "i8"),  # address of the arguments of the product after this one, asked for at the end; 0: none
         ("out", "i8"),
         ("out_stride", "i8"),  # bytes between tokens
         ("count", "i8"),  # address of the number of tokens
         ("accumulate", "i8"),  # 1: add to out
-        ("bias", "i8"),  # float32[n_panels * 16], or float32[16] zeros with stride 0
-        ("bias_stride", "i8"),  # bytes between panels
+        ("bias", "i8"),  # float32[n_units, 32], or float32[32] zeros with stride 0
+        ("bias_stride", "i8"),  # bytes between units
+        ("curve", "i8"),  # one of CURVES; bias and accumulate are for PLAIN only
     ]
 )
+arguments_at = simd.record_pointer(numba.from_dtype(ARGUMENTS))
+PLAIN, SILU, GELU_TANH = range(3)
+CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH}
+SUMS_BYTES = 2 * 8 * 64
+"""Sums of the largest tile: two panels, eight tokens."""
 
 
-class TileEmitter:
-    """Code for one record of one panel times a tile of tokens."""
-
-    def __init__(self, builder, panel, isa, tile, record, activations):
-        self._builder = builder
-        self._panel = panel
-        self._isa = isa
-        self._tile = tile
-        self._record = record
-        self._activations = activations
-
-    def block(self, block, sums):
-        """Add the block's products to the float sums of each token of the tile."""
-        builder, panel = self._builder, self._panel
-        dots = [[self._dot(block, token, group) for group in range(panel.groups)] for token in range(self._tile)]
-        codes_at = panel.codes_at + block * panel.code_bytes
-        for index in range(panel.code_bytes // 64):
-            loaded = emit.load(builder, self._record, emit.BYTES, codes_at + 64 * index, 64)
-            for column, weights in self._columns(index, loaded):
-                for token in range(self._tile):
-                    at = self._token_at(block, token) + column
-                    values = emit.broadcast_bytes(builder, self._activations, at)
-                    dots[token][column // panel.group].step(builder, weights, values)
-        for group in range(panel.groups):
-            scale = self._scale(0, block, group)
-            minimum = self._scale(panel.minima_at, block, group) if panel.has_minimum else None
-            for token in range(self._tile):
-                dot = dots[token][group].finish(builder)
-                sums[token] = self._scaled(sums[token], dot, scale, minimum, block, token, group)
-        return sums
-
-    def _token_at(self, block, token):
-        return (block * self._tile + token) * act.RECORD_BYTES
-
-    def _columns(self, index, loaded):
-        """(first column, 64 codes) of one load: 4-bit codes hold columns 16 further on in their high halves."""
-        if self._panel.code_bits == 8:
-            return [(4 * index, loaded)]
-        low = self._builder.and_(loaded, emit.repeated(emit.BYTES, 15))
-        return [(4 * index, low), (16 + 4 * index, self._builder.lshr(loaded, emit.repeated(emit.BYTES, 4)))]
-
-    def _dot(self, block, token, group):
-        """A dot that starts from what the codes' offset adds too much."""
-        builder, panel = self._builder, self._panel
-        if panel.offset == 0:
-            return self._isa.dot(builder, emit.repeated(emit.I32S, 0), panel.code_bits)
-        at = self._token_at(block, token)
-        if panel.groups == 1:
-            at += act.LESS_8_AT if panel.offset == 8 else act.LESS_128_AT
-            start = emit.splat(builder, emit.load(builder, self._activations, emit.I32, at, 4))
-        else:
-            less = emit.load(builder, self._activations, emit.I32, at + act.HALF_LESS_AT + 4 * group, 4)
-            start = emit.splat(builder, builder.mul(less, ir.Constant(emit.I32, panel.offset)))
-        return self._isa.dot(builder, start, panel.code_bits)
-
-    def _scale(self, region, block, group):
-        at = region + (block * self._panel.groups + group) * self._panel.scale_bytes
-        load = emit.load_halves if self._panel.half_scales else emit.load_floats
-        return load(self._builder, self._record, at)
-
-    def _scaled(self, total, dot, scale, minimum, block, token, group):
-        """total + dot * activation scale * weight scale (+ minimum * scaled sum of activations)."""
-        builder, at = self._builder, self._token_at(block, token)
-        factor = emit.broadcast_float(builder, self._activations, at + act.SCALE_AT)
-        total = emit.fma(builder, builder.fmul(builder.sitofp(dot, emit.F32S), factor), scale, total)
-        if minimum is None:
-            return total
-        sum_at = act.SUM_AT if self._panel.groups == 1 else act.HALF_SUMS_AT + 4 * group
-        return emit.fma(builder, minimum, emit.broadcast_float(builder, self._activations, at + sum_at), total)
+@inline
+def bytes_ahead(args, crew, worker, unit, n_units, stop):
+    """Bytes from a unit to what its worker reads `n_units` later, here or in the next product; 0: do not ask."""
+    if args.ahead == 0:
+        return 0
+    if unit + n_units < stop or args.next == 0:
+        return n_units * args.unit_bytes
+    following = carray(arguments_at(args.next), 1)[0]
+    first = following.weights + share_start(crew, worker, following.n_units) * following.unit_bytes
+    return first - args.weights - unit * args.unit_bytes
 
 
-@intrinsic(prefer_literal=True)
-def multiply_tile(context, panel_key, isa_name, tile, weights, activations, n_records, out, stride, accumulate, bias):
-    """One panel times `tile` tokens, the loop over all records included."""
-    panel, isa, size = IntegerPanel.parse(panel_key.literal_value), target(isa_name.literal_value), tile.literal_value
-
-    def generate(context, builder, signature, values):
-        _, _, _, weights, activations, n_records, out, stride, accumulate, bias = values
-
-        def body(index, sums):
-            record = builder.add(weights, builder.mul(index, emit.integer(panel.record_bytes)))
-            tokens = builder.add(activations, builder.mul(index, emit.integer(2 * size * act.RECORD_BYTES)))
-            code = TileEmitter(builder, panel, isa, size, record, tokens)
-            return code.block(1, code.block(0, sums))
-
-        sums = emit.loop(builder, n_records, [emit.repeated(emit.F32S, 0.0)] * size, body)
-        finish_tile(builder, sums, out, stride, accumulate, bias)
-        return context.get_dummy_value()
-
-    return types.void(panel_key, isa_name, tile, *[types.intp] * 7), generate
+@inline
+def write_plain(args, unit, token, n_tokens, sums):
+    """Both panels' rows of some tokens, with bias and what was there before."""
+    bias = args.bias + unit * args.bias_stride
+    first_bias, second_bias = simd.load(bias), simd.load(bias + 64)
+    out = args.out + 128 * unit + token * args.out_stride
+    for place in range(n_tokens):
+        first = simd.add(simd.load(sums + 64 * place), first_bias)
+        second = simd.add(simd.load(sums + 64 * (n_tokens + place)), second_bias)
+        if args.accumulate != 0:
+            first, second = simd.add(first, simd.load(out)), simd.add(second, simd.load(out + 64))
+        simd.store(out, first)
+        simd.store(out + 64, second)
+        out += args.out_stride
 
 
-def finish_tile(builder, sums, out, stride, accumulate, bias):
-    """Emit out[t] = sums[t] + bias, or out[t] += the same."""
-    adds = builder.icmp_signed("!=", accumulate, emit.integer(0))
-    offsets = emit.load_floats(builder, bias)
-    for token, total in enumerate(sums):
-        address = builder.add(out, builder.mul(stride, emit.integer(token)))
-        before = builder.select(adds, emit.load_floats(builder, address), emit.repeated(emit.F32S, 0.0))
-        emit.store(builder, builder.fadd(builder.fadd(total, offsets), before), address, align=4)
+@inline
+def write_gated(args, unit, token, n_tokens, sums):
+    """curve(gate) * up of some tokens."""
+    out = args.out + 64 * unit + token * args.out_stride
+    for place in range(n_tokens):
+        gate, up = simd.load(sums + 64 * place), simd.load(sums + 64 * (n_tokens + place))
+        gate = simd.silu(gate) if args.curve == SILU else simd.gelu_tanh(gate)
+        simd.store(out, simd.mul(gate, up))
+        out += args.out_stride
+
+
+@inline
+def write(args, unit, token, n_tokens, sums):
+    """What a unit and some tokens give."""
+    if args.curve == PLAIN:
+        write_plain(args, unit, token, n_tokens, sums)
+    else:
+        write_gated(args, unit, token, n_tokens, sums)
 
 
 def product_kernel(panel: IntegerPanel, isa_name: str) -> Kernel:
-    """The kernel for an integer panel and an instruction set."""
-    key = panel.key
+    """The kernel for an integer panel and an instruction set.
+
+    Kernels close over names alone: Numba's cache would take functions among them for new ones in every process.
+    """
+    build = wide_product if target(isa_name).vectors >= 32 else narrow_product
+    return Kernel(f"product-{panel.key}-{isa_name}", build(panel.key, isa_name), ARGUMENTS)
+
+
+def wide_product(key: str, isa: str) -> Callable[..., None]:
+    """For many registers: one panel times eight tokens, two times four or fewer, four times one."""
 
     def product(pointer, worker, crew):
         args = carray(pointer, 1)[0]
-        count = simd.load_int64(args.count)
-        n_records, stride, accumulate = args.n_records, args.out_stride, args.accumulate
-        token_bytes = 2 * n_records * act.RECORD_BYTES
-        for panel in range(share_start(crew, worker, args.n_panels), share_start(crew, worker + 1, args.n_panels)):
-            weights = args.weights + panel * args.panel_bytes
-            bias = args.bias + panel * args.bias_stride
-            out = args.out + panel * 64
-            x = args.activations
-            left = count
-            while left >= 8:
-                multiply_tile(key, isa_name, 8, weights, x, n_records, out, stride, accumulate, bias)
-                left -= 8
-                out += 8 * stride
-                x += 8 * token_bytes
-            if left >= 4:
-                multiply_tile(key, isa_name, 4, weights, x, n_records, out, stride, accumulate, bias)
-                left -= 4
-                out += 4 * stride
-                x += 4 * token_bytes
-            if left >= 2:
-                multiply_tile(key, isa_name, 2, weights, x, n_records, out, stride, accumulate, bias)
-                left -= 2
-                out += 2 * stride
-                x += 2 * token_bytes
-            if left >= 1:
-                multiply_tile(key, isa_name, 1, weights, x, n_records, out, stride, accumulate, bias)
+        count, token_bytes, second = simd.load_int64(args.count), args.n_blocks * act.RECORD_BYTES, args.second
+        activations, n_records = args.activations + worker * args.activations_stride, args.n_records
+        unit, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
+        sums = simd.stack_space(SUMS_BYTES)
+        while count == 1 and stop - unit >= 2:
+            first = args.weights + unit * args.unit_bytes
+            third, ahead = first + args.unit_bytes, bytes_ahead(args, crew, worker, unit, 2, stop)
+            panels = (first, first + second, third, third + second)
+            multiply(key, isa, 1, 1, panels, activations, n_records, ahead, sums)
+            write(args, unit, 0, 1, sums)
+            write(args, unit + 1, 0, 1, sums + 2 * 64)
+            unit += 2
+        own = unit
+        for block in range(0, count, args.block_tokens):
+            end = min(count, block + args.block_tokens)
+            for unit in range(own, stop):
+                first = args.weights + unit * args.unit_bytes
+                token, x, ahead = (
+                    block,
+                    activations + block * token_bytes,
+                    bytes_ahead(args, crew, worker, unit, 1, stop),
+                )
+                while end - token >= 8:
+                    for half in range(2):
+                        panels, to = first + half * second, sums + half * 8 * 64
+                        multiply(key, isa, 8, 8, (panels,), x, n_records, ahead, to)
+                    write(args, unit, token, 8, sums)
+                    token, x, ahead = token + 8, x + 8 * token_bytes, 0
+                if end - token >= 4:
+                    multiply(key, isa, 4, 4, (first, first + second), x, n_records, ahead, sums)
+                    write(args, unit, token, 4, sums)
+                    token, x, ahead = token + 4, x + 4 * token_bytes, 0
+                if end - token == 3:
+                    multiply(key, isa, 3, 3, (first, first + second), x, n_records, ahead, sums)
+                elif end - token == 2:
+                    multiply(key, isa, 2, 2, (first, first + second), x, n_records, ahead, sums)
+                elif end - token == 1:
+                    multiply(key, isa, 1, 1, (first, first + second), x, n_records, ahead, sums)
+                if end > token:
+                    write(args, unit, token, end - token, sums)
 
-    return Kernel(f"product-{key}-{isa_name}", product, ARGUMENTS)
+    return product
+
+
+def narrow_product(key: str, isa: str) -> Callable[..., None]:
+    """For few registers: one panel times four tokens or fewer, two times one."""
+
+    def product(pointer, worker, crew):
+        args = carray(pointer, 1)[0]
+        count, token_bytes, second = simd.load_int64(args.count), args.n_blocks * act.RECORD_BYTES, args.second
+        activations, n_records = args.activations + worker * args.activations_stride, args.n_records
+        sums = simd.stack_space(SUMS_BYTES)
+        own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
+        for block in range(0, count, args.block_tokens):
+            end = min(count, block + args.block_tokens)
+            for unit in range(own, stop):
+                first = args.weights + unit * args.unit_bytes
+                token, x, ahead = (
+                    block,
+                    activations + block * token_bytes,
+                    bytes_ahead(args, crew, worker, unit, 1, stop),
+                )
+                while end - token >= 8:
+                    for part in range(4):
+                        panels, at = first + part // 2 * second, x + part % 2 * 4 * act.RECORD_BYTES
+                        multiply(key, isa, 4, 8, (panels,), at, n_records, ahead, sums + part * 4 * 64)
+                    write(args, unit, token, 8, sums)
+                    token, x, ahead = token + 8, x + 8 * token_bytes, 0
+                if end - token >= 4:
+                    for half in range(2):
+                        panels, to = first + half * second, sums + half * 4 * 64
+                        multiply(key, isa, 4, 4, (panels,), x, n_records, ahead, to)
+                    write(args, unit, token, 4, sums)
+                    token, x, ahead = token + 4, x + 4 * token_bytes, 0
+                if end - token == 1:
+                    multiply(key, isa, 1, 1, (first, first + second), x, n_records, ahead, sums)
+                for half in range(2):
+                    panels, to = first + half * second, sums + half * (end - token) * 64
+                    if end - token == 3:
+                        multiply(key, isa, 3, 3, (panels,), x, n_records, ahead, to)
+                    elif end - token == 2:
+                        multiply(key, isa, 2, 2, (panels,), x, n_records, ahead, to)
+                if end > token:
+                    write(args, unit, token, end - token, sums)
+
+    return product

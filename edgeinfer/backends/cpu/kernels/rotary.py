@@ -23,6 +23,7 @@ ROPE_ARGUMENTS = np.dtype(
         ("stride", "i8"),
         ("heads", "i8"),
         ("head_stride", "i8"),  # bytes
+        ("parts", "i8"),  # groups of heads that are shared out
         ("half", "i8"),  # pairs of a head
         ("cosines", "i8"),
         ("sines", "i8"),
@@ -49,15 +50,16 @@ step_at = simd.record_pointer(numba.from_dtype(STEP))
 
 
 def rope(pointer, worker, crew):
-    """Rotate pairs (i, i + half) of every head by the angles of the token's position, by tokens."""
+    """Rotate pairs (i, i + half) of every head by the angles of the token's position, by tokens and parts."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
-    count, half = step.n_tokens, args.half
-    whole = half // 16 * 16
-    for token in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+    count, half = step.n_tokens * args.parts, args.half
+    whole, heads = half // 16 * 16, args.heads // args.parts
+    for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+        token, part = unit // args.parts, unit % args.parts
         at = simd.load_int32(step.positions + 4 * token) * half * 4
         cosines, sines = args.cosines + at, args.sines + at
-        for head in range(args.heads):
+        for head in range(part * heads, (part + 1) * heads):
             first = args.value + token * args.stride + head * args.head_stride
             second = first + half * 4
             for index in range(0, whole * 4, 64):
@@ -73,23 +75,23 @@ def rope(pointer, worker, crew):
 
 
 def store_kv(pointer, worker, crew):
-    """Write each token's keys and values, rounded to float16, into its slot, by tokens."""
+    """Write each token's keys and values, rounded to float16, into its slot, by tokens and heads."""
     args = carray(pointer, 1)[0]
     step = carray(step_at(args.step), 1)[0]
-    count = step.n_tokens
-    for token in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+    count = step.n_tokens * args.kv_heads
+    for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+        token, head = unit // args.kv_heads, unit % args.kv_heads
         slot = simd.load_int32(step.slots + 4 * token)
-        page, offset = slot // PAGE, slot % PAGE
-        for head in range(args.kv_heads):
-            place = page * args.kv_heads + head
-            key = args.key + token * args.stride + head * args.head_stride
-            value = args.value + token * args.stride + head * args.head_stride
-            keys = args.keys + (place * args.head_width * PAGE + offset) * 2
-            values = args.values + (place * PAGE + offset) * args.head_padded * 2
-            for index in range(args.head_width):
-                simd.store_half(keys + index * PAGE * 2, simd.load_float(key + index * 4))
-            for index in range(0, args.head_padded, 16):
-                simd.store_halves(values + index * 2, simd.load(value + index * 4))
+        offset = slot % PAGE
+        place = slot // PAGE * args.kv_heads + head
+        key = args.key + token * args.stride + head * args.head_stride
+        value = args.value + token * args.stride + head * args.head_stride
+        keys = args.keys + (place * args.head_width * PAGE + offset) * 2
+        values = args.values + (place * PAGE + offset) * args.head_padded * 2
+        for index in range(args.head_width):
+            simd.store_half(keys + index * PAGE * 2, simd.load_float(key + index * 4))
+        for index in range(0, args.head_padded, 16):
+            simd.store_halves(values + index * 2, simd.load(value + index * 4))
 
 
 ROPE = Kernel("rope", rope, ROPE_ARGUMENTS)

@@ -1,8 +1,8 @@
 """Kernels over rows of float32 buffers: RMSNorm, gated activation, addition, soft cap, output rows.
 
 Memory: buffers float32[n, stride / 4], rows zero-padded to whole vectors of 16. Kernels that share tokens out give
-each worker a run of rows; those that share columns out give it a run of vectors of every row, the same run as a
-product of that width, so no barrier is needed between the two. Their NumPy twins are in `backends.reference`.
+each worker a run of rows; those that share columns out give it a run of pairs of vectors of every row, the same run as
+a product of that width, so no barrier is needed between the two. Their NumPy twins are in `backends.reference`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from numba import carray
 
 from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import Kernel, inline
+from edgeinfer.backends.cpu.jit import Kernel
 from edgeinfer.backends.cpu.kernels.crew import share_start
 
 NORM_ARGUMENTS = np.dtype(
@@ -70,54 +70,32 @@ def rms_norm(pointer, worker, crew):
                 simd.store(out + index * 64, simd.mul(value, simd.load(args.weight + index * 64)))
 
 
-@inline
-def tanh(value):
-    """1 - 2 / (e^2x + 1)."""
-    one = simd.splat(np.float32(1.0))
-    power = simd.exp(simd.add(value, value))
-    return simd.sub(one, simd.div(simd.splat(np.float32(2.0)), simd.add(power, one)))
-
-
-@inline
-def silu(value):
-    """x / (1 + e^-x)."""
-    negative = simd.sub(simd.splat(np.float32(0.0)), value)
-    return simd.div(value, simd.add(simd.splat(np.float32(1.0)), simd.exp(negative)))
-
-
-@inline
-def gelu_tanh(value):
-    """0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))."""
-    cube = simd.mul(simd.mul(value, value), value)
-    inner = simd.fma(simd.splat(np.float32(0.044715)), cube, value)
-    turned = tanh(simd.mul(simd.splat(np.float32(0.7978845608028654)), inner))
-    half = simd.mul(simd.splat(np.float32(0.5)), value)
-    return simd.mul(half, simd.add(simd.splat(np.float32(1.0)), turned))
-
-
 def gated_silu(pointer, worker, crew):
     """out = silu(source) * other, by columns."""
     args = carray(pointer, 1)[0]
+    pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
-        for index in range(share_start(crew, worker, args.n_vectors), share_start(crew, worker + 1, args.n_vectors)):
+        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
             at = row * args.stride + index * 64
-            simd.store(args.out + at, simd.mul(silu(simd.load(args.source + at)), simd.load(args.other + at)))
+            simd.store(args.out + at, simd.mul(simd.silu(simd.load(args.source + at)), simd.load(args.other + at)))
 
 
 def gated_gelu_tanh(pointer, worker, crew):
     """out = gelu_tanh(source) * other, by columns."""
     args = carray(pointer, 1)[0]
+    pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
-        for index in range(share_start(crew, worker, args.n_vectors), share_start(crew, worker + 1, args.n_vectors)):
+        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
             at = row * args.stride + index * 64
-            simd.store(args.out + at, simd.mul(gelu_tanh(simd.load(args.source + at)), simd.load(args.other + at)))
+            simd.store(args.out + at, simd.mul(simd.gelu_tanh(simd.load(args.source + at)), simd.load(args.other + at)))
 
 
 def add_rows(pointer, worker, crew):
     """out += source, by columns."""
     args = carray(pointer, 1)[0]
+    pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
-        for index in range(share_start(crew, worker, args.n_vectors), share_start(crew, worker + 1, args.n_vectors)):
+        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.add(simd.load(args.out + at), simd.load(args.source + at)))
 
@@ -126,10 +104,11 @@ def soft_cap(pointer, worker, crew):
     """out = cap * tanh(source / cap), by columns."""
     args = carray(pointer, 1)[0]
     cap = simd.splat(args.cap)
+    pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
-        for index in range(share_start(crew, worker, args.n_vectors), share_start(crew, worker + 1, args.n_vectors)):
+        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
             at = row * args.stride + index * 64
-            simd.store(args.out + at, simd.mul(cap, tanh(simd.div(simd.load(args.source + at), cap))))
+            simd.store(args.out + at, simd.mul(cap, simd.tanh(simd.div(simd.load(args.source + at), cap))))
 
 
 def take_outputs(pointer, worker, crew):

@@ -1,26 +1,29 @@
 """AVX2: vpmaddubsw and vpmaddwd on the two halves of a 64-byte vector.
 
-vpmaddubsw saturates at 16 bits. 4-bit weights never reach it (8 steps x 2 x 15 x 127 = 30,480), so their sums stay in
-16 bits for a whole block; 8-bit weights are made signed (less 128) and multiplied as |weight| x (activation with the
-weight's sign), at most 2 x 128 x 127 = 32,512 a step, and the 128 is put back through the sum of the activations.
+vpmaddubsw adds two products and saturates at 16 bits. Codes of up to 6 bits are summed in 16 bits for as many steps as
+their largest product allows (`narrow_steps`), then widened. 8-bit weights are made signed (less 128) and multiplied
+as |weight| x (activation with the weight's sign), at most 2 x 128 x 127 = 32,512 a step; where the caller counts on
+unsigned weights the 128 is put back through the sum of the activations.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from llvmlite import ir
 
 from edgeinfer.backends.cpu import emit
 from edgeinfer.backends.cpu.emit import Builder, Value
-from edgeinfer.backends.cpu.targets import Target
+from edgeinfer.backends.cpu.targets import MOST_STEPS, Dot, Target
 
 HALF_BYTES = ir.VectorType(emit.I8, 32)
 HALF_SHORTS = ir.VectorType(emit.I16, 16)
 HALF_INTS = ir.VectorType(emit.I32, 8)
 
 
-def halves(builder: Builder, vector: Value) -> tuple[Value, Value]:
-    """The low and high 32 bytes of 64."""
-    return emit.slice_lanes(builder, vector, range(32)), emit.slice_lanes(builder, vector, range(32, 64))
+def narrow_steps(code_bits: int) -> int:
+    """Steps that fit in 16 bits: each adds two products of the largest code and 127."""
+    return min(MOST_STEPS, 32_767 // (2 * (2**code_bits - 1) * 127))
 
 
 def pair_sums(builder: Builder, unsigned: Value, signed: Value) -> Value:
@@ -33,41 +36,56 @@ def widen(builder: Builder, shorts: Value) -> Value:
     return emit.call(builder, "llvm.x86.avx2.pmadd.wd", HALF_INTS, [shorts, emit.repeated(HALF_SHORTS, 1)])
 
 
-class NibbleDot:
-    """Weights 0..15: at most 8 steps before `finish`."""
+class NarrowDot:
+    """Codes of up to 6 bits."""
 
-    def __init__(self, initial: Value) -> None:
-        self._initial = initial
-        self._sums: list[Value] = []
+    def __init__(self, initial: Value, code_bits: int) -> None:
+        self._sum = initial
+        self._most_narrow = narrow_steps(code_bits)
+        self._n_narrow = 0
+        self._narrow: list[Value] = []
 
     def step(self, builder: Builder, weights: Value, activations: Value) -> None:
         """Add 64 products in 16 bits."""
-        parts = zip(halves(builder, weights), halves(builder, activations), strict=True)
+        if self._n_narrow == self._most_narrow:
+            self._empty(builder)
+        parts = zip(emit.parts(builder, weights, 2), emit.parts(builder, activations, 2), strict=True)
         sums = [pair_sums(builder, *part) for part in parts]
-        self._sums = [builder.add(*pair) for pair in zip(self._sums, sums, strict=True)] if self._sums else sums
+        self._narrow = [builder.add(*pair) for pair in zip(self._narrow, sums, strict=True)] if self._narrow else sums
+        self._n_narrow += 1
 
     def finish(self, builder: Builder) -> Value:
         """The sums so far, widened."""
-        low, high = (widen(builder, part) for part in self._sums)
-        return builder.add(emit.join(builder, low, high), self._initial)
+        self._empty(builder)
+        return self._sum
+
+    def _empty(self, builder: Builder) -> None:
+        if self._narrow:
+            wide = emit.join(builder, *(widen(builder, part) for part in self._narrow))
+            self._sum = builder.add(self._sum, wide)
+        self._n_narrow, self._narrow = 0, []
 
 
 class ByteDot:
-    """Weights 0..255."""
+    """Weight bytes of code + 128, multiplied as codes, or as bytes when `unsigned`."""
 
-    def __init__(self, initial: Value) -> None:
+    def __init__(self, initial: Value, unsigned: bool) -> None:
         self._sum = initial
+        self._unsigned = unsigned
 
     def step(self, builder: Builder, weights: Value, activations: Value) -> None:
-        """Add 64 products: (weight - 128) x activation, and 128 x activation."""
+        """Add 64 products: code x activation, and 128 x activation if the bytes are meant."""
         sums = []
-        for weight, activation in zip(halves(builder, weights), halves(builder, activations), strict=True):
-            signed = builder.xor(weight, emit.repeated(HALF_BYTES, -128))
-            negative = builder.icmp_signed("<", signed, emit.repeated(HALF_BYTES, 0))
-            size = builder.select(negative, builder.neg(signed), signed)
+        signed_weights = builder.xor(weights, emit.repeated(emit.BYTES, -128))
+        sizes = emit.absolute_bytes(builder, signed_weights)
+        vectors = (emit.parts(builder, vector, 2) for vector in (signed_weights, sizes, activations))
+        for signed, size, activation in zip(*vectors, strict=True):
             turned = emit.call(builder, "llvm.x86.avx2.psign.b", HALF_BYTES, [activation, signed])
-            offset = pair_sums(builder, emit.repeated(HALF_BYTES, -128), activation)
-            sums.append(builder.add(widen(builder, pair_sums(builder, size, turned)), widen(builder, offset)))
+            total = widen(builder, pair_sums(builder, size, turned))
+            if self._unsigned:
+                offset = pair_sums(builder, emit.repeated(HALF_BYTES, -128), activation)
+                total = builder.add(total, widen(builder, offset))
+            sums.append(total)
         self._sum = builder.add(self._sum, emit.join(builder, *sums))
 
     def finish(self, builder: Builder) -> Value:
@@ -75,9 +93,24 @@ class ByteDot:
         return self._sum
 
 
-def dot(builder: Builder, initial: Value, code_bits: int) -> NibbleDot | ByteDot:
-    """A dot for the width of the weights."""
-    return NibbleDot(initial) if code_bits == 4 else ByteDot(initial)
+def dot(builder: Builder, initial: Value, code_bits: int) -> Dot:
+    """A dot for the width of the codes."""
+    return ByteDot(initial, unsigned=True) if code_bits == 8 else NarrowDot(initial, code_bits)
 
 
-TARGET = Target("avx2", ("avx2", "fma", "f16c"), dot)
+def signed_dot(builder: Builder, initial: Value) -> Dot:
+    """A dot of signed 8-bit codes, stored with 128 added."""
+    return ByteDot(initial, unsigned=False)
+
+
+def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
+    """A vpshufb for each half."""
+    repeated = emit.byte_table(table, 2)
+    halves = [
+        emit.call(builder, "llvm.x86.avx2.pshuf.b", HALF_BYTES, [repeated, half])
+        for half in emit.parts(builder, indices, 2)
+    ]
+    return emit.join(builder, *halves)
+
+
+TARGET = Target("avx2", ("avx2", "fma", "f16c"), 16, 32, dot, lookup, signed_dot)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import llvmlite
 
 from edgeinfer.backends.cpu import emit
@@ -9,7 +11,7 @@ from edgeinfer.backends.cpu.emit import Builder, Value
 from edgeinfer.backends.cpu.targets import Target
 
 LLVM_TAKES_BYTES = tuple(int(part) for part in llvmlite.__version__.split(".")[:2]) >= (0, 47)
-"""From LLVM 22 on the intrinsic takes <64 x i8>; before, the same bits as <16 x i32>."""
+"""From LLVM 22 on vpdpbusd's intrinsics take bytes; before, the same bits as 32-bit integers."""
 
 
 class VnniDot:
@@ -30,4 +32,9 @@ class VnniDot:
         return self._sum
 
 
-TARGET = Target("avx512vnni", ("avx512vnni", "avx512f", "avx512bw"), VnniDot)
+def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
+    """One vpshufb, the table repeated in its four lanes."""
+    return emit.call(builder, "llvm.x86.avx512.pshuf.b.512", emit.BYTES, [emit.byte_table(table, 4), indices])
+
+
+TARGET = Target("avx512vnni", ("avx512vnni", "avx512f", "avx512bw"), 32, 64, VnniDot, lookup)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from llvmlite import ir
+
 from edgeinfer.backends.cpu import emit
 from edgeinfer.backends.cpu.emit import Builder, Value
 from edgeinfer.backends.cpu.targets import Target
@@ -26,4 +30,15 @@ class PortableDot:
         return self._sum
 
 
-TARGET = Target("portable", (), PortableDot)
+def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
+    """Halve the table by one bit of the index after the other."""
+    entries: list[Value] = [emit.byte_table([entry], emit.BYTES.count) for entry in table]
+    for bit in range(4):
+        shifted = builder.lshr(indices, emit.repeated(emit.BYTES, bit))
+        is_odd = builder.trunc(shifted, ir.VectorType(ir.IntType(1), emit.BYTES.count))
+        pairs = zip(entries[1::2], entries[::2], strict=True)
+        entries = [builder.select(is_odd, odd, even) for odd, even in pairs]
+    return entries[0]
+
+
+TARGET = Target("portable", (), 16, 16, PortableDot, lookup)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import PAGE, Batch, Limits, Step
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.kernels import attention
-from edgeinfer.backends.cpu.layout import padded
+from edgeinfer.backends.cpu.layout import CHUNK, padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.backends.reference import context_slots
@@ -105,7 +105,7 @@ class Pages:
         size = attention.scratch_bytes(shape.tile_tokens * shape.repeats, shape.width, head)
         scratch = aligned((workers, padded(size, 64)), np.uint8)
         scratch[:] = 0xFF  # not-a-number wherever it is read before it is written
-        partials = aligned((n_tokens, shape.heads, LONGEST // PAGE, 16 + head), np.float32)
+        partials = aligned((n_tokens, shape.heads, LONGEST // CHUNK, 16 + head), np.float32)
         partials[:] = np.nan
         fields = {
             "query": query,
@@ -123,12 +123,13 @@ class Pages:
             "scratch_stride": scratch.shape[1],
             "tile_rows": shape.tile_tokens * shape.repeats,
             "partials": partials,
-            "max_chunks": LONGEST // PAGE,
+            "max_chunks": LONGEST // CHUNK,
+            "gathered_bytes": attention.gathered_bytes(shape.width, head),
             "step": record.record,
             "scale": scale(shape),
             "cap": shape.cap,
         }
-        for kernel in (attention.BY_TILE, attention.BY_PAGE, attention.JOIN_PAGES):
+        for kernel in (attention.BY_TILE, attention.BY_CHUNK, attention.JOIN_CHUNKS):
             call(library, kernel, workers, **fields)
         width = shape.heads * shape.width
         assert np.all(out[n_tokens] == UNTOUCHED)

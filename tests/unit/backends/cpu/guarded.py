@@ -17,15 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions, Step
-from edgeinfer.backends.cpu import lane, lowering, packing
+from edgeinfer.backends.cpu import lane, lowering
+from edgeinfer.backends.cpu import packing as packing_module
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.step import StepRecord
+from edgeinfer.models.quants import FORMATS
 from tests.golden.goldens import Golden, Player
 from tests.unit.backends.cpu import (
     attention_calls,
     kernel_calls,
+    packing_calls,
     test_cpu_attention,
+    test_cpu_panels,
     test_cpu_products,
     test_cpu_rotary,
 )
@@ -88,7 +92,16 @@ def guarded_step(guarded: Guarded) -> type[StepRecord]:
 def guards(at_end: bool) -> Iterator[None]:
     """Every buffer of the device and of the kernel tests is guarded within."""
     guarded = Guarded(at_end)
-    modules = (lane, lowering, packing, kernel_calls, attention_calls, test_cpu_products, test_cpu_rotary)
+    modules = (
+        lane,
+        lowering,
+        packing_module,
+        packing_calls,
+        kernel_calls,
+        attention_calls,
+        test_cpu_products,
+        test_cpu_rotary,
+    )
     patches = [mock.patch.object(module, "aligned", guarded) for module in modules]
     patches += [mock.patch.object(module, "StepRecord", guarded_step(guarded)) for module in (lane, attention_calls)]
     for patch in patches:
@@ -104,10 +117,19 @@ def products() -> None:
     """Every panel, 1 to 20 tokens, bias and accumulation."""
     library = KernelLibrary()
     for key in test_cpu_products.INTEGERS:
-        test_cpu_products.test_integer_products(library, key, 96)
+        test_cpu_products.test_integer_products(library, key, 3)
         test_cpu_products.test_a_token_has_the_same_bits_in_any_batch_and_split(library, key)
     for key in test_cpu_products.FLOATS:
         test_cpu_products.test_float_products(library, key, 30)
+
+
+def packing() -> None:
+    """Every format: rows in guarded memory, whole records and shorter last ones."""
+    library = KernelLibrary()
+    for key, form in FORMATS.entries().items():
+        for n_blocks in (1, 2, 3):
+            columns = test_cpu_panels.columns_of(key, n_blocks)
+            packing_calls.pack_rows(library, form, packing_calls.random_rows(form, 32, columns), columns)
 
 
 def attention() -> None:
@@ -137,6 +159,7 @@ def stray() -> None:
 
 CASES: dict[str, Callable[[], None]] = {
     "products": products,
+    "packing": packing,
     "attention": attention,
     "models": models,
     "stray": stray,

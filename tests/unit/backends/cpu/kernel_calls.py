@@ -65,7 +65,7 @@ def quantised(library: KernelLibrary, values: NDArray[np.float32], workers: int 
     records[:] = 0xAB
     call(
         library,
-        activations.QUANTISE,
+        activations.ROUND_ROWS,
         workers,
         source=source,
         source_stride=source.strides[0],

@@ -1,6 +1,9 @@
-"""Reading panels back, number by number, as the layout is described: independent of how they are packed."""
+"""Panels number by number, as the layout is described: read back and written, independent of how packing does it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,34 +11,126 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel
 from edgeinfer.models.quants import Codes
 
+PLANES = {2: (2,), 3: (2, 1), 4: (4,), 5: (4, 1), 6: (4, 2), 8: (8,)}
+NUMBERS = {"f16": np.float16, "f32": np.float32, "e8m0": np.uint8, "i8": np.int8, "u8": np.uint8, "u4": np.uint8}
+UNITS = ("i8", "u8", "u4")
+
+
+@dataclass(slots=True)
+class Contents:
+    """What the bytes of a panel hold, before it means anything.
+
+    stored uint8[N, columns]; scales and minima [N, columns / group] of the type of NUMBERS ("u4": both are 0..15);
+    units float16[2, N, columns / 256], of scales and of minima (as stored: what is added).
+    """
+
+    stored: NDArray[np.uint8]
+    scales: NDArray[np.generic]
+    minima: NDArray[np.generic]
+    units: NDArray[np.float16]
+
+    @classmethod
+    def empty(cls, panel: IntegerPanel, n_rows: int, columns: int) -> Contents:
+        scales = np.zeros((n_rows, columns // panel.group), NUMBERS[panel.scales])
+        units = np.zeros((2, n_rows, columns // 256), np.float16)
+        return cls(np.zeros((n_rows, columns), np.uint8), scales, scales.copy(), units)
+
+    def codes(self, panel: IntegerPanel) -> Codes:
+        """What it means, in the order of operations of `models.quants`."""
+        if panel.levels:
+            codes = np.array(panel.levels, np.int8)[self.stored]
+        else:
+            codes = (self.stored.astype(np.int16) - panel.offset).astype(np.int8)
+        if panel.scales == "e8m0":
+            scale = np.ldexp(np.float32(1), self.scales.astype(np.int32) - 128)
+        else:
+            scale = self._multiplied(panel, 0, self.scales)
+        return Codes(codes, scale, self._multiplied(panel, 1, self.minima) if panel.has_minimum else None)
+
+    def _multiplied(self, panel: IntegerPanel, which: int, numbers: NDArray[np.generic]) -> NDArray[np.float32]:
+        floats = numbers.astype(np.float32)
+        if panel.scales in UNITS:
+            floats *= np.repeat(self.units[which], 256 // panel.group, axis=1).astype(np.float32)
+        return floats
+
+
+def bits_of(panel: IntegerPanel, row: int, column: int) -> Iterator[tuple[int, int, int]]:
+    """(byte in the panel, bit in the byte, width) of the parts of a code, lowest first."""
+    in_record = 256 if panel.scales in UNITS else 64
+    record, within = divmod(column, in_record)
+    at = record * panel.record_bytes + panel.codes_at + within // 32 * panel.code_bytes
+    four, byte = divmod(column % 32, 4)
+    for width in PLANES[panel.code_bits]:
+        share = 8 // width
+        yield at + four // share * 64 + row % 16 * 4 + byte, width * (four % share), width
+        at += 64 * width
+
+
+def numbers_of(panel: IntegerPanel, row: int, group: int) -> tuple[int, int, int]:
+    """Bytes in the panel where a group's scale, its minimum and its record's units begin."""
+    size = np.dtype(NUMBERS[panel.scales]).itemsize
+    per_record = (256 if panel.scales in UNITS else 64) // panel.group
+    record, within = divmod(group, per_record)
+    record *= panel.record_bytes
+    place = (within * 16 + row % 16) * size
+    return record + panel.scales_at + place, record + panel.minima_at + place, record + row % 16 * 2
+
+
+def read_contents(panel: IntegerPanel, data: NDArray[np.uint8], columns: int) -> Contents:
+    """All numbers of all rows."""
+    held = Contents.empty(panel, len(data) * 16, columns)
+    number = NUMBERS[panel.scales]
+    for row in range(len(held.stored)):
+        stream = data[row // 16].tobytes()
+        for column in range(columns):
+            low = 0
+            for byte, bit, width in bits_of(panel, row, column):
+                held.stored[row, column] |= (stream[byte] >> bit & (1 << width) - 1) << low
+                low += width
+        for group in range(columns // panel.group):
+            scale, minimum, unit = numbers_of(panel, row, group)
+            held.scales[row, group] = np.frombuffer(stream, number, 1, scale)[0]
+            if panel.scales == "u4":
+                held.minima[row, group] = stream[scale] >> 4
+                held.scales[row, group] = stream[scale] & 15
+            elif panel.has_minimum:
+                held.minima[row, group] = np.frombuffer(stream, number, 1, minimum)[0]
+            if panel.scales in UNITS:
+                for which in range(1 + panel.has_minimum):
+                    half = np.frombuffer(stream, np.float16, 1, unit + 32 * which)[0]
+                    held.units[which, row, group * panel.group // 256] = half
+    return held
+
+
+def write_contents(panel: IntegerPanel, contents: Contents, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Fill panels of zeros with the numbers; returns them."""
+    n_rows, columns = contents.stored.shape
+    for row in range(n_rows):
+        stream = data[row // 16]
+        for column in range(columns):
+            left = int(contents.stored[row, column])
+            for byte, bit, width in bits_of(panel, row, column):
+                stream[byte] |= (left & (1 << width) - 1) << bit
+                left >>= width
+        for group in range(columns // panel.group):
+            scale, minimum, unit = numbers_of(panel, row, group)
+            numbers = [(scale, contents.scales[row, group])]
+            if panel.scales == "u4":
+                numbers = [(scale, contents.scales[row, group] | contents.minima[row, group] << 4)]
+            elif panel.has_minimum:
+                numbers.append((minimum, contents.minima[row, group]))
+            if panel.scales in UNITS:
+                halves = contents.units[: 1 + panel.has_minimum, row, group * panel.group // 256]
+                numbers += [(unit + 32 * which, half) for which, half in enumerate(halves)]
+            for at, value in numbers:
+                raw = np.frombuffer(value.tobytes(), np.uint8)
+                stream[at : at + len(raw)] = raw
+    return data
+
 
 def read_integers(panel: IntegerPanel, data: NDArray[np.uint8], columns: int) -> Codes:
-    """Exact codes of all rows: what records of [scales][minima][codes] say."""
-    n_rows = len(data) * 16
-    codes = np.zeros((n_rows, columns), np.int8)
-    scale = np.zeros((n_rows, columns // panel.group), np.float32)
-    minimum = np.zeros_like(scale)
-    number = np.float16 if panel.half_scales else np.float32
-    for row in range(n_rows):
-        lane, stream = row % 16, data[row // 16].tobytes()
-        for column in range(columns):
-            record = column // 64 * panel.record_bytes
-            block, within = column % 64 // 32, column % 32
-            if panel.code_bits == 8:
-                at = record + panel.codes_at + block * 512 + within // 4 * 64 + lane * 4 + within % 4
-                stored = stream[at]
-            else:
-                at = record + panel.codes_at + block * 256 + within % 16 // 4 * 64 + lane * 4 + within % 4
-                stored = stream[at] >> 4 if within >= 16 else stream[at] & 15
-            codes[row, column] = stored - panel.offset
-            if column % panel.group == 0:
-                group = column // panel.group
-                size = np.dtype(number).itemsize
-                at = record + (block * panel.groups + within // panel.group) * 16 * size + lane * size
-                scale[row, group] = np.frombuffer(stream, number, 1, at)[0]
-                if panel.has_minimum:
-                    minimum[row, group] = np.frombuffer(stream, number, 1, at + panel.minima_at)[0]
-    return Codes(codes, scale, minimum if panel.has_minimum else None)
+    """Exact codes of all rows."""
+    return read_contents(panel, data, columns).codes(panel)
 
 
 def read_floats(panel: FloatPanel, data: NDArray[np.uint8], columns: int) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
-from edgeinfer.backends.cpu.kernels.crew import size
+from edgeinfer.backends.cpu.kernels.crew import share_start, size
 from edgeinfer.backends.cpu.tape import Call, Tape
 
 ARGUMENTS = np.dtype([("number", "i8"), ("cells", "i8"), ("seen", "i8"), ("late", "i8"), ("pauses", "i8")])
@@ -66,3 +66,36 @@ class Cells:
     def right(self, team: int) -> bool:
         """Whether every worker of a team saw what its neighbour wrote in the last run."""
         return bool(np.all(self.seen[:team] == self.number[0]) and np.all(self.seen[64 : 64 + team] == team))
+
+
+ITEMS_ARGUMENTS = np.dtype([("owner", "i8"), ("count", "i8"), ("pauses", "i8")])
+
+
+def own_items(pointer, worker, crew):
+    """owner[item] = worker for the items of the worker's share, with pauses at each."""
+    args = carray(pointer, 1)[0]
+    for item in range(share_start(crew, worker, args.count), share_start(crew, worker + 1, args.count)):
+        simd.store_int64(args.owner + 8 * item, worker)
+        for _ in range(args.pauses):
+            simd.pause()
+
+
+OWN = Kernel("test-own-items", own_items, ITEMS_ARGUMENTS)
+
+
+@dataclass(slots=True)
+class Items:
+    """Memory of one tape: items that say which worker's share they were."""
+
+    owner: NDArray[np.int64]
+    arguments: NDArray[np.void]
+
+    @classmethod
+    def new(cls, count: int, pauses: int = 0) -> Items:
+        owner, arguments = np.full(count, -1, np.int64), np.zeros(1, ITEMS_ARGUMENTS)
+        arguments["owner"], arguments["count"], arguments["pauses"] = owner.ctypes.data, count, pauses
+        return cls(owner, arguments)
+
+    def tape(self, library: KernelLibrary) -> Tape:
+        """One call."""
+        return Tape([Call(OWN, self.arguments, frozenset(), frozenset({"owner"}), "by item")], library)

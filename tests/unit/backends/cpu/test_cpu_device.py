@@ -30,9 +30,12 @@ def first_tokens(*tokens: int) -> Step:
 def test_fastest_set_that_the_features_allow() -> None:
     assert targets.choose(frozenset()).name == "portable"
     assert targets.choose(frozenset({"avx2", "fma", "f16c"})).name == "avx2"
+    assert targets.choose(frozenset({"avx2", "fma", "f16c", "avxvnni"})).name == "avxvnni"
+    assert targets.choose(frozenset({"neon", "dotprod"})).name == "neon"
+    assert targets.choose(frozenset({"neon"})).name == "portable"
     assert targets.choose(frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni"})).name == "avx512vnni"
     assert targets.choose(frozenset(), "portable").name == "portable"
-    with pytest.raises(BadSetting, match="edgeinfer has: avx512vnni, avx2, portable"):
+    with pytest.raises(BadSetting, match="edgeinfer has: avx512vnni, avxvnni, avx2, neon, portable"):
         targets.choose(frozenset(), "mmx")
     with pytest.raises(BadSetting, match="cannot run avx2: it has no avx2, f16c; use one of: portable"):
         targets.choose(frozenset({"fma"}), "avx2")

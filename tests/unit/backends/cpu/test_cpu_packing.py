@@ -1,25 +1,34 @@
-"""Packing matrices of a file: row order, head padding, zero rows, tied weights."""
+"""Packing matrices of a file: row order, head padding, zero rows, shares of workers, tied weights."""
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 from collections.abc import Iterator
 
 import gguf
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import no_progress
+from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.layout import Heads
-from edgeinfer.backends.cpu.packing import CHUNK_ROWS, PackedWeights, row_order
+from edgeinfer.backends.cpu.packing import PackedWeights, row_order
+from edgeinfer.backends.cpu.panels import panel_for
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.quants import FORMATS, BlockFormat
 from edgeinfer.ops import Unpair, Weight
 from tests.unit.backends.cpu.kernel_calls import same_bits
+from tests.unit.backends.cpu.packing_calls import random_rows
 from tests.unit.backends.cpu.panel_reading import read_values
 
 Type = gguf.GGMLQuantizationType
+NAMES = ("q4_0", "q8_0", "q4_1", "q4_k", "q6_k", "f16", "f32", "bf16")
 TYPES = {"q4_0": Type.Q4_0, "q8_0": Type.Q8_0, "q4_1": Type.Q4_1, "f16": Type.F16, "f32": Type.F32, "bf16": Type.BF16}
 ROWS, COLUMNS = 100, 96
+K_COLUMNS = 512
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +37,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GGUFFile]:
     writer = gguf.GGUFWriter(path, "llama")
     random = np.random.default_rng(0)
     for name, kind in TYPES.items():
-        rows = CHUNK_ROWS + 24 if name == "q8_0" else ROWS
-        values = random.standard_normal((rows, COLUMNS)).astype(np.float32)
+        values = random.standard_normal((ROWS, COLUMNS)).astype(np.float32)
         writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+    for name in ("q4_k", "q6_k"):
+        kind = Type[name.upper()]
+        blocks = random_rows(FORMATS.get(name), ROWS, K_COLUMNS).reshape(ROWS, -1, FORMATS.get(name).block_bytes)
+        for at in (0, 2) if name == "q4_k" else (208,):
+            blocks[:, :, at : at + 2] = np.array([0.01], np.float16).view(np.uint8)
+        writer.add_tensor(name, blocks.reshape(ROWS, -1), raw_dtype=kind)
     writer.add_tensor("vector", random.standard_normal(24).astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -40,35 +54,46 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GGUFFile]:
         yield opened
 
 
-def packed(file: GGUFFile, weight: Weight, heads: Heads | None = None) -> np.ndarray:
+def columns_of(name: str) -> int:
+    """Columns of a matrix of the file."""
+    return K_COLUMNS if name.endswith("_k") else COLUMNS
+
+
+def packed(
+    file: GGUFFile, library: KernelLibrary, weight: Weight, heads: Heads | None = None, n_workers: int = 2
+) -> NDArray[np.float32]:
     """What the packed matrix holds: float32[rows of all panels, columns]."""
-    store = PackedWeights(file, "portable")
-    store.pack([(weight, heads)], 2, no_progress)
+    store = PackedWeights(file, "portable", library)
+    store.pack([(weight, heads)], n_workers, no_progress)
     matrix = store.matrix(weight, heads)
     assert matrix.data.ctypes.data % 64 == 0
     assert store.resident_bytes == matrix.data.nbytes
     return read_values(matrix.panel, matrix.data, weight.columns)
 
 
-@pytest.mark.parametrize("name", TYPES)
-def test_rows_are_packed_in_order_and_padded_with_zeros(file: GGUFFile, name: str) -> None:
-    n_rows = file.tensors[name].shape[0]
-    held = packed(file, Weight(name, 0, n_rows, COLUMNS))
-    assert len(held) == -(-n_rows // 16) * 16
-    assert same_bits(held[:n_rows], weights.matrix(file, Weight(name, 0, n_rows, COLUMNS)))
-    assert not held[n_rows:].any()
+@pytest.mark.parametrize("n_workers", [1, 3, 7])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_packed_in_order_and_padded_with_zeros(
+    file: GGUFFile, library: KernelLibrary, name: str, n_workers: int
+) -> None:
+    weight = Weight(name, 0, ROWS, columns_of(name))
+    held = packed(file, library, weight, n_workers=n_workers)
+    assert len(held) == -(-ROWS // 32) * 32
+    assert same_bits(held[:ROWS], weights.matrix(file, weight))
+    assert not held[ROWS:].any()
 
 
-@pytest.mark.parametrize("name", TYPES)
-def test_row_ranges(file: GGUFFile, name: str) -> None:
-    whole = weights.matrix(file, Weight(name, 0, ROWS, COLUMNS))
-    assert same_bits(packed(file, Weight(name, 37, 79, COLUMNS))[:42], whole[37:79].copy())
+@pytest.mark.parametrize("name", NAMES)
+def test_row_ranges(file: GGUFFile, library: KernelLibrary, name: str) -> None:
+    whole = weights.matrix(file, Weight(name, 0, ROWS, columns_of(name)))
+    assert same_bits(packed(file, library, Weight(name, 37, 79, columns_of(name)))[:42], whole[37:79].copy())
 
 
-@pytest.mark.parametrize("name", ["q4_0", "f16"])
-def test_heads_are_padded_one_by_one_and_unpaired(file: GGUFFile, name: str) -> None:
-    whole = weights.matrix(file, Weight(name, 0, ROWS, COLUMNS))
-    held = packed(file, Weight(name, 4, 76, COLUMNS, Unpair(24, 16)), Heads(3, 24)).reshape(3, 32, COLUMNS)
+@pytest.mark.parametrize("name", ["q4_0", "q6_k", "f16"])
+def test_heads_are_padded_one_by_one_and_unpaired(file: GGUFFile, library: KernelLibrary, name: str) -> None:
+    columns = columns_of(name)
+    whole = weights.matrix(file, Weight(name, 0, ROWS, columns))
+    held = packed(file, library, Weight(name, 4, 76, columns, Unpair(24, 16)), Heads(3, 24)).reshape(3, 32, columns)
     for head in range(3):
         rows = whole[4 + head * 24 : 28 + head * 24]
         expected = np.concatenate([rows[0:16:2], rows[1:16:2], rows[16:]])
@@ -76,10 +101,55 @@ def test_heads_are_padded_one_by_one_and_unpaired(file: GGUFFile, name: str) -> 
         assert not held[head, 24:].any()
 
 
-def test_a_tied_matrix_is_packed_once(file: GGUFFile) -> None:
+@pytest.mark.parametrize("name", ["q4_0", "q4_k", "q6_k"])
+def test_formats_without_a_layout_are_unpacked(
+    file: GGUFFile, library: KernelLibrary, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = FORMATS.get(name)
+    assert isinstance(form, BlockFormat)
+    bare = dataclasses.replace(form, layout=None)
+    monkeypatch.setattr("edgeinfer.backends.cpu.packing.format_of", lambda _: bare)
+    monkeypatch.setattr("edgeinfer.backends.cpu.repacking.format_of", lambda _: bare)
+    weight = Weight(name, 3, ROWS, columns_of(name))
+    store = PackedWeights(file, "portable", library)
+    store.pack([(weight, None)], 2, no_progress)
+    assert store.matrix(weight, None).panel == panel_for(bare)
+    held = read_values(panel_for(bare), store.matrix(weight, None).data, weight.columns)
+    assert same_bits(held[: ROWS - 3], weights.matrix(file, weight))
+    assert not held[ROWS - 3 :].any()
+
+
+def test_pages_of_the_file_are_given_back_on_the_way(
+    file: GGUFFile, library: KernelLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr("edgeinfer.backends.cpu.packing.RELEASE_BYTES", 2 * 40 * 102)
+    monkeypatch.setattr(file, "release", lambda: given_back.append(1))
+    store = PackedWeights(file, "portable", library)
+    wanted = [(Weight("q8_0", start, start + 40, COLUMNS), None) for start in range(5)]
+    store.pack(wanted, 2, no_progress)
+    assert len(given_back) == 2
+
+
+def test_a_failure_in_a_worker_is_reported_and_ends_packing(
+    file: GGUFFile, library: KernelLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PackedWeights(file, "portable", library)
+
+    def fail(*arguments: int) -> None:
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(store, "_pack_panels", fail)
+    before = threading.active_count()
+    with pytest.raises(MemoryError, match="no more"):
+        store.pack([(Weight("q8_0", 0, ROWS, COLUMNS), None)], 3, no_progress)
+    assert threading.active_count() == before
+
+
+def test_a_tied_matrix_is_packed_once(file: GGUFFile, library: KernelLibrary) -> None:
     weight = Weight("q8_0", 0, 64, COLUMNS)
     seen: list[tuple[str, int, int]] = []
-    store = PackedWeights(file, "portable")
+    store = PackedWeights(file, "portable", library)
     store.pack([(weight, None), (weight, None), (weight, Heads(2, 32))], 2, lambda *step: seen.append(step))
     assert [step[1:] for step in seen] == [(1, 2), (2, 2)]
     assert store.matrix(weight, None) is store.matrix(weight, None)
@@ -88,6 +158,7 @@ def test_a_tied_matrix_is_packed_once(file: GGUFFile) -> None:
 def test_row_order() -> None:
     weight = Weight("any", 0, 20, 32)
     assert row_order(weight, None).tolist() == [*range(20), *[-1] * 12]
+    assert row_order(Weight("any", 0, 33, 32), None).tolist() == [*range(33), *[-1] * 31]
     assert row_order(weight, Heads(2, 10)).tolist() == [*range(10), *[-1] * 6, *range(10, 20), *[-1] * 6]
 
 

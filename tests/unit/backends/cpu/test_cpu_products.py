@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
 from edgeinfer.backends.cpu.kernels import activations, product, product_float
 from edgeinfer.backends.cpu.memory import aligned
-from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, pack_floats, pack_integers, panel_for
-from edgeinfer.models.quants import FORMATS, Codes
+from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, panel_for
+from edgeinfer.models.quants import FORMATS
 from tests.unit.backends.cpu.kernel_calls import (
     RUNNABLE,
     UNTOUCHED,
@@ -22,6 +22,8 @@ from tests.unit.backends.cpu.kernel_calls import (
     quantised,
     same_bits,
 )
+from tests.unit.backends.cpu.packing_calls import pack_rows
+from tests.unit.backends.cpu.panel_reading import Contents, write_contents
 
 Floats = NDArray[np.float32]
 
@@ -31,16 +33,21 @@ FLOATS = sorted(key for key, panel in PANELS.items() if isinstance(panel, FloatP
 
 
 def isas_of(key: str) -> tuple[str, ...]:
-    """Instruction sets to test a panel with: all of them, unless another panel differs only in how scales are loaded.
+    """Instruction sets to test a panel with: all of them, unless another panel differs only in its scales.
 
     Loading scales is the same code on all of them, and each kernel takes seconds to compile.
     """
-    half = key.replace("f32", "f16")
-    return RUNNABLE[:1] if half != key and half in INTEGERS else RUNNABLE
+
+    def values(other: str) -> tuple[int, int, tuple[int, ...]]:
+        panel = IntegerPanel.parse(other)
+        return panel.code_bits, panel.group, panel.levels
+
+    first = next(other for other in INTEGERS if values(other) == values(key))
+    return RUNNABLE if key == first else RUNNABLE[:1]
 
 
 COMBINATIONS = [(key, isa) for key in INTEGERS for isa in isas_of(key)]
-ROWS = 48
+ROWS = 96
 MOST_TOKENS = 20
 
 
@@ -55,8 +62,8 @@ class Product:
     def run(self, library: KernelLibrary, source: Floats, out: Floats, workers: int = 1, **fields: object) -> Floats:
         """out (+)= source @ values.T for the first rows of `out`, which may be wider and longer than that."""
         given = {**self.fields, **self._source(library, source), **fields}
-        given = {"bias": aligned((16,), np.float32), "bias_stride": 0, **given}
-        given |= {"n_panels": ROWS // 16, "out": out, "out_stride": out.strides[0], "count": count_of(len(source))}
+        given = {"bias": aligned((32,), np.float32), "bias_stride": 0, "block_tokens": 16, **given}
+        given |= {"n_units": ROWS // 32, "out": out, "out_stride": out.strides[0], "count": count_of(len(source))}
         call(library, self.kernel, workers, **given)
         return out[: len(source), :ROWS].copy()
 
@@ -74,37 +81,46 @@ def new_out(rows: int = MOST_TOKENS) -> Floats:
     return out
 
 
-def integer_product(panel: IntegerPanel, isa: str, codes: Codes) -> Product:
-    columns = codes.codes.shape[1]
-    data = aligned((ROWS // 16, panel.panel_bytes(columns)), np.uint8)
-    data[:] = 0
-    pack_integers(panel, codes, data)
+def integer_product(panel: IntegerPanel, isa: str, contents: Contents) -> Product:
+    columns = contents.stored.shape[1]
+    data = write_contents(panel, contents, aligned((ROWS // 16, panel.panel_bytes(columns)), np.uint8))
+    codes = contents.codes(panel)
     values = codes.codes * np.repeat(codes.scale, panel.group, axis=1).astype(np.float64)
     if codes.minimum is not None:
         values += np.repeat(codes.minimum, panel.group, axis=1)
-    fields = {"weights": data, "panel_bytes": data.shape[1], "n_records": panel.n_records(columns)}
+    fields = {"weights": data, "unit_bytes": 2 * data.shape[1], "second": data.shape[1]}
+    fields |= {"n_records": panel.n_records(columns), "n_blocks": -(-columns // 64) * 2}
     return Product(product.product_kernel(panel, isa), fields, values)
 
 
-def stored_codes(panel: IntegerPanel, unsigned: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """The codes that a panel stores as these unsigned numbers (of which 4-bit panels keep the low halves)."""
-    mask = 15 if panel.code_bits == 4 else 255
-    return ((unsigned & mask).astype(np.int16) - panel.offset).astype(np.int8)
+def columns_of(panel: IntegerPanel, n_blocks: int) -> int:
+    """Columns of a row of some blocks, or records where scales have units."""
+    return n_blocks * (panel.record_columns if panel.has_units else 32)
 
 
-def random_codes(panel: IntegerPanel, columns: int, seed: int) -> Codes:
+def random_contents(panel: IntegerPanel, columns: int, seed: int) -> Contents:
     """Any codes with scales of both signs, some of them zero."""
     random = np.random.default_rng(seed)
+    contents = Contents.empty(panel, ROWS, columns)
+    contents.stored[:] = random.integers(0, 1 << panel.code_bits, contents.stored.shape)
+    integers = {"e8m0": (116, 126), "i8": (-128, 128), "u8": (0, 64), "u4": (0, 16)}
+    for part, size in ((contents.scales, 0.02), (contents.minima, 0.3)):
+        if panel.scales in integers:
+            part[:] = random.integers(*integers[panel.scales], part.shape)
+        else:
+            part[:] = random.standard_normal(part.shape) * size * (random.random(part.shape) > 0.1)
+    contents.units[:] = random.standard_normal(contents.units.shape) * 1e-3
+    contents.units[random.random(contents.units.shape) < 0.1] = 0.0
+    return contents
 
-    def scales(size: float) -> Floats:
-        drawn = (random.standard_normal((ROWS, columns // panel.group)) * size).astype(np.float16).astype(np.float32)
-        if not panel.half_scales:
-            drawn *= np.float32(1.0 + 2.0**-20)
-        drawn[random.random(drawn.shape) < 0.1] = 0.0
-        return drawn
 
-    codes = stored_codes(panel, random.integers(0, 256, (ROWS, columns), dtype=np.uint8))
-    return Codes(codes, scales(0.02), scales(0.3) if panel.has_minimum else None)
+def even_contents(panel: IntegerPanel, columns: int) -> Contents:
+    """Scales of 1 and minima of 3."""
+    contents = Contents.empty(panel, ROWS, columns)
+    contents.scales[:] = 128 if panel.scales == "e8m0" else 1
+    contents.minima[:] = 3
+    contents.units[:] = 1
+    return contents
 
 
 def assert_close(actual: Floats, values: NDArray[np.float64], rounded: NDArray[np.float64], extra: Floats) -> None:
@@ -121,25 +137,26 @@ def rounded(library: KernelLibrary, source: Floats) -> NDArray[np.float64]:
     return held[:, : source.shape[1]].astype(np.float64)
 
 
-@pytest.mark.parametrize("columns", [32, 96, 320])
+@pytest.mark.parametrize("n_blocks", [1, 3, 10])
 @pytest.mark.parametrize("key", INTEGERS)
-def test_integer_products(library: KernelLibrary, key: str, columns: int) -> None:
+def test_integer_products(library: KernelLibrary, key: str, n_blocks: int) -> None:
     panel = IntegerPanel.parse(key)
     assert panel == PANELS[key]
-    codes = random_codes(panel, columns, seed=columns)
+    columns = columns_of(panel, n_blocks)
+    contents = random_contents(panel, columns, seed=columns)
     random = np.random.default_rng(columns + 1)
     source = (random.standard_normal((MOST_TOKENS, columns)) * random.uniform(0.01, 10, (MOST_TOKENS, 1))).astype("f4")
     bias, before = (random.standard_normal(shape).astype("f4") for shape in ((ROWS,), (MOST_TOKENS, ROWS)))
     results = []
     for isa in isas_of(key):
-        matrix = integer_product(panel, isa, codes)
+        matrix = integer_product(panel, isa, contents)
         out = new_out(MOST_TOKENS + 1)
         plain = matrix.run(library, source, out)
         assert np.all(out[MOST_TOKENS:] == UNTOUCHED)
         assert np.all(out[:, ROWS:] == UNTOUCHED)
         assert_close(plain, matrix.values, rounded(library, source), np.zeros_like(plain))
         out[:MOST_TOKENS, :ROWS] = before
-        added = matrix.run(library, source, out, accumulate=1, bias=buffer(bias[None])[0], bias_stride=64)
+        added = matrix.run(library, source, out, accumulate=1, bias=buffer(bias[None])[0], bias_stride=128)
         assert_close(added, matrix.values, rounded(library, source), before + bias)
         assert same_bits(added, (plain + bias) + before)
         results += [plain]
@@ -149,8 +166,9 @@ def test_integer_products(library: KernelLibrary, key: str, columns: int) -> Non
 @pytest.mark.parametrize("key", INTEGERS)
 def test_a_token_has_the_same_bits_in_any_batch_and_split(library: KernelLibrary, key: str) -> None:
     panel = IntegerPanel.parse(key)
-    matrix = integer_product(panel, RUNNABLE[0], random_codes(panel, 160, seed=3))
-    source = np.random.default_rng(4).standard_normal((MOST_TOKENS, 160)).astype("f4")
+    columns = columns_of(panel, 5)
+    matrix = integer_product(panel, RUNNABLE[0], random_contents(panel, columns, seed=3))
+    source = np.random.default_rng(4).standard_normal((MOST_TOKENS, columns)).astype("f4")
     alone = np.concatenate([matrix.run(library, source[i : i + 1], new_out()) for i in range(MOST_TOKENS)])
     for n_tokens in range(2, MOST_TOKENS + 1):
         start = MOST_TOKENS - n_tokens
@@ -161,16 +179,16 @@ def test_a_token_has_the_same_bits_in_any_batch_and_split(library: KernelLibrary
 def test_extreme_codes_do_not_saturate(library: KernelLibrary, key: str, isa: str) -> None:
     """With scales of 1 every sum is an integer below 2^24, so the result is exact."""
     panel = IntegerPanel.parse(key)
-    columns = 96
-    ones = np.ones((ROWS, columns // panel.group), np.float32)
+    columns = columns_of(panel, 1 if panel.has_units else 3)
     patterns = [np.full(columns, 127.0), np.full(columns, -127.0), np.where(np.arange(columns) % 2, 127.0, -127.0)]
     patterns += [np.where(np.arange(columns) % 32 < 16, 127.0, -127.0), np.eye(columns)[7] * 127.0, np.zeros(columns)]
     source = np.array(patterns, np.float32)
-    for stored in (0, 1, 127, 128, 255):
-        unsigned = np.full((ROWS, columns), stored, np.uint8)
-        unsigned[1::2, 1::2] = 255 - stored
-        codes = Codes(stored_codes(panel, unsigned), ones, ones * 3 if panel.has_minimum else None)
-        matrix = integer_product(panel, isa, codes)
+    top = (1 << panel.code_bits) - 1
+    contents = even_contents(panel, columns)
+    for stored in (0, 1, top // 2, top // 2 + 1, top):
+        contents.stored[:] = stored
+        contents.stored[1::2, 1::2] = top - stored
+        matrix = integer_product(panel, isa, contents)
         assert np.array_equal(matrix.run(library, source, new_out()), source @ matrix.values.T)
 
 
@@ -187,8 +205,8 @@ def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
     exact = {"f32": values, "f16": values.astype("f2"), "bf16": (values.view("u4") >> 16 << 16).view("f4")}[key]
     panel = PANELS[key]
     assert isinstance(panel, FloatPanel)
-    data = aligned((ROWS // 16, panel.panel_bytes(columns)), np.uint8)
-    pack_floats(panel, np.ascontiguousarray(raw[key]).view(np.uint8).reshape(ROWS, -1), columns, data)
+    rows = np.ascontiguousarray(raw[key]).view(np.uint8).reshape(ROWS, -1)
+    data = pack_rows(library, FORMATS.get(key), rows, columns)
     fields = {"weights": data, "panel_bytes": data.shape[1], "n_rounds": -(-columns // 4)}
     matrix = Product(product_float.product_float_kernel(panel), fields, exact.astype(np.float64))
     source = random.standard_normal((MOST_TOKENS, columns)).astype("f4")
@@ -199,7 +217,7 @@ def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
     assert np.all(out[:, ROWS:] == UNTOUCHED)
     assert_close(plain, matrix.values, source.astype(np.float64), np.zeros_like(plain))
     out[:MOST_TOKENS, :ROWS] = before
-    added = matrix.run(library, source, out, accumulate=1, bias=buffer(bias[None])[0], bias_stride=64)
+    added = matrix.run(library, source, out, accumulate=1, bias=buffer(bias[None])[0], bias_stride=128)
     assert same_bits(added, (plain + bias) + before)
     for n_tokens in range(1, MOST_TOKENS):
         assert same_bits(matrix.run(library, source[:n_tokens], new_out(), n_tokens % 4 + 1), plain[:n_tokens])

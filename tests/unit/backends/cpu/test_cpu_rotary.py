@@ -53,6 +53,7 @@ def test_rotation(library: KernelLibrary, heads: int, width: int, rotary_width: 
             stride=padded.strides[0],
             heads=heads,
             head_stride=padded.strides[1],
+            parts=heads // 2 if heads % 2 == 0 else heads,
             half=half,
             cosines=cosines,
             sines=sines,

@@ -77,7 +77,7 @@ def special(n_rows: int, width: int, seed: int) -> Floats:
     return values
 
 
-@pytest.mark.parametrize("width", [32, 48, 160])
+@pytest.mark.parametrize("width", [32, 64, 160])
 @pytest.mark.parametrize("activation", sorted(rows.GATED))
 def test_gated_activations(library: KernelLibrary, activation: str, width: int) -> None:
     gate, up = special(6, width, seed=1), drawn(6, width, seed=2)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import enum
+import itertools
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from edgeinfer.backends.base import WHOLE, Crew
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import BadSetting, EngineClosed
-from tests.unit.backends.cpu.team_kernels import Cells
+from tests.unit.backends.cpu.team_kernels import Cells, Items
 
 
 @contextlib.contextmanager
@@ -29,6 +32,20 @@ def team_of(n_workers: int, library: KernelLibrary, cores: tuple[int, ...] = ())
 
 def edgeinfer_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("edgeinfer-")]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for what another thread brings about; fails when it does not come."""
+    for _ in range(2000):
+        if holds():
+            return
+        time.sleep(0.005)
+    raise AssertionError("it did not happen within ten seconds")
+
+
+def within_tries(holds: Callable[[], bool]) -> bool:
+    """Whether a measurement that a busy machine may spoil comes out right once."""
+    return any(holds() for _ in range(200))
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3])
@@ -52,7 +69,7 @@ def test_many_launches_with_changing_team_sizes(library: KernelLibrary) -> None:
             size = int(random.integers(1, 4))
             cells.number[0] = 100 * launch
             cells.seen[:] = -1
-            team.run(tapes[launch % 3], size)
+            team.run(tapes[launch % 3], Crew.even(size))
             assert cells.right(size)
             assert np.all(cells.seen[size:64] == -1)
             if launch % 1000 == 999:
@@ -74,11 +91,10 @@ def test_idle_workers_sleep(library: KernelLibrary) -> None:
     cells = Cells.new()
     with team_of(3, library) as team:
         team.run(cells.tape(library))
-        time.sleep(0.1)  # they spin for about a millisecond first
-        before, start = time.process_time(), time.perf_counter()
-        time.sleep(0.3)
-        used, passed = time.process_time() - before, time.perf_counter() - start
-        assert used < passed / 3  # two spinning workers would use it all, or twice that
+        time.sleep(0.1)  # they spin for some milliseconds first
+        before = time.process_time()
+        time.sleep(0.5)
+        assert time.process_time() - before < 0.05  # one spinning worker would use half a second
         cells.number += 1
         team.run(cells.tape(library))
         assert cells.right(3)
@@ -105,12 +121,26 @@ def test_close_wakes_sleeping_workers(library: KernelLibrary) -> None:
     assert not edgeinfer_threads()
 
 
-@pytest.mark.parametrize("size", [0, -1, 3, 1000])
-def test_impossible_team_sizes_are_refused(library: KernelLibrary, size: int) -> None:
+@pytest.mark.parametrize(
+    ("crew", "message"),
+    [
+        (Crew((), (0,)), "1 to 2 workers"),
+        (Crew.even(3), "1 to 2 workers"),
+        (Crew((0, 2), (0, 1, WHOLE)), "1 to 2 workers"),
+        (Crew((-1,), (0, WHOLE)), "1 to 2 workers"),
+        (Crew((1, 0), (0, 1, WHOLE)), "1 to 2 workers"),
+        (Crew((0, 0), (0, 1, WHOLE)), "1 to 2 workers"),
+        (Crew((0, 1), (0, WHOLE)), "cut at"),
+        (Crew((0, 1), (0, WHOLE + 1, WHOLE)), "cut at"),
+        (Crew((0, 1), (1, 2, WHOLE)), "begin at 0"),
+        (Crew((0, 1), (0, 1, WHOLE - 1)), "end at 65536"),
+    ],
+)
+def test_impossible_crews_are_refused(library: KernelLibrary, crew: Crew, message: str) -> None:
     cells = Cells.new()
     with team_of(2, library) as team:
-        with pytest.raises(BadSetting, match="1 to 2 workers"):
-            team.run(cells.tape(library), size)
+        with pytest.raises(BadSetting, match=message):
+            team.run(cells.tape(library), crew)
         team.run(cells.tape(library))
         assert cells.right(2)
 
@@ -170,24 +200,43 @@ def test_an_exception_of_a_signal_handler_leaves_the_team_as_it_was(library: Ker
     assert strikes > 20
 
 
-@pytest.mark.parametrize("after", [True, False], ids=["after the run", "before the run"])
+class Strike(enum.Enum):
+    """Where an exception strikes, between Python and the compiled loops."""
+
+    BEFORE_LAUNCH = enum.auto()
+    AFTER_LAUNCH = enum.auto()
+    BEFORE_WAKING = enum.auto()
+    AFTER_WAKING = enum.auto()
+
+
+@pytest.mark.parametrize("strike", Strike)
 @pytest.mark.parametrize("close", [True, False], ids=["then close", "then run"])
-def test_an_interruption_beside_the_run_of_worker_0(
-    library: KernelLibrary, monkeypatch: pytest.MonkeyPatch, after: bool, close: bool
+def test_an_interruption_beside_a_launch(
+    library: KernelLibrary, monkeypatch: pytest.MonkeyPatch, strike: Strike, close: bool
 ) -> None:
     cells = Cells.new(late=1, pauses=3_000)
     tape = cells.tape(library, rounds=3)
     with team_of(2, library) as team:
-        run_tape = team._run_tape
+        team.run(tape)
+        if strike in (Strike.BEFORE_WAKING, Strike.AFTER_WAKING):
+            wait_until(lambda: bool(team._asleep[1]))
+        lead, rouse = team._lead, team._rouse
 
-        def interrupted(control: int, worker: int) -> None:
-            if after or worker != 0:
-                run_tape(control, worker)
-            if worker == 0:
-                raise Interrupted
+        def interrupted_lead(*arguments: int) -> int:
+            if strike is Strike.AFTER_LAUNCH:
+                lead(*arguments)
+            raise Interrupted
 
-        with monkeypatch.context() as patch, contextlib.suppress(Interrupted):
-            patch.setattr(team, "_run_tape", interrupted)
+        def interrupted_rouse(workers: tuple[int, ...]) -> None:
+            if strike is Strike.AFTER_WAKING:
+                rouse(workers)
+            raise Interrupted
+
+        with monkeypatch.context() as patch, pytest.raises(Interrupted):
+            if strike in (Strike.BEFORE_LAUNCH, Strike.AFTER_LAUNCH):
+                patch.setattr(team, "_lead", interrupted_lead)
+            else:
+                patch.setattr(team, "_rouse", interrupted_rouse)
             team.run(tape)
         if close:
             team.close()
@@ -195,8 +244,112 @@ def test_an_interruption_beside_the_run_of_worker_0(
             return
         for number in range(1, 20):
             cells.number[0] = 10 * number
-            team.run(tape)
+            team.run(tape, Crew.even(number % 2 + 1))
+            assert cells.right(number % 2 + 1)
+
+
+@pytest.mark.parametrize("workers", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)])
+def test_any_workers_can_make_a_crew(library: KernelLibrary, workers: tuple[int, ...]) -> None:
+    """The caller takes the place of the first; the others of the team stay out of it."""
+    cells = Cells.new()
+    tape = cells.tape(library, rounds=2)
+    crew, everybody = Crew(workers, Crew.even(len(workers)).cuts), Crew.even(3)
+    with team_of(3, library) as team:
+        for number in range(1, 200):
+            cells.number[0] = 10 * number
+            cells.seen[:] = -1
+            team.run(tape, crew if number % 3 else everybody)
+            size = len(workers) if number % 3 else 3
+            assert cells.right(size)
+            assert np.all(cells.seen[size:64] == -1)
+            if number % 100 == 99:
+                time.sleep(0.05)
+
+
+def test_workers_that_stay_out_sleep_through_other_launches(library: KernelLibrary) -> None:
+    cells = Cells.new()
+    tape = cells.tape(library)
+    with team_of(3, library) as team:
+        team.run(tape)
+        wait_until(lambda: bool(team._asleep[1] and team._asleep[2]))
+        for number in range(50):
+            cells.number[0] = number
+            team.run(tape, Crew((0, 2), Crew.even(2).cuts))
+            assert team._asleep[1]
+        assert cells.right(2)
+
+
+def test_shares_follow_the_cuts(library: KernelLibrary) -> None:
+    items = Items.new(1000)
+    tape = items.tape(library)
+    with team_of(3, library) as team:
+        for cuts in ((0, 0, 0, WHOLE), (0, WHOLE, WHOLE, WHOLE), (0, WHOLE // 10, WHOLE // 2, WHOLE)):
+            items.owner[:] = -1
+            team.run(tape, Crew((0, 1, 2), cuts))
+            counts = [int(np.sum(items.owner == worker)) for worker in range(3)]
+            assert sum(counts) == 1000
+            assert counts == [round((stop - start) * 1000 / WHOLE) for start, stop in itertools.pairwise(cuts)]
+
+
+def test_busy_time_is_the_work_and_not_the_waiting(library: KernelLibrary) -> None:
+    """A worker with a tenth of the work is busy for about a tenth of the time, though it waits for the other."""
+    items = Items.new(64, pauses=2_000)
+    tape = items.tape(library)
+    with team_of(2, library) as team:
+
+        def is_busy_with_its_share() -> bool:
+            team.run(tape, Crew((0, 1), (0, WHOLE * 9 // 10, WHOLE)))
+            first, second = team.timing.busy
+            assert second > 0
+            return team.timing.seconds > 0 and 0.05 < second / first < 0.2
+
+        assert within_tries(is_busy_with_its_share)
+
+
+def test_calls_that_are_not_shared_out_do_not_count_as_busy(library: KernelLibrary) -> None:
+    items = Items.new(64)
+    tape = items.tape(library)
+    tape.entries[0, 3] = 1
+    with team_of(2, library) as team:
+        team.run(tape)
+        assert team.timing.busy == (0, 0)
+        assert np.all(items.owner >= 0)
+
+
+def test_a_profile_adds_up_to_the_run(library: KernelLibrary) -> None:
+    cells = Cells.new(late=0, pauses=20_000)
+    tape = cells.tape(library, rounds=4)
+    with team_of(2, library) as team:
+
+        def late_worker_is_seen() -> bool:
+            times = team.profile(tape)
+            sums = (times.busy + times.waiting).sum(axis=1)
             assert cells.right(2)
+            assert times.busy.shape == times.waiting.shape == (2, 9)
+            assert np.all(times.busy >= 0)
+            assert np.all(times.waiting >= 0)
+            assert np.all(sums <= team.timing.seconds * 1.01)
+            return bool(times.busy[0, ::2].sum() > 0.5 * sums[0] and times.waiting[1, 1::2].sum() > 0.5 * sums[1])
+
+        assert within_tries(late_worker_is_seen)
+        team.run(tape)
+        assert cells.right(2)
+
+
+def test_a_slowed_worker_takes_longer_and_does_the_same(library: KernelLibrary) -> None:
+    items = Items.new(64, pauses=2_000)
+    tape = items.tape(library)
+    with team_of(2, library) as team:
+        team.slow_down(1, 3.0)
+
+        def takes_three_times_as_long() -> bool:
+            items.owner[:] = -1
+            team.run(tape)
+            assert np.all(items.owner[:32] == 0)
+            assert np.all(items.owner[32:] == 1)
+            return 2.5 < team.timing.busy[1] / team.timing.busy[0] < 3.5
+
+        assert within_tries(takes_three_times_as_long)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are pinned on Linux only")

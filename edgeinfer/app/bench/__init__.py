@@ -1,0 +1,1 @@
+"""Measuring this engine beside others: cases, processes, rounds of runs, figures, tables."""

@@ -1,0 +1,80 @@
+"""Who is measured: our device and those it is compared with, by the names a user gives.
+
+In: "cpu", "llama-cpp-python", "onnxruntime-genai:FOLDER", "python:FILE". Out: `Executor`s, checked as far as that can
+be done without loading anything. Starts nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edgeinfer.app.bench.peers import PEERS, module_name, peer_keys
+from edgeinfer.backends.base import DEVICES
+from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
+
+SCRIPT = "python"
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """A name for rows, and what it stands for. `path`: the script, or the folder that a peer reads."""
+
+    name: str
+    kind: Literal["ours", "peer", "script"]
+    key: str
+    path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What is equal for every executor."""
+
+    model: Path
+    threads: int
+    cores: tuple[int, ...] | None
+    n_context: int
+
+
+def ours(device: str) -> Executor:
+    """The device of ours that is measured. Raises UnknownKey."""
+    if device not in DEVICES:
+        raise UnknownKey(f"no device is called {device!r}; edgeinfer has: {', '.join(DEVICES.keys())}")
+    return Executor(device, "ours", device)
+
+
+def read_against(text: str, device: str) -> tuple[Executor, ...]:
+    """Executors with commas between them. Raises UnknownKey, BadSetting, DeviceUnavailable."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if device in names:
+        raise BadSetting(f"--against cannot be {device!r}: that is what is measured (choose another with --device)")
+    return tuple(_executor(name) for name in names)
+
+
+def _executor(name: str) -> Executor:
+    key, colon, path = name.partition(":")
+    if key == SCRIPT and colon:
+        if not Path(path).is_file():
+            raise BadSetting(f"--against {name}: there is no file {path!r}")
+        return Executor(name, "script", SCRIPT, Path(path))
+    if key in DEVICES and not colon:
+        return Executor(name, "ours", key)
+    if module_name(key) in PEERS:
+        return _peer(name, key, Path(path) if path else None)
+    known = ", ".join((*peer_keys(), *DEVICES.keys()))
+    raise UnknownKey(
+        f"--against cannot be {name!r}; choose from {known}, or python:FILE for a script that prints tok/s"
+    )
+
+
+def _peer(name: str, key: str, folder: Path | None) -> Executor:
+    peer = PEERS.get(module_name(key))
+    if not peer.installed:
+        raise DeviceUnavailable(f"{key} is not installed: {peer.install}")
+    if folder is None and not peer.reads_gguf:
+        raise BadSetting(f"{key} reads no GGUF file but folders of its own: give one as {key}:FOLDER")
+    if folder is not None and (peer.reads_gguf or not folder.is_dir()):
+        wrong = "it reads the GGUF file itself" if peer.reads_gguf else f"there is no folder {str(folder)!r}"
+        raise BadSetting(f"--against {name}: {wrong}")
+    return Executor(name, "peer", key, folder)

@@ -1,0 +1,145 @@
+"""A whole bench: every case in rounds, with all executors loaded in processes of their own.
+
+In: a model, cases, executors, conditions. Out: a `Record`. Prints nothing; says what it is doing by a `Progress`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+
+from edgeinfer.app.bench import figures
+from edgeinfer.app.bench.cases import Case, Wanted, cases
+from edgeinfer.app.bench.executors import Conditions, Executor
+from edgeinfer.app.bench.idle import idle_share, is_busy
+from edgeinfer.app.bench.machine import Machine, Memory, describe, read_quietly
+from edgeinfer.app.bench.messages import Job, OpTime, Reply
+from edgeinfer.app.bench.rounds import Measured, Rounds, Sample
+from edgeinfer.app.bench.runners import runner_for
+from edgeinfer.app.bench.traffic import Traffic
+from edgeinfer.backends.base import Progress
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import spec_of
+from edgeinfer.scheduling.topology import usable_cores
+
+PROFILED_TESTS = ("prefill", "decode")
+
+
+@dataclass(frozen=True, slots=True)
+class Ops:
+    """Where the time of one pass goes."""
+
+    test: str
+    n: int
+    depth: int
+    times: tuple[OpTime, ...]
+    overhead: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Everything a bench found out. `samples` are in the order they were run."""
+
+    machine: Machine
+    threads: int
+    idle_before: float
+    idle_after: float
+    rows: tuple[figures.Row, ...]
+    ratios: tuple[figures.Ratio, ...]
+    verify_cost: Mapping[int, float]
+    samples: tuple[Sample, ...]
+    ops: tuple[Ops, ...]
+
+
+def measure(
+    wanted: Wanted, first: Executor, others: Sequence[Executor], conditions: Conditions, progress: Progress
+) -> Record:
+    """Run every case. What an executor cannot do, or dies of, is in its rows."""
+    progress("reading memory", 0, 0)
+    usable = usable_cores()
+    cores = conditions.cores or usable
+
+    def busy(idle: float) -> bool:
+        return is_busy(idle, conditions.threads)
+
+    readers = tuple(cores[place % len(cores)] for place in range(conditions.threads))
+    traffic = _traffic((first, *others), conditions)
+    model_bytes = traffic[first.name].footprint.weight_bytes
+    machine = describe(len(usable), read_quietly(readers, model_bytes, idle_share, busy))
+    todo = cases(wanted)
+    with ExitStack() as stack:
+        runners = {one.name: stack.enter_context(closing(runner_for(one, conditions))) for one in (first, *others)}
+        rounds = Rounds(lambda name, job: runners[name].run(job), idle_share, busy)
+        idle_before = rounds.last_idle
+        names = [executor.name for executor in others]
+        found = _Findings(first.name, traffic, machine.memory)
+        for case in todo:
+            asked = [] if case.cold else names
+            found.add(case, rounds.measure(case, first.name, asked, _announcer(case, progress)), asked)
+        idle_after = rounds.last_idle
+        for name in names:
+            runners[name].close()
+        progress("timing single ops", 0, 0)
+        ops = _ops(todo, runners[first.name].run)
+    return Record(
+        machine,
+        conditions.threads,
+        idle_before,
+        idle_after,
+        tuple(found.rows),
+        tuple(found.ratios),
+        figures.verify_cost(found.rows, first.name),
+        tuple(found.samples),
+        ops,
+    )
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the cases so far gave."""
+
+    first: str
+    traffic: Mapping[str, Traffic]
+    memory: Memory
+    rows: list[figures.Row] = field(default_factory=list)
+    ratios: list[figures.Ratio] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+    def add(self, case: Case, measured: Measured, others: Sequence[str]) -> None:
+        """Take in a case."""
+        self.samples += measured.samples
+        self.rows += figures.rows(measured, case, (self.first, *others), self.traffic, self.memory)
+        self.ratios += figures.ratios(measured, case, self.first, others)
+
+
+def _announcer(case: Case, progress: Progress) -> Callable[[str, int], None]:
+    """Says who runs next, in words for people."""
+
+    def announce(name: str, number: int) -> None:
+        progress(f"{case.title}: {name}, " + (f"run {number} of {case.runs}" if number else "getting ready"), 0, 0)
+
+    return announce
+
+
+def _traffic(executors: Sequence[Executor], conditions: Conditions) -> dict[str, Traffic]:
+    """What a token costs each of our own devices, from the header alone."""
+    with GGUFFile.open(conditions.model) as file:
+        spec = spec_of(file.metadata, file.tensors, conditions.n_context)
+        return {
+            one.name: Traffic.of(one.key, spec, file.tensors, conditions.n_context)
+            for one in executors
+            if one.kind == "ours"
+        }
+
+
+def _ops(todo: Sequence[Case], run: Callable[[Job], Reply]) -> tuple[Ops, ...]:
+    """Where the time of a pass goes in each case that has passes, as far as the device can say."""
+    found = []
+    for case in todo:
+        if case.test in PROFILED_TESTS:
+            reply = run(Job("ops", 1 if case.test == "decode" else case.n, case.depth))
+            if reply.problem is not None:
+                break
+            found.append(Ops(case.test, next(iter(reply.seconds)), case.depth, reply.ops, reply.overhead))
+    return tuple(found)

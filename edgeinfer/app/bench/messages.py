@@ -1,0 +1,118 @@
+"""What the bench and its child processes say to each other: one JSON object a line.
+
+In: frozen records. Out: text, and records again. An `Opening` goes to a child first, then one `Job` after another; each
+is answered by a `Reply`. Knows neither processes nor models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+Turns = tuple[tuple[int, int, int], ...]
+"""Turns of conversations: tokens that were cached already (0: a new conversation), tokens read, tokens answered."""
+
+Purpose = Literal["passes", "answers", "ops"]
+"""What one of our devices is opened for: single passes, whole answers, or the times of the ops of a pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a child is to load: `executor` is a device key or a peer's key, `folder` what that peer reads instead."""
+
+    executor: str
+    model: str
+    threads: int
+    n_context: int
+    cores: tuple[int, ...] | None = None
+    folder: str | None = None
+    purpose: Purpose = "passes"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A conversation to be led: the user's turns, in a category."""
+
+    category: str
+    turns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run: `n` tokens with `depth` tokens cached. `seed` chooses the tokens.
+
+    verify: passes of each of `counts` tokens. chat: answers of up to n tokens to `questions`, or a replay of `turns`.
+    start: the start of a process, with nothing compiled if `cold`. ops: one pass of n tokens.
+    """
+
+    test: str
+    n: int
+    depth: int = 0
+    seed: int = 0
+    counts: tuple[int, ...] = ()
+    questions: tuple[Question, ...] = ()
+    turns: Turns = ()
+    cold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """All calls of one kernel for one kind of op in a pass: seconds in them, and at barriers behind them."""
+
+    op: str
+    kernel: str
+    calls: int
+    busy_s: float
+    waiting_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a run took: seconds by number of tokens; or a `problem`, in words. `turns`: what a chat consisted of."""
+
+    seconds: Mapping[int, float] = field(default_factory=dict)
+    accepted_per_step: float | None = None
+    turns: Turns = ()
+    categories: Mapping[str, float] = field(default_factory=dict)
+    """Tokens per second by category of question."""
+    ops: tuple[OpTime, ...] = ()
+    overhead: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that a launch, a call and a barrier take when there is nothing to compute."""
+    problem: str | None = None
+
+
+def encode(message: Opening | Job | Reply) -> str:
+    """One line of JSON, without its end."""
+    return json.dumps(asdict(message))
+
+
+def decode_opening(line: str) -> Opening:
+    """The opening of a line."""
+    fields = json.loads(line)
+    cores = fields.pop("cores")
+    return Opening(**fields, cores=None if cores is None else tuple(cores))
+
+
+def decode_job(line: str) -> Job:
+    """The job of a line."""
+    fields = json.loads(line)
+    questions = tuple(Question(one["category"], tuple(one["turns"])) for one in fields.pop("questions"))
+    turns = _turns(fields.pop("turns"))
+    return Job(**fields | {"counts": tuple(fields["counts"])}, questions=questions, turns=turns)
+
+
+def decode_reply(line: str) -> Reply:
+    """The reply of a line. Raises ValueError where it is none."""
+    fields = json.loads(line)
+    if not isinstance(fields, dict) or not isinstance(fields.get("seconds"), dict):
+        raise ValueError(f"not a reply: {line[:80]!r}")
+    seconds = {int(n): float(value) for n, value in fields.pop("seconds").items()}
+    turns = _turns(fields.pop("turns"))
+    ops = tuple(OpTime(**one) for one in fields.pop("ops"))
+    return Reply(seconds=seconds, turns=turns, ops=ops, **fields)
+
+
+def _turns(listed: list[list[int]]) -> Turns:
+    return tuple((int(n_cached), int(n_read), int(n_answered)) for n_cached, n_read, n_answered in listed)

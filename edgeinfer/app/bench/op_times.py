@@ -1,0 +1,115 @@
+"""Which ops the time of a pass goes to, for a device of ours that can say it.
+
+In: an `Opening`; jobs "ops". Out: replies with `OpTime`s. Opens a lane by itself, places the tokens in its cache by
+accounting alone (what the cache holds does not change the time), and asks the lane to profile one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from edgeinfer.app.bench.messages import Job, Opening, OpTime, Reply
+from edgeinfer.app.bench.subject import NotMeasurable, random_tokens
+from edgeinfer.backends.base import DEVICES, Batch, DeviceOptions, Lane, Step
+from edgeinfer.engine.kvcache import KVCache
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.models.load import open_model
+from edgeinfer.scheduling.topology import usable_cores
+
+PROFILED_PASSES = 15
+
+
+class KernelTime(Protocol):
+    """What a lane says of all calls of one kernel for one kind of op in a pass."""
+
+    @property
+    def op(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def calls(self) -> int: ...
+    @property
+    def busy_s(self) -> float: ...
+    @property
+    def waiting_s(self) -> float: ...
+
+
+@runtime_checkable
+class Profiled(Protocol):
+    """A lane that can time its ops."""
+
+    def profile(self, step: Step) -> Sequence[KernelTime]: ...
+
+
+class NothingDone(Protocol):
+    """Seconds of a launch, a call and a barrier when there is nothing to compute."""
+
+    @property
+    def launch_s(self) -> float: ...
+    @property
+    def call_s(self) -> float: ...
+    @property
+    def barrier_s(self) -> float: ...
+
+
+@runtime_checkable
+class Weighed(Protocol):
+    """A lane that can time its own overhead."""
+
+    def overhead(self) -> NothingDone: ...
+
+
+class OpTimes:
+    """A lane of its own, to be profiled."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._limits = limits_for(opening.n_context)
+        self._model = open_model(opening.model, opening.n_context)
+        cores = usable_cores() if opening.cores is None else opening.cores
+        self._device = DEVICES.get(opening.executor).open(DeviceOptions(opening.threads, cores))
+        self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)
+
+    def run(self, job: Job) -> Reply:
+        """Profile passes of n tokens (one pass's most) and reply with the median of each op's times."""
+        lane = self._lane
+        if not isinstance(lane, Profiled):
+            raise NotMeasurable(f"{self._device.name} does not time its ops")
+        n_tokens = min(job.n, self._limits.max_tokens)
+        steps = [self._placed(n_tokens, job.depth) for _ in range(PROFILED_PASSES)]
+        profiles = [lane.profile(step) for step in steps][1:]
+        ops = tuple(_median([profile[place] for profile in profiles]) for place in range(len(profiles[0])))
+        seconds = sum(one.busy_s + one.waiting_s for one in ops)
+        return Reply({n_tokens: seconds}, ops=ops, overhead=_overhead(lane) if isinstance(lane, Weighed) else {})
+
+    def close(self) -> None:
+        self._lane.close()
+        self._device.close()
+        self._model.close()
+
+    def _placed(self, n_tokens: int, depth: int) -> Step:
+        """A pass of one sequence's tokens after `depth` others, with the logits of the last."""
+        cache = KVCache(self._limits.n_pages, self._limits.n_context)
+        sequence = cache.create()
+        for start in range(0, depth, self._limits.max_tokens):
+            count = min(self._limits.max_tokens, depth - start)
+            cache.place(self._batch(sequence, start, count))
+            cache.commit(sequence, np.arange(count, dtype=np.int32))
+        return cache.place(self._batch(sequence, depth, n_tokens)).step
+
+    def _batch(self, sequence: int, start: int, count: int) -> Batch:
+        order = np.arange(count, dtype=np.int32)
+        tokens = random_tokens(start, count, self._model.spec.n_vocab)
+        return Batch(tokens, np.full(count, sequence, np.int32), order + np.int32(start), order - 1, order[-1:])
+
+
+def _overhead(lane: Weighed) -> dict[str, float]:
+    found = lane.overhead()
+    return {"launch_s": found.launch_s, "call_s": found.call_s, "barrier_s": found.barrier_s}
+
+
+def _median(times: Sequence[KernelTime]) -> OpTime:
+    busy, waiting = (float(np.median(values)) for values in zip(*((t.busy_s, t.waiting_s) for t in times), strict=True))
+    return OpTime(times[0].op, times[0].kernel, times[0].calls, busy, waiting)

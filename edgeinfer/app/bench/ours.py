@@ -1,0 +1,137 @@
+"""Our own devices as subjects of a bench: single passes through the executor, or whole answers.
+
+In: an `Opening` that names a device. Out: a `Subject`. Uses the engine as any program does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+
+import numpy as np
+
+from edgeinfer.app.bench.messages import Job, Opening, Reply
+from edgeinfer.app.bench.op_times import OpTimes
+from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens, answered
+from edgeinfer.backends.base import Batch, DeviceOptions
+from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.stats import Stats
+from edgeinfer.models.load import Model, open_model
+from edgeinfer.scheduling.topology import usable_cores
+
+
+def open_ours(opening: Opening) -> Subject:
+    """Load the model on one of our devices. Raises EdgeInferError."""
+    if opening.purpose == "ops":
+        return OpTimes(opening)
+    if opening.purpose == "answers":
+        return Answers(
+            load(
+                opening.model,
+                device=opening.executor,
+                n_context=opening.n_context,
+                threads=opening.threads,
+                cores=opening.cores,
+            )
+        )
+    return Stepped(Passes(opening))
+
+
+class Passes:
+    """Passes of one sequence through our executor."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._model: Model = open_model(opening.model, opening.n_context)
+        cores = usable_cores() if opening.cores is None else opening.cores
+        limits, options = limits_for(opening.n_context), DeviceOptions(opening.threads, cores)
+        try:
+            name = fingerprint(self._model.file)
+            self._executor = Executor.open(self._model.spec, self._model.file, name, limits, opening.executor, options)
+        except BaseException:
+            self._model.close()
+            raise
+        self._model.file.release()
+        self._sequence = self._executor.create()
+
+    @property
+    def n_vocab(self) -> int:
+        return self._model.spec.n_vocab
+
+    @property
+    def n_cached(self) -> int:
+        return self._executor.n_cached(self._sequence)
+
+    def evaluate(self, tokens: Tokens, *, every: bool) -> None:
+        """Evaluate tokens after the cached ones and keep them; with logits of `every` one, or of the last."""
+        limit = self._executor.limits.max_tokens
+        for start in range(0, len(tokens), limit):
+            part = tokens[start : start + limit]
+            last = start + len(part) == len(tokens)
+            order = np.arange(len(part), dtype=np.int32)
+            outputs = order if every else order[-1:] if last else order[:0]
+            sequences = np.full(len(part), self._sequence, np.int32)
+            positions = order + np.int32(self.n_cached)
+            self._executor.evaluate(Batch(part, sequences, positions, order - 1, outputs))
+            self._executor.commit(self._sequence, order)
+
+    def truncate(self, n_cached: int) -> None:
+        """Forget the cached tokens from n_cached on."""
+        self._executor.truncate(self._sequence, n_cached)
+
+    def close(self) -> None:
+        self._executor.close()
+        self._model.close()
+
+
+class Answers:
+    """Whole conversations, greedy: from the question to the last token of the answer, as a user has them."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+
+    def run(self, job: Job) -> Reply:
+        """Lead the job's conversations. Raises NotMeasurable for another job."""
+        if job.test != "chat":
+            raise NotMeasurable(f"opened for chat, so there is no test {job.test!r}")
+        turns: list[tuple[int, int, int]] = []
+        seconds: defaultdict[str, float] = defaultdict(float)
+        tokens: defaultdict[str, int] = defaultdict(int)
+        steps = 0
+        for question in job.questions:
+            started = time.perf_counter()
+            led = self._lead(question.turns, job.n)
+            seconds[question.category] += time.perf_counter() - started
+            lengths = tuple((stats.n_cached, stats.n_prompt - stats.n_cached, _sampled(stats)) for stats in led)
+            tokens[question.category] += answered(lengths)
+            steps += sum(stats.steps for stats in led)
+            turns += lengths
+        return Reply(
+            {sum(tokens.values()): sum(seconds.values())},
+            accepted_per_step=sum(tokens.values()) / steps if steps else None,
+            turns=tuple(turns),
+            categories={category: tokens[category] / seconds[category] for category in tokens},
+        )
+
+    def close(self) -> None:
+        self._llm.close()
+
+    def _lead(self, turns: tuple[str, ...], n_answer: int) -> list[Stats]:
+        """One conversation in a session of its own; the numbers of each answer."""
+        messages: list[dict[str, str]] = []
+        led = []
+        with self._llm.session() as session:
+            for turn in turns:
+                messages.append({"role": "user", "content": turn})
+                stream = session.chat(messages, temperature=0.0, max_tokens=n_answer)
+                messages.append({"role": "assistant", "content": stream.read()})
+                assert stream.stats is not None
+                led.append(stream.stats)
+        return led
+
+
+def _sampled(stats: Stats) -> int:
+    """Tokens of an answer, the one that ended it included."""
+    return stats.n_generated + (stats.finish_reason == "stop")

@@ -1,0 +1,60 @@
+"""onnxruntime-genai on a folder in its own form: it reads no GGUF, so whoever compares chooses an equal model for it.
+
+In: a folder with genai_config.json. Out: a `Subject` of the same passes as ours. Its generator evaluates the tokens it
+is given and can be cut back; all settings but the threads are the folder's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeinfer.app.bench.messages import Opening
+from edgeinfer.app.bench.peers import Peer
+from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens
+
+
+class Generator:
+    """One generator with one sequence."""
+
+    def __init__(self, opening: Opening) -> None:
+        assert opening.folder is not None
+        api: Any = importlib.import_module("onnxruntime_genai")
+        settings = json.loads((Path(opening.folder) / "genai_config.json").read_text(encoding="utf-8"))
+        self.n_vocab = int(settings["model"]["vocab_size"])
+        longest = int(settings["model"]["context_length"])
+        if opening.n_context > longest:
+            raise NotMeasurable(f"the model of {opening.folder} has a context of {longest}, not {opening.n_context}")
+        config = api.Config(opening.folder)
+        threads = {"model": {"decoder": {"session_options": {"intra_op_num_threads": opening.threads}}}}
+        config.overlay(json.dumps(threads))
+        self._model = api.Model(config)
+        wanted = api.GeneratorParams(self._model)
+        wanted.set_search_options(max_length=opening.n_context, do_sample=False)
+        self._generator = api.Generator(self._model, wanted)
+
+    @property
+    def n_cached(self) -> int:
+        return int(self._generator.token_count())
+
+    def evaluate(self, tokens: Tokens, *, every: bool) -> None:
+        """Evaluate tokens after the cached ones and keep them; its graph decides whose logits it computes."""
+        self._generator.append_tokens(np.ascontiguousarray(tokens, np.int32))
+
+    def truncate(self, n_cached: int) -> None:
+        """Forget the cached tokens from n_cached on."""
+        self._generator.rewind_to(n_cached)
+
+    def close(self) -> None:
+        del self._generator, self._model
+
+
+def _open(opening: Opening) -> Subject:
+    return Stepped(Generator(opening))
+
+
+PEER = Peer("onnxruntime_genai", "pip install onnxruntime-genai", _open, reads_gguf=False)

@@ -1,0 +1,120 @@
+"""The bench's end of a child process: started once, kept loaded, asked by lines.
+
+In: an `Opening` and jobs. Out: replies; what a child dies of becomes a reply with a problem ("crashed (signal 11)"),
+so that no engine can end the bench. Knows nothing of what the child measures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from edgeinfer.app.bench.messages import Job, Opening, Reply, decode_reply, encode
+
+ANSWER_LIMIT_S = 600.0
+CLOSE_LIMIT_S = 10.0
+KEPT_MESSAGE = 200
+
+
+class Child:
+    """One process with one engine. Raises nothing for what the engine does; close it."""
+
+    def __init__(self, opening: Opening, *, limit_s: float = ANSWER_LIMIT_S) -> None:
+        self._limit_s = limit_s
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "edgeinfer.app.bench.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+            env=child_environment(),
+            encoding="utf-8",
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.opened = self._ask(encode(opening))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._process.poll() is None and self.opened.problem is None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def run(self, job: Job) -> Reply:
+        """The answer to a job."""
+        return self._ask(encode(job))
+
+    def close(self) -> None:
+        """End the process; may be called twice."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            with contextlib.suppress(OSError):  # it has died with a line unread
+                self._process.stdin.close()
+        try:
+            self._process.wait(CLOSE_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._messages.close()
+
+    def _ask(self, line: str) -> Reply:
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+            answer = self._lines.get(timeout=self._limit_s)
+        except queue.Empty:
+            self._process.kill()
+            return Reply(problem=f"gave no answer within {self._limit_s:.0f} s")
+        except OSError:
+            answer = ""
+        if not answer:
+            self._process.wait()
+            self._messages.seek(0)
+            return Reply(problem=ended(self._process.returncode, self._messages.read().decode(errors="replace")))
+        try:
+            return decode_reply(answer)
+        except ValueError as reason:
+            return Reply(problem=str(reason))
+
+    def _read(self) -> None:
+        """Pass on lines; an empty one says that there will be no more."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+
+def child_environment() -> dict[str, str]:
+    """The environment in which a child runs the same edgeinfer as this process."""
+    import edgeinfer
+
+    here = str(Path(edgeinfer.__file__).resolve().parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([here, inherited] if inherited else [here])}
+
+
+def ended(code: int, messages: str) -> str:
+    """What a process that ended by itself died of, for people."""
+    said = [line.strip() for line in messages.splitlines() if line.strip()]
+    last = f": {said[-1][:KEPT_MESSAGE]}" if said else ""
+    if code < 0:
+        try:
+            name = f", {signal.Signals(-code).name}"
+        except ValueError:
+            name = ""
+        return f"crashed (signal {-code}{name}){last}"
+    return f"ended with exit code {code}{last}"

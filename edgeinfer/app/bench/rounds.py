@@ -1,0 +1,122 @@
+"""Rounds of runs: ours and another's by turns, with the idle share around each, repeated where the machine was busy.
+
+In: a case, who runs it, and functions that run a job and tell the idle share. Out: `Sample`s and `Failure`s in the
+order they happened. Starts no process and reads no clock itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from edgeinfer.app.bench.cases import Case
+from edgeinfer.app.bench.messages import Job, Reply, Turns
+
+REPEATS = 2
+
+Run = Callable[[str, Job], Reply]
+"""Has an executor do a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One run that was measured. `repeats`: runs of it that were thrown away because the machine was busy."""
+
+    case: Case
+    executor: str
+    reply: Reply
+    idle_before: float
+    idle_after: float
+    busy: bool
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What an executor could not do, in words."""
+
+    case: Case
+    executor: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of a case, in order."""
+
+    samples: tuple[Sample, ...]
+    failures: tuple[Failure, ...]
+
+
+class Rounds:
+    """Runs cases. `idle` is asked between runs; `is_busy` says whether a share is too little."""
+
+    def __init__(self, run: Run, idle: Callable[[], float], is_busy: Callable[[float], bool]) -> None:
+        self._run, self._idle, self._is_busy = run, idle, is_busy
+        self.last_idle = idle()
+
+    def measure(
+        self, case: Case, first: str, others: Sequence[str], before_run: Callable[[str, int], None]
+    ) -> Measured:
+        """Run a case: `first`, an other, `first`, the next other …, `case.runs` times over.
+
+        Each executor has a short run before, which is not measured. One that fails is left out from there on.
+        `before_run` is told who runs next, and in which round.
+        """
+        failures: dict[str, Failure] = {}
+        turns: Turns = ()
+        for name in (first, *others):
+            before_run(name, 0)
+            reply = Reply() if case.test == "start" else self._run(name, _replaying(case.warm_up(), turns))
+            turns = turns or reply.turns
+            if reply.problem is not None:
+                failures[name] = Failure(case, name, reply.problem)
+        samples: list[Sample] = []
+        for number in range(1, case.runs + 1):
+            for name in _by_turns(first, [other for other in others if other not in failures]):
+                if name in failures:
+                    continue
+                before_run(name, number)
+                sample = self._sample(case, name, case.job(number, turns))
+                if sample.reply.problem is not None:
+                    failures[name] = Failure(case, name, sample.reply.problem)
+                else:
+                    samples.append(sample)
+        return Measured(tuple(samples), tuple(failures.values()))
+
+    def _sample(self, case: Case, name: str, job: Job) -> Sample:
+        """One run, repeated while the machine is busy; the quietest of them."""
+        best: Sample | None = None
+        for repeats in range(REPEATS + 1):
+            before = self.last_idle
+            reply = self._run(name, job)
+            self.last_idle = self._idle()
+            quiet = min(before, self.last_idle)
+            sample = Sample(case, name, reply, before, self.last_idle, self._is_busy(quiet), repeats)
+            if best is None or quiet > min(best.idle_before, best.idle_after):
+                best = sample
+            if reply.problem is not None or not sample.busy:
+                return sample
+        assert best is not None
+        return Sample(case, name, best.reply, best.idle_before, best.idle_after, True, REPEATS)
+
+
+def _by_turns(first: str, others: Sequence[str]) -> list[str]:
+    """`first` before each of the others; alone where there are none."""
+    return [name for other in others for name in (first, other)] or [first]
+
+
+def _replaying(job: Job, turns: Turns) -> Job:
+    return replace(job, turns=turns)
+
+
+def neighbours(samples: Sequence[Sample], first: str, other: str) -> list[tuple[Sample, Sample]]:
+    """Runs of `other`, each with the run of `first` right before it."""
+    pairs = itertools.pairwise(samples)
+    return [(one, two) for one, two in pairs if one.executor == first and two.executor == other]
+
+
+def rates(reply: Reply) -> Mapping[int, float]:
+    """Tokens per second by number of tokens."""
+    return {n: n / seconds for n, seconds in reply.seconds.items() if seconds > 0}

@@ -1,0 +1,119 @@
+"""How each kind of executor is given a job: a child process, a script, or the start of a process.
+
+In: an `Executor` and the conditions of the bench. Out: `Runner`s that answer jobs with replies, problems included.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Protocol
+
+from edgeinfer.app.bench.child import FIRST_TOKEN
+from edgeinfer.app.bench.executors import Conditions, Executor
+from edgeinfer.app.bench.messages import Job, Opening, Purpose, Reply, encode
+from edgeinfer.app.bench.process import Child, child_environment, ended
+from edgeinfer.app.bench.script import ScriptRunner
+
+FIRST_QUESTION = "Hi"
+PURPOSES: Mapping[str, Purpose] = MappingProxyType({"chat": "answers", "ops": "ops"})
+
+
+class Runner(Protocol):
+    """Answers jobs; a problem of the executor is a reply too."""
+
+    def run(self, job: Job) -> Reply: ...
+
+    def close(self) -> None: ...
+
+
+def runner_for(executor: Executor, conditions: Conditions) -> Runner:
+    """The runner of an executor; starts nothing yet."""
+    if executor.kind == "script":
+        assert executor.path is not None
+        return ScriptRunner(executor.path, conditions)
+    return ChildRunner(executor, conditions)
+
+
+class ChildRunner:
+    """A child process with the engine loaded, started when first asked and again after a crash."""
+
+    def __init__(self, executor: Executor, conditions: Conditions) -> None:
+        self._executor, self._conditions = executor, conditions
+        self._child: Child | None = None
+        self._opening = Opening(
+            executor.key,
+            str(conditions.model),
+            conditions.threads,
+            conditions.n_context,
+            conditions.cores,
+            None if executor.path is None else str(executor.path),
+        )
+        self._refused: Reply | None = None
+
+    def run(self, job: Job) -> Reply:
+        """Do a job in the child, or time the start of a process."""
+        if job.test == "start":
+            return self._start(job)
+        if self._refused is not None:
+            return self._refused
+        purpose = PURPOSES.get(job.test, "passes") if self._executor.kind == "ours" else "passes"
+        opening = replace(self._opening, purpose=purpose)
+        if self._child is None or not self._child.alive or opening != self._opening:
+            self.close()
+            self._opening, self._child = opening, Child(opening)
+            if self._child.opened.problem is not None:
+                self._refused = self._child.opened
+                return self._refused
+        return self._child.run(job)
+
+    def close(self) -> None:
+        """End the child, if there is one."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
+
+    def _start(self, job: Job) -> Reply:
+        if self._executor.kind == "peer":
+            if job.cold:
+                return Reply(problem="has no kernels to compile at its first start")
+            command = [sys.executable, "-m", "edgeinfer.app.bench.child", FIRST_TOKEN, encode(self._opening)]
+            return seconds_to_output(command, child_environment())
+        if job.cold and sys.platform != "linux":
+            return Reply(problem="a start with nothing compiled is measured on Linux only")
+        with tempfile.TemporaryDirectory() as folder:
+            own = {"EDGEINFER_HOME": folder} | ({"XDG_CACHE_HOME": folder} if job.cold else {})
+            return seconds_to_output(self._first_answer(), child_environment() | own)
+
+    def _first_answer(self) -> list[str]:
+        """The command line of a first answer."""
+        wanted = self._conditions
+        cores = [] if wanted.cores is None else ["--cores", ",".join(str(core) for core in wanted.cores)]
+        return [
+            *(sys.executable, "-m", "edgeinfer", "run", "-m", str(wanted.model), FIRST_QUESTION),
+            *("--max-tokens", "1", "--temp", "0", "--device", self._executor.key),
+            *("--threads", str(wanted.threads), *cores),
+        ]
+
+
+def seconds_to_output(command: list[str], environment: dict[str, str]) -> Reply:
+    """Seconds from the start of a process to the first byte it prints."""
+    with tempfile.TemporaryFile() as messages:
+        started = time.perf_counter()
+        with subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=messages, env=environment
+        ) as process:
+            assert process.stdout is not None
+            first = os.read(process.stdout.fileno(), 1)
+            seconds = time.perf_counter() - started
+            process.stdout.read()
+        if process.returncode or not first:
+            messages.seek(0)
+            return Reply(problem=ended(process.returncode, messages.read().decode(errors="replace")))
+    return Reply({1: seconds})

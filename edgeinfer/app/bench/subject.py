@@ -1,0 +1,137 @@
+"""What a child measures: the seam between the loop that takes jobs and the engines that do them.
+
+In: jobs. Out: replies. `Stepper` is an engine that evaluates the tokens it is given against a cache it can cut back;
+`Stepped` turns one into a `Subject`, so that our devices and every peer with a low-level interface are timed by the
+same lines. Engines that only generate implement `Subject` themselves.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.app.bench.messages import Job, Reply, Turns
+from edgeinfer.errors import EdgeInferError
+
+VERIFY_REPEATS = 3
+
+Tokens = NDArray[np.int32]
+
+
+class NotMeasurable(EdgeInferError):
+    """A job that this engine cannot do; the message says why."""
+
+
+class Subject(Protocol):
+    """An engine with a model loaded."""
+
+    def run(self, job: Job) -> Reply:
+        """Do a job and say what it took. Raises NotMeasurable."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Stepper(Protocol):
+    """An engine with one sequence of cached tokens."""
+
+    @property
+    def n_vocab(self) -> int: ...
+
+    @property
+    def n_cached(self) -> int: ...
+
+    def evaluate(self, tokens: Tokens, *, every: bool) -> None:
+        """Evaluate tokens after the cached ones and keep them; with logits of `every` one, or of the last."""
+        ...
+
+    def truncate(self, n_cached: int) -> None:
+        """Forget the cached tokens from n_cached on."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Stepped:
+    """A stepper as a subject. The cache stays filled between runs of equal depth."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
+
+    def run(self, job: Job) -> Reply:
+        """Do a job and say what it took. Raises NotMeasurable."""
+        measures = {"prefill": self._prefill, "decode": self._decode, "verify": self._verify, "chat": self._replay}
+        if job.test not in measures:
+            raise NotMeasurable(f"there is no test {job.test!r} of a loaded model")
+        return measures[job.test](job)
+
+    def close(self) -> None:
+        self._stepper.close()
+
+    def _prefill(self, job: Job) -> Reply:
+        """Seconds for a prompt of n tokens, to the logits of its last."""
+        self._fill(job.depth)
+        seconds = self._timed(random_tokens(job.seed, job.n, self._stepper.n_vocab))
+        return Reply({job.n: seconds})
+
+    def _decode(self, job: Job) -> Reply:
+        """Seconds for n tokens, one after the other."""
+        self._fill(job.depth)
+        tokens = random_tokens(job.seed, job.n, self._stepper.n_vocab)
+        started = time.perf_counter()
+        for place in range(job.n):
+            self._stepper.evaluate(tokens[place : place + 1], every=False)
+        return Reply({job.n: time.perf_counter() - started}, accepted_per_step=1.0)
+
+    def _verify(self, job: Job) -> Reply:
+        """Seconds of one pass of each number of tokens, with the logits of all of them: medians of a few turns."""
+        self._fill(job.depth)
+        seconds: dict[int, list[float]] = {count: [] for count in job.counts}
+        for turn in range(VERIFY_REPEATS):
+            for count in job.counts:
+                tokens = random_tokens(job.seed + turn, count, self._stepper.n_vocab)
+                seconds[count].append(self._timed(tokens, every=True))
+                self._stepper.truncate(job.depth)
+        return Reply({count: statistics.median(times) for count, times in seconds.items()})
+
+    def _replay(self, job: Job) -> Reply:
+        """Seconds for conversations of the same lengths as another engine's, reading and answering."""
+        if not job.turns:
+            raise NotMeasurable("a chat is replayed by its lengths, and none were given")
+        stepper = self._stepper
+        tokens = random_tokens(job.seed, max(max(turn[1:]) for turn in job.turns), stepper.n_vocab)
+        started = time.perf_counter()
+        for n_cached, n_read, n_answer in job.turns:
+            stepper.truncate(min(n_cached, stepper.n_cached))
+            stepper.evaluate(tokens[:n_read], every=False)
+            for place in range(n_answer - 1):  # the prompt's pass gave the first
+                stepper.evaluate(tokens[place : place + 1], every=False)
+        seconds = time.perf_counter() - started
+        return Reply({answered(job.turns): seconds}, accepted_per_step=1.0, turns=job.turns)
+
+    def _fill(self, depth: int) -> None:
+        """Bring the cache to exactly `depth` tokens."""
+        if self._stepper.n_cached > depth:
+            self._stepper.truncate(depth)
+        missing = depth - self._stepper.n_cached
+        if missing:
+            self._stepper.evaluate(random_tokens(depth, missing, self._stepper.n_vocab), every=False)
+
+    def _timed(self, tokens: Tokens, *, every: bool = False) -> float:
+        started = time.perf_counter()
+        self._stepper.evaluate(tokens, every=every)
+        return time.perf_counter() - started
+
+
+def answered(turns: Turns) -> int:
+    """Tokens answered in all turns."""
+    return sum(n_answered for _, _, n_answered in turns)
+
+
+def random_tokens(seed: int, count: int, n_vocab: int) -> Tokens:
+    """Tokens of the vocabulary, the same for every engine: int32[count]. Speed does not depend on the text."""
+    return np.random.default_rng(seed).integers(0, n_vocab, count).astype(np.int32)

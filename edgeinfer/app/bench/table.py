@@ -1,0 +1,120 @@
+"""A bench for people: plain tables with the same numbers as the JSON.
+
+In: a `Record` and facts about the model. Out: lines of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from edgeinfer.app.bench.figures import Ratio, Row, Spread
+from edgeinfer.app.bench.measurement import Ops, Record
+from edgeinfer.app.bench.record import ModelFacts
+
+HEAD = (
+    *("test", "executor", "tokens", "depth", "tok/s", "(least to most)"),
+    *("MB/token", "of bandwidth", "of own size", "T(k)/T(1)"),
+)
+NONE = "–"
+
+
+def lines(record: Record, model: ModelFacts) -> Iterator[str]:
+    """The whole record, line by line."""
+    machine = record.machine
+    memory = "memory not measured"
+    if machine.memory.read_bytes_s is not None:
+        disturbed = " (on a busy machine)" if machine.memory.busy else ""
+        memory = f"reads {machine.memory.read_bytes_s / 1e9:.1f} GB/s{disturbed}"
+    if machine.memory.model_read_bytes_s is not None:
+        memory += f", {machine.memory.model_read_bytes_s / 1e9:.1f} GB/s of as much as the model"
+    yield f"machine   {machine.cpu}, {machine.cores} cores, {record.threads} threads, {machine.memory.isa}, {memory}"
+    yield f"model     {model.name}, {model.quant or 'quant unknown'}, {model.file_bytes / 1e6:.1f} MB"
+    yield f"idle      {record.idle_before:.0%} before, {record.idle_after:.0%} after"
+    yield ""
+    yield from aligned([HEAD, *(_cells(row) for row in record.rows if row.tok_s.median is not None)])
+    starts = [row for row in record.rows if row.test == "start" and row.seconds.median is not None]
+    if starts:
+        yield ""
+        yield from aligned([("start to first token", "executor", "s", "(least to most)"), *map(_start_cells, starts)])
+    if record.ratios:
+        yield ""
+        yield from aligned([("faster", "by", "(least to most)", "in"), *(_ratio_cells(one) for one in record.ratios)])
+    for ops in record.ops:
+        yield ""
+        yield from _ops_lines(ops)
+    yield from _notes(record.rows)
+
+
+def aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Cells in columns: the first two to the left, numbers to the right."""
+    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
+    for row in table:
+        cells = [
+            cell.ljust(width) if place < 2 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    shares = (row.share_of_bandwidth, row.share_of_model_bandwidth)
+    return (
+        row.test,
+        row.executor,
+        str(row.n),
+        str(row.depth),
+        _number(row.tok_s.median),
+        _range(row.tok_s),
+        NONE if row.bytes_per_token is None else f"{row.bytes_per_token / 1e6:.1f}",
+        *(NONE if share is None else f"{share:.0%}" for share in shares),
+        NONE if row.cost is None else f"{row.cost:.2f}",
+    )
+
+
+def _start_cells(row: Row) -> tuple[str, ...]:
+    return ("cold" if row.cold else "warm", row.executor, _number(row.seconds.median), _range(row.seconds))
+
+
+def _ratio_cells(ratio: Ratio) -> tuple[str, ...]:
+    what = f"{ratio.test} {ratio.n}" + (f" at depth {ratio.depth}" if ratio.depth else "")
+    median = NONE if ratio.values.median is None else f"{ratio.values.median:.2f}×"
+    return (f"{ratio.executor} than {ratio.against}", median, _range(ratio.values), what)
+
+
+def _ops_lines(ops: Ops) -> Iterator[str]:
+    total = sum(one.busy_s + one.waiting_s for one in ops.times)
+    yield f"one pass of {ops.n} at depth {ops.depth}: {total * 1e3:.3f} ms"
+    table = [("op", "kernel", "calls", "µs", "waiting µs", "share")]
+    for one in sorted(ops.times, key=lambda one: -one.busy_s - one.waiting_s):
+        share = (one.busy_s + one.waiting_s) / total if total else 0.0
+        shown = (f"{one.busy_s * 1e6:.1f}", f"{one.waiting_s * 1e6:.1f}", f"{share:.1%}")
+        table.append((one.op, one.kernel, str(one.calls), *shown))
+    yield from aligned(table)
+    if ops.overhead:
+        microseconds = {name.removesuffix("_s"): f"{seconds * 1e6:.2f} µs" for name, seconds in ops.overhead.items()}
+        yield "with nothing to compute: " + ", ".join(f"a {name} {text}" for name, text in microseconds.items())
+
+
+def _notes(rows: Sequence[Row]) -> Iterator[str]:
+    noted = [row for row in rows if row.problem is not None or row.busy_runs]
+    seen: set[str] = set()
+    for row in noted:
+        place = f"{row.test}{' cold' * row.cold}, depth {row.depth}, {row.executor}"
+        problem = [] if row.problem is None else [row.problem]
+        busy = [f"{row.busy_runs} of its runs on a busy machine"] if row.busy_runs else []
+        note = f"note: {place}: {'; '.join(problem + busy)}"
+        if note not in seen:
+            if not seen:
+                yield ""
+            seen.add(note)
+            yield note
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _range(spread: Spread) -> str:
+    return f"({_number(spread.min)} to {_number(spread.max)})"

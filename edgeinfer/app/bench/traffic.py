@@ -1,0 +1,53 @@
+"""Bytes of memory that a token costs: weights in the form a device holds them, and cached keys and values.
+
+In: a header, a device, a case. Out: bytes per token, by arithmetic on sizes: each weight and each cached key and value
+is counted once a pass. What a pass reads again, or keeps in caches, is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgeinfer.backends.base import DEVICES, Footprint, Limits
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.work import pass_work
+
+HALF_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A model on one device."""
+
+    spec: ModelSpec
+    tensors: Mapping[str, TensorInfo]
+    footprint: Footprint
+    limits: Limits
+
+    @classmethod
+    def of(cls, device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_context: int) -> Traffic:
+        """The traffic of a device. Raises UnknownKey."""
+        limits = limits_for(n_context)
+        return cls(spec, tensors, DEVICES.get(device).footprint(spec, tensors, limits), limits)
+
+    def bytes_per_token(self, test: str, n: int, depth: int) -> float | None:
+        """Bytes read for each of the n tokens of a run after `depth` cached ones; None for a whole program's run."""
+        if test == "decode":
+            passes = [(1, depth + place) for place in range(n)]
+        elif test == "verify":
+            passes = [(n, depth)]
+        elif test == "prefill":
+            most = self.limits.max_tokens
+            passes = [(min(most, n - start), depth + start) for start in range(0, n, most)]
+        else:
+            return None
+        return sum(self._pass_bytes(count, cached) for count, cached in passes) / n
+
+    def _pass_bytes(self, count: int, cached: int) -> float:
+        """All weights once, and what attention reaches of the cache, in the device's own form."""
+        reached = pass_work(self.spec, self.tensors, count, cached).kv_bytes
+        stored = self.footprint.kv_bytes_per_token / max(1, self.spec.kv_bytes_per_token(HALF_BYTES))
+        return self.footprint.weight_bytes + reached * stored

@@ -1,0 +1,119 @@
+"""`edgeinfer bench`: this engine measured beside others, in runs by turns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeinfer.app.command import Command
+from edgeinfer.app.options import Cores, Device, Json, Model, Threads
+from edgeinfer.errors import BadSetting, EdgeInferError
+
+if TYPE_CHECKING:
+    from edgeinfer.app.bench.cases import Wanted
+    from edgeinfer.app.bench.executors import Conditions, Executor
+    from edgeinfer.app.bench.record import ModelFacts
+    from edgeinfer.settings import Settings
+
+
+def bench(
+    model: Model = None,
+    tests: Annotated[
+        str, typer.Option("--tests", help="What to measure: prefill, decode, verify, chat, start.")
+    ] = "prefill,decode,verify",
+    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", min=1, help="Tokens of a prompt.")] = 512,
+    gen: Annotated[int, typer.Option("--gen", min=1, help="Tokens generated; in chat, at most.")] = 128,
+    depth: Annotated[str, typer.Option("--depth", help="Tokens already cached: numbers such as 0,2048.")] = "0",
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each case.")] = 5,
+    against: Annotated[
+        str,
+        typer.Option(
+            "--against",
+            help="Compare with llama-cpp-python, openvino-genai, onnxruntime-genai:FOLDER, a device, or python:FILE.",
+        ),
+    ] = "",
+    questions: Annotated[
+        Path | None, typer.Option("--questions", help='For chat: lines of {"category": "…", "turns": ["…"]}.')
+    ] = None,
+    threads: Threads = None,
+    cores: Cores = None,
+    device: Device = None,
+    as_json: Json = False,
+) -> None:
+    """Measure prefill, decode, verification, chat and start, alone or by turns with other engines.
+
+    Every engine has a process of its own with the model loaded; runs alternate, each ratio is of neighbours, and a run
+    on a busy machine is repeated, then flagged.
+    """
+    from edgeinfer.app.bench.measurement import measure
+    from edgeinfer.app.bench.record import as_json as record_of
+    from edgeinfer.app.bench.table import lines
+    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.settings import load_settings
+
+    settings = load_settings({"model": model, "threads": threads, "cores": cores, "device": device})
+    wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
+    first, others = _executors(settings, against)
+    conditions, facts = _conditions(settings, wanted, first)
+    with ProgressLine() as progress:
+        record = measure(wanted, first, others, conditions, progress)
+    if as_json:
+        typer.echo(json.dumps(record_of(record, facts), ensure_ascii=False))
+    else:
+        for line in lines(record, facts):
+            typer.echo(line)
+    if not any(sample.executor == first.name for sample in record.samples):
+        problems = [row.problem for row in record.rows if row.executor == first.name and row.problem is not None]
+        raise EdgeInferError(f"{first.name} could not be measured: {problems[0]}")
+
+
+def _wanted(tests: str, prompt_tokens: int, gen: int, depth: str, runs: int, questions: Path | None) -> Wanted:
+    """What is asked for. Raises BadSetting."""
+    from edgeinfer.app.bench.cases import Wanted, read_depths, read_questions, read_tests
+
+    names = read_tests(tests)
+    if "chat" in names and questions is None:
+        raise BadSetting('the test chat needs --questions FILE with lines of {"category": "…", "turns": ["…"]}')
+    asked = read_questions(questions) if questions is not None and "chat" in names else ()
+    return Wanted(names, prompt_tokens, gen, read_depths(depth), runs, asked)
+
+
+def _executors(settings: Settings, against: str) -> tuple[Executor, tuple[Executor, ...]]:
+    """Our device, and whom it is compared with. Raises UnknownKey, BadSetting, DeviceUnavailable."""
+    from edgeinfer.app.bench.executors import ours, read_against
+    from edgeinfer.engine.executor import AUTO_DEVICE
+
+    asked = settings.machine.device
+    if len(asked) > 1:
+        raise BadSetting(f"device cannot be {','.join(asked)}: one device is measured; compare with --against")
+    key = AUTO_DEVICE if asked[0] == "auto" else asked[0]
+    return ours(key), read_against(against, key)
+
+
+def _conditions(settings: Settings, wanted: Wanted, first: Executor) -> tuple[Conditions, ModelFacts]:
+    """What is equal for all, and the model. Raises ModelNotFound, DoesNotFit and what opening a model raises."""
+    from edgeinfer.app.bench.executors import Conditions
+    from edgeinfer.app.bench.record import ModelFacts
+    from edgeinfer.app.fit import plan_for
+    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.models.download.header import file_header
+    from edgeinfer.models.file_types import quant_name
+    from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.scheduling.memory import require_fit
+    from edgeinfer.scheduling.topology import usable_cores
+
+    local = choose_model(settings, remember=False)
+    machine = settings.machine
+    n_threads = machine.threads or len(machine.cores or usable_cores())
+    with GGUFFile.open(local.path) as file:
+        planned = plan_for(file.metadata, file.tensors, device=first.key, n_context=wanted.n_context)[1]
+        require_fit(planned.need, planned.available_bytes)
+        file_bytes = file.nbytes
+    facts = ModelFacts(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes)
+    return Conditions(local.path.resolve(), n_threads, machine.cores, wanted.n_context), facts
+
+
+COMMAND = Command(bench)

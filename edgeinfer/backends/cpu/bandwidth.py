@@ -1,0 +1,112 @@
+"""How fast this machine's memory can be read by so many threads: the best of several patterns, measured now.
+
+In: cores to read with (one thread each) and bytes to read. Out: bytes per second of each pattern. Each thread first
+touches its own part, as workers of the engine do with their weights. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.kernels.read_memory import LINE_BYTES, LINES_PER_ROUND, PATTERNS
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.step import address
+
+PASSES = 5
+BYTES_MIN, BYTES_MAX = 512 << 20, 2 << 30
+CACHES = 4
+"""The buffer is so many times the last cache, within the limits above."""
+
+Read = Callable[[int, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Bytes per second of one pattern: the median of PASSES passes over the whole buffer."""
+
+    pattern: str
+    bytes_per_s: float
+
+
+def buffer_bytes(available_bytes: int, cache: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """A buffer well larger than the caches, of a quarter of the available memory at most."""
+    sizes = [_cache_bytes(path.read_text()) for path in cache.glob("index*/size")]
+    wanted = min(BYTES_MAX, max(BYTES_MIN, CACHES * max(sizes, default=0)))
+    return min(wanted, available_bytes // 4)
+
+
+def _cache_bytes(text: str) -> int:
+    """Bytes of a size as sysfs writes it: 491520K."""
+    digits = text.strip().rstrip("KMG")
+    return int(digits) << {"": 0, "K": 10, "M": 20, "G": 30}[text.strip()[len(digits) :]]
+
+
+def measure(cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> list[Reading]:
+    """Read `n_bytes` with one thread on each of `cores`, pattern after pattern."""
+    compiled = library or KernelLibrary()
+    round_bytes = LINE_BYTES * LINES_PER_ROUND * max(streams for streams, _ in PATTERNS)
+    share = n_bytes // len(cores) // round_bytes * round_bytes
+    buffer = aligned((len(cores), share), np.uint8)
+    crew = _Readers(cores, buffer)
+    try:
+        return [
+            Reading(read.__name__, crew.measure(compiled.function("int64(intp, int64)", read), streams))
+            for streams, read in PATTERNS
+        ]
+    finally:
+        crew.close()
+
+
+class _Readers:
+    """One thread per core, each with a part of the buffer; they start every pass together."""
+
+    def __init__(self, cores: Sequence[int], buffer: NDArray[np.uint8]) -> None:
+        self._buffer = buffer
+        self._start, self._end = threading.Barrier(len(cores) + 1), threading.Barrier(len(cores) + 1)
+        self._turns = max(1, BYTES_MIN // 2 // buffer.nbytes)  # of a small buffer, so that starting them is nothing
+        self._read: Read | None = None
+        self._lines = 0
+        self._threads = [threading.Thread(target=self._work, args=(n, core)) for n, core in enumerate(cores)]
+        for thread in self._threads:
+            thread.start()
+
+    def measure(self, read: Read, streams: int) -> float:
+        """Bytes per second of one pattern."""
+        self._read, self._lines = read, self._buffer.shape[1] // LINE_BYTES // streams
+        seconds = []
+        for _ in range(PASSES + 1):  # the first pass touches the pages
+            self._start.wait()
+            started = time.perf_counter()
+            self._end.wait()
+            seconds.append(time.perf_counter() - started)
+        return self._buffer.nbytes * self._turns / statistics.median(seconds[1:])
+
+    def close(self) -> None:
+        """Stop and join the threads."""
+        self._read = None
+        self._start.wait()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, number: int, core: int) -> None:
+        if sys.platform == "linux":
+            os.sched_setaffinity(0, {core})
+        self._buffer[number] = number + 1  # pages that were only read would all be one page of zeros
+        while True:
+            self._start.wait()
+            if self._read is None:
+                return
+            for _ in range(self._turns):
+                self._read(address(self._buffer[number]), self._lines)
+            self._end.wait()

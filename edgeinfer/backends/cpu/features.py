@@ -1,0 +1,49 @@
+"""Which instruction sets LLVM uses for a CPU: those stated in a feature string and those that the CPU's name implies.
+
+In: a target triple, a CPU name ("haswell", "apple-m1") and features ("+avx2,-fma"), as Numba gives them to LLVM. Out: a
+set of names. LLVM has no call that lists the features of a name, but its inliner knows them: a function is inlined only
+where the caller's features include its own. Knows nothing of what the features are good for.
+"""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+
+ASKED = {
+    "x86_64": ("avx2", "f16c", "fma", "avxvnni", "avx512f", "avx512bw", "avx512vnni", "avx512bf16"),
+    "aarch64": ("neon", "dotprod", "fullfp16", "i8mm", "bf16"),
+}
+"""The features that matter to kernels, per architecture."""
+
+ALIASES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+def features_of(triple: str, cpu: str, features: str) -> frozenset[str]:
+    """The stated features and those of ASKED that the name implies and the string does not take away."""
+    stated = {feature[1:]: feature[0] == "+" for feature in features.split(",") if feature}
+    architecture = triple.split("-")[0].lower()
+    asked = ASKED.get(ALIASES.get(architecture, architecture), ())
+    unknown = [name for name in asked if name not in stated]
+    implied = _implied(triple, cpu, features, unknown) if unknown else frozenset()
+    return implied | {name for name, is_there in stated.items() if is_there}
+
+
+def _implied(triple: str, cpu: str, features: str, names: list[str]) -> frozenset[str]:
+    """The names that change nothing when they are added to the features of the CPU."""
+
+    def attributes(*more: str) -> str:
+        return f'"target-cpu"="{cpu}" "target-features"="{",".join(part for part in (features, *more) if part)}"'
+
+    llvm.initialize_native_target()
+    probes = [
+        f'define internal void @"{name}"() {attributes("+" + name)} {{ store volatile i8 0, ptr null\n ret void }}'
+        for name in names
+    ]
+    calls = "\n".join(f'call void @"{name}"()' for name in names)
+    caller = f"define void @caller() {attributes()} {{ {calls}\n ret void }}"
+    module = llvm.parse_assembly("\n".join([f'target triple = "{triple}"', *probes, caller]))
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
+    passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
+    passes.getModulePassManager().run(module, passes)
+    left = {function.name for function in module.functions if not function.is_declaration}  # inlined ones are removed
+    return frozenset(names) - left

@@ -1,0 +1,88 @@
+"""Where the time of a step goes: per kind of op and kernel, and what launches, calls and barriers cost by themselves.
+
+In: the seconds that a team recorded per tape entry. Out: sums. Knows nothing of what the ops compute.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Crew
+from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.kernels.launch import ENTRY_INTS, NOTHING
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.team import CallTimes, Team
+from edgeinfer.ops import Op
+
+
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """Calls of one kernel for one kind of op: seconds of a step, means over the workers.
+
+    `busy_s` in the calls; `waiting_s` at the barriers behind them, for slower workers. All of a step's add up to it.
+    """
+
+    op: str
+    kernel: str
+    busy_s: float
+    waiting_s: float
+    calls: int
+
+
+def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[OpTime]:
+    """Sums by kind of op and kernel, in order of first appearance; `calls` are those of the profiled tape."""
+    busy, waiting = times.busy.mean(axis=0), times.waiting.mean(axis=0)
+    sums: dict[tuple[str, str], list[float]] = {}
+    place = 0
+    for op, its_calls in calls:
+        for call in its_calls:
+            row = sums.setdefault((type(op).__name__, call.kernel.name), [0.0, 0.0, 0.0])
+            row[0] += float(busy[place])
+            row[1] += float(waiting[place + 1])
+            row[2] += 1
+            place += 1
+    return [OpTime(op, kernel, row[0], row[1], int(row[2])) for (op, kernel), row in sums.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Seconds that a launch from Python, a call and a barrier take when there is nothing to compute."""
+
+    launch_s: float
+    call_s: float
+    barrier_s: float
+
+
+def overhead(team: Team, library: KernelLibrary, crew: Crew, n_entries: int = 2000, runs: int = 21) -> Overhead:
+    """Measured with tapes of calls that do nothing: medians over runs."""
+    empty = _median_s(team, crew, _idle_tape(library, 0, barriers=False), runs)
+    calls = _median_s(team, crew, _idle_tape(library, n_entries, barriers=False), runs)
+    barriers = _median_s(team, crew, _idle_tape(library, n_entries, barriers=True), runs)
+    return Overhead(empty, (calls - empty) / n_entries, (barriers - calls) / n_entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _IdleTape:
+    entries: NDArray[np.int64]
+
+
+def _idle_tape(library: KernelLibrary, count: int, barriers: bool) -> _IdleTape:
+    entries = np.zeros((count + 1, ENTRY_INTS), np.int64)
+    entries[:-1, 0], entries[:, 2] = library.address(NOTHING), barriers
+    entries[-1, 2] = 1
+    return _IdleTape(entries)
+
+
+def _median_s(team: Team, crew: Crew, tape: _IdleTape, runs: int) -> float:
+    seconds = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        team.run(tape, crew)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)

@@ -1,0 +1,97 @@
+"""The values of one model's passes in memory: buffers, their int8 forms, vectors of weights.
+
+In: a ModelSpec, a GGUF file, limits and the step record. Out: addresses and strides for argument records, and copies of
+values for tests. Knows nothing of kernels but the layout of rounded activations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends import weights
+from edgeinfer.backends.base import Floats, Limits
+from edgeinfer.backends.cpu.kernels import activations
+from edgeinfer.backends.cpu.layout import LANES, ROUNDED_BYTES, BufferLayout, Heads, heads_of, padded
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.step import StepRecord, address
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Rows, Weight
+
+
+class Values:
+    """Owns the memory that calls read and write between ops."""
+
+    def __init__(self, spec: ModelSpec, file: GGUFFile, limits: Limits, step: StepRecord, n_workers: int) -> None:
+        self._spec, self._file, self._step, self._n_workers = spec, file, step, n_workers
+        self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
+        self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
+        self.buffers: dict[str, Floats] = {
+            buffer.name: aligned(self.layout.shape(buffer.name), np.float32) for buffer in spec.buffers
+        }
+        self._rounded: dict[str, NDArray[np.uint8]] = {}
+        self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, a copy for each worker
+        self._vectors: dict[tuple[Weight, int], Floats] = {}
+        self.zeros: Floats = aligned((2 * LANES,), np.float32)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of buffers and their int8 forms."""
+        floats = sum(array.nbytes for array in self.buffers.values())
+        return floats + sum(array.nbytes for array in self._rounded.values())
+
+    def at(self, name: str) -> tuple[int, int]:
+        """Address of a buffer and bytes between its rows."""
+        return address(self.buffers[name]), int(self.buffers[name].strides[0])
+
+    def count(self, name: str) -> int:
+        """Address of the number of rows that a buffer has in a step."""
+        return self._step.n_tokens_at if self._rows[name] is Rows.TOKENS else self._step.n_outputs_at
+
+    def rows(self, name: str) -> Rows:
+        """Whether a buffer has a row for each token or for each output."""
+        return self._rows[name]
+
+    def n_rows(self, name: str) -> int:
+        """Rows that a buffer has in the present step."""
+        field = "n_tokens" if self._rows[name] is Rows.TOKENS else "n_outputs"
+        return int(self._step.record[field][0])
+
+    def vector(self, weight: Weight, length: int, heads: Heads | None = None) -> Floats:
+        """A 1-D weight, zero-padded (per head where rows are cut into heads)."""
+        if (weight, length) not in self._vectors:
+            values = weights.vector(self._file, weight)
+            vector: Floats = aligned((length,), np.float32)
+            if heads is None or len(values) == heads.width:
+                vector[: len(values)] = values
+            else:
+                spread = vector[: heads.count * heads.padded].reshape(heads.count, heads.padded)
+                spread[:, : heads.width] = values.reshape(heads.count, heads.width)
+            self._vectors[weight, length] = vector
+        return self._vectors[weight, length]
+
+    def rounded_at(self, name: str, own: bool) -> tuple[int, int]:
+        """Address of a buffer's int8 form and bytes between the copies of two workers, 0 where there is one for all."""
+        if name not in self._rounded:
+            own_bytes = padded(self.layout.padded_blocks(name) * ROUNDED_BYTES, 4096)
+            self._rounded[name] = aligned((self.layout.rounded_bytes(name),), np.uint8)
+            self._own_rounded[name] = aligned((self._n_workers, own_bytes), np.uint8)
+        if own:
+            return address(self._own_rounded[name]), int(self._own_rounded[name].strides[0])
+        return address(self._rounded[name]), 0
+
+    def value(self, name: str) -> Floats:
+        """A copy of a buffer's rows, without padding: float32[n_rows, width]."""
+        n_rows = self.n_rows(name)
+        width, heads, values = self._spec.buffer(name).width, self.heads.get(name), self.buffers[name][:n_rows]
+        if heads is not None:
+            values = values[:, : heads.count * heads.padded].reshape(n_rows, heads.count, heads.padded)
+            values = values[..., : heads.width].reshape(n_rows, -1)
+        return values[:, :width].copy()
+
+    def rounded(self, name: str) -> Floats:
+        """What the int8 form of a buffer's rows stands for: float32[n_rows, width]."""
+        n_padded = self.layout.padded_blocks(name)
+        values: Floats = activations.read_records(self._rounded[name], self.n_rows(name), n_padded)
+        return values[:, : self._spec.buffer(name).width]

@@ -1,0 +1,97 @@
+"""Where the numbers of a block lie, as data: enough to move a format's bits to another layout without unpacking them.
+
+In and out: nothing; these are the types that the files of this folder fill. `unpack` stays the truth of a format; a
+layout says the same for codes that are whole bit fields. Knows no format by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Order: TypeAlias = Literal["bytes", "halves", "bits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`width` bits of a number, from bit `shift` of byte `byte` of the block on: bits `place` and up of the number."""
+
+    byte: int
+    shift: int
+    width: int
+    place: int = 0
+
+
+Number: TypeAlias = tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """`width` bits of each code of a block, in runs of 32 weights that start at (byte, bit) of `runs`.
+
+    `order` of a run's weights: "bytes": weight w in byte w; "halves": weight w in byte w % 16, weights 16-31 `width`
+    bits higher than 0-15; "bits": weight w is bit w, lowest bit of the first byte first.
+    """
+
+    width: int
+    order: Order
+    runs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Multiples:
+    """Scales that are integers times the block's scale: one per group, first groups first.
+
+    A scale is its number less `offset`, or as it is where `signed` (a two's complement byte). Minima are the numbers
+    times the block's minimum, and are subtracted from the weights.
+    """
+
+    scales: tuple[Number, ...]
+    minima: tuple[Number, ...] = ()
+    offset: int = 0
+    signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """A block: its codes as `planes`, lowest bits first, and the bytes where its scale and minimum begin.
+
+    A scale is a float16, or, where `unit` is "e8m0", a byte e that means 2 ** (e - 128). Stored codes are the codes
+    less the lowest possible one, two's complement bytes where `signed`, or indices of `levels` where there are any.
+    """
+
+    planes: tuple[Plane, ...]
+    scale: int
+    minimum: int | None = None
+    unit: Literal["f16", "e8m0"] = "f16"
+    multiples: Multiples | None = None
+    signed: bool = False
+    levels: tuple[int, ...] = ()
+
+    @property
+    def code_bits(self) -> int:
+        """Bits of a code."""
+        return sum(plane.width for plane in self.planes)
+
+
+def halves_at(byte: int) -> Plane:
+    """The nibbles of one run of 32 weights."""
+    return Plane(4, "halves", ((byte, 0),))
+
+
+def bytes_at(width: int, byte: int, per_byte: int, count: int = 8) -> Plane:
+    """`count` runs, a weight in each byte, `per_byte` runs sharing 32 bytes from the lowest bits up."""
+    runs = tuple((byte + 32 * (run // per_byte), width * (run % per_byte)) for run in range(count))
+    return Plane(width, "bytes", runs)
+
+
+def six_bits(first: int) -> Multiples:
+    """Eight 6-bit scales and minima in 12 bytes from byte `first` on (`_bits.six_bit_pairs` says how they lie)."""
+
+    def number(group: int, start: int, low_shift: int) -> Number:
+        if group < 4:
+            return (Piece(start + group, 0, 6),)
+        return (Piece(first + 4 + group, low_shift, 4), Piece(start + group - 4, 6, 2, 4))
+
+    scales = tuple(number(group, first, 0) for group in range(8))
+    return Multiples(scales, tuple(number(group, first + 4, 4) for group in range(8)))

@@ -1,0 +1,118 @@
+"""Which workers take part in the next step and what share each takes, from what the steps before it took.
+
+In: the kind of the next step (tokens, cached tokens), and afterwards its seconds and each worker's busy time. Out: an
+`Assignment`. Pure: numbers in, decisions out; the results of a step never depend on them. Prefill, decode and the small
+passes between learn separately, since they are bound by different things. Knows no threads, arrays or devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from edgeinfer.scheduling.shares import WHOLE, Speeds
+from edgeinfer.scheduling.team_size import TeamSize
+
+FEW_TOKENS = 8
+"""Passes of up to so many tokens are bound by memory, as decoding is; larger ones by arithmetic."""
+PHASES = (("one", 2, 16), ("few", 2, 16), ("many", 1, 64))
+"""Kinds of steps, how many tell two team sizes apart, and when the first trial is due."""
+EXACT_TOKENS = 64
+"""Passes of up to so many tokens are compared only with passes of just as many."""
+SPEEDS_EVERY = 2
+"""Steps of a quiet stream of small passes between two that the speeds are learned from."""
+DEPTH_STEP = 512
+"""Cached tokens that make a noticeable difference to a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Workers in increasing order and where each one's share begins, in parts of WHOLE; the last cut is WHOLE.
+
+    `pinned`: each on its own core. A single worker is pinned only while it is tried, to get to a good core at once;
+    from then on the system knows better which core is idle.
+    """
+
+    workers: tuple[int, ...]
+    cuts: tuple[int, ...]
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """What is known of one kind of step."""
+
+    team: TeamSize
+    speeds: Speeds
+
+
+class Balance:
+    """The assignments of `n_workers`, step after step: `assign`, run the step, `record`."""
+
+    def __init__(self, n_workers: int) -> None:
+        sizes = candidate_sizes(n_workers)
+        self._phases = {
+            name: _Phase(TeamSize(sizes, trial_steps, first_wait), Speeds(n_workers))
+            for name, trial_steps, first_wait in PHASES
+        }
+        self._n_workers = n_workers
+        self._phase = self._phases["one"]
+        self._bucket: Hashable = None
+        self._n_tokens = 1
+        self._assignment = Assignment((0,), (0, WHOLE), False)
+        self._n_steps = 0
+
+    def assign(self, n_tokens: int, n_cached: int) -> Assignment:
+        """Who should run the next step, of so many tokens after so many cached ones."""
+        if self._n_workers == 1:
+            return self._assignment
+        self._phase = self._phases[_phase_of(n_tokens)]
+        length = n_tokens if n_tokens <= EXACT_TOKENS else -(n_tokens - 1).bit_length()
+        self._bucket = length, (n_cached // DEPTH_STEP).bit_length()
+        self._n_tokens = n_tokens
+        size, speeds = self._phase.team.size(self._bucket), self._phase.speeds
+        workers = tuple(range(size)) if size == self._n_workers else speeds.fastest(size)
+        cuts, pinned = speeds.cuts(workers), size > 1 or size != self._phase.team.settled_size
+        last = self._assignment
+        if (workers, cuts, pinned) != (last.workers, last.cuts, last.pinned):
+            self._assignment = Assignment(workers, cuts, pinned)
+        return self._assignment
+
+    def record(self, seconds: float, busy: Sequence[float]) -> None:
+        """What the step took that was assigned last, and how long each of its workers was busy."""
+        if self._n_workers == 1:
+            return
+        team, before = self._phase.team, self._phase.team.settled_size
+        assigned = self._assignment
+        team.record(self._bucket, seconds / self._n_tokens)
+        self._n_steps += 1
+        if self._n_steps % SPEEDS_EVERY == 0 or self._n_steps < 16 or not team.is_steady or self._n_tokens > FEW_TOKENS:
+            self._phase.speeds.record(assigned.workers, assigned.cuts, busy, team.is_steady)
+        if team.settled_size != before:
+            for phase in self._phases.values():
+                if phase is not self._phase:
+                    phase.team.alert()
+
+    @property
+    def wants_free_cores(self) -> bool:
+        """Whether `note_free_cores` would help: some workers are left out, and should return when they can."""
+        return any(phase.team.settled_size < self._n_workers for phase in self._phases.values())
+
+    def note_free_cores(self, n_free: float) -> None:
+        """How many of the workers' cores were idle of late, the system says."""
+        for phase in self._phases.values():
+            phase.team.note_free(n_free)
+
+
+def candidate_sizes(n_workers: int) -> tuple[int, ...]:
+    """The team sizes worth trying: all up to four; of more the powers of two, all, and all but one."""
+    if n_workers <= 4:
+        return tuple(range(1, n_workers + 1))
+    powers = {1 << exponent for exponent in range(n_workers.bit_length())}
+    return tuple(sorted(size for size in powers | {n_workers - 1, n_workers} if size <= n_workers))
+
+
+def _phase_of(n_tokens: int) -> str:
+    if n_tokens == 1:
+        return "one"
+    return "few" if n_tokens <= FEW_TOKENS else "many"

@@ -1,0 +1,89 @@
+"""How fast each worker is at one kind of step, and the shares of a step that make all workers end together.
+
+In: the share each worker was given and the time it was busy with it. Out: cuts in parts of WHOLE. Equal workers get
+equal shares: small differences are noise and move nothing. Knows no threads, no cores and no seconds: only ratios of
+busy times count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+WHOLE = 1 << 16
+"""Parts of a step."""
+WEIGHT = 1 / 8
+"""Of a new measurement in the moving average, once there are some."""
+RECENT_WEIGHT = 1 / 4
+DEAD_BAND = 0.04
+"""Shares are equal while no worker would get this much more or less than the others."""
+SMALLEST_MOVE = 0.02
+"""Shares stay as they are while no worker's would change by more."""
+LEAST = 1 / 32
+"""Of an equal share: nobody gets less, so that everybody's speed goes on being measured."""
+CLASS_WIDTH = 1.1
+"""Workers whose speeds differ by less count as equally fast when some must be left out."""
+
+
+class Speeds:
+    """Moving averages of the relative speed of each of `n_workers`."""
+
+    def __init__(self, n_workers: int) -> None:
+        self._speeds = [1.0] * n_workers
+        self._recent = [1.0] * n_workers
+        self._counts = [0] * n_workers
+        self._applied: dict[tuple[int, ...], list[float]] = {}
+        self._cuts: dict[tuple[int, ...], tuple[int, ...]] = {}  # of the present speeds
+
+    def record(self, workers: Sequence[int], cuts: Sequence[int], busy: Sequence[float], steady: bool) -> None:
+        """Learn from a step; one that was not `steady` says who is slow just now, not who is slow."""
+        shares = [stop - start for start, stop in pairwise(cuts)]
+        if len(workers) < 2 or not all(shares) or not all(time > 0 for time in busy):
+            return
+        rates = [share / time for share, time in zip(shares, busy, strict=True)]
+        _blend(self._recent, workers, rates, [RECENT_WEIGHT] * len(workers))
+        if steady:
+            self._cuts.clear()
+            for worker in workers:
+                self._counts[worker] += 1
+            _blend(self._speeds, workers, rates, [max(WEIGHT, 1 / self._counts[worker]) for worker in workers])
+
+    def fastest(self, size: int) -> tuple[int, ...]:
+        """The `size` workers that were fastest of late, in increasing order; of equally fast ones the first."""
+        top = max(self._recent)
+        order = sorted(range(len(self._recent)), key=lambda worker: (_class_of(self._recent[worker] / top), worker))
+        return tuple(sorted(order[:size]))
+
+    def cuts(self, workers: tuple[int, ...]) -> tuple[int, ...]:
+        """Where each worker's share begins, and WHOLE."""
+        if workers not in self._cuts:
+            shares = self._applied[workers] = self._wanted(workers)
+            self._cuts[workers] = (0, *(round(WHOLE * end / sum(shares)) for end in accumulate(shares)))
+        return self._cuts[workers]
+
+    def _wanted(self, workers: tuple[int, ...]) -> list[float]:
+        """Shares as multiples of an equal share."""
+        mean = sum(self._speeds[worker] for worker in workers) / len(workers)
+        wanted = [max(self._speeds[worker] / mean, LEAST) for worker in workers]
+        if all(abs(share - 1) < DEAD_BAND for share in wanted):
+            return [1.0] * len(workers)
+        applied = self._applied.get(workers)
+        if applied and all(abs(new / old - 1) < SMALLEST_MOVE for new, old in zip(wanted, applied, strict=True)):
+            return applied
+        return wanted
+
+
+def _blend(speeds: list[float], workers: Sequence[int], rates: Sequence[float], weights: Sequence[float]) -> None:
+    """Move the workers' averages towards their rates, scaled so that the averages' sum stays what it was."""
+    scale = sum(speeds[worker] for worker in workers) / sum(rates)
+    for worker, rate, weight in zip(workers, rates, weights, strict=True):
+        speeds[worker] += weight * (rate * scale - speeds[worker])
+
+
+def _class_of(ratio: float) -> int:
+    """0 for the fastest and for all that are about as fast, more for slower ones."""
+    count = 0
+    while ratio * CLASS_WIDTH < 1 and count < 64:
+        ratio *= CLASS_WIDTH
+        count += 1
+    return count

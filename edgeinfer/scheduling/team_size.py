@@ -1,0 +1,198 @@
+"""How many workers a kind of step should have, found by trying: one size in use, its neighbours tried now and then.
+
+In: what each step cost. Out: the size for the next step. Costs are compared only within a bucket of like steps, and a
+trial only with the steps just before it, so that a growing context does not look like a slow machine. When steps grow
+dear at once (another program took a core), the neighbours are tried at once, and the size in use once more before it
+is given up. Sizes that lose are tried ever less often; larger ones hardly at all while no core is free for them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+SLOW = 1.3
+"""Times the usual cost: such a step is not usual."""
+BETTER = 0.97
+"""Times the present cost: a size must be this much better to be taken."""
+HOPELESS = 1.5
+"""Times the present cost: one step is enough to end a trial."""
+CLEARLY_WORSE = 1.25
+WEIGHT = 1 / 8
+"""Of a new cost in the moving average, once there are some."""
+WAIT_AFTER_ALARM = 4
+"""Steps until a size is tried again that an alarm had tried in vain: that comparison was a hasty one."""
+WAIT_AFTER_CHANGE = 16
+LONGEST_WAIT = 512
+LONGEST_BLIND_WAIT = 48
+"""For a larger size, when nobody says which cores are free: a load that has ended is found out by trying only."""
+BLOCKED_SHARE = 1 / 16
+"""Of a step, by which the wait for a larger team shortens while no core is free for it."""
+MOST_BUCKETS = 256
+FREE = 0.8
+"""Idle share of the cores that a larger team needs more: from here on they count as free,"""
+TAKEN = 0.5
+"""and below here as taken."""
+
+
+@dataclass(slots=True)
+class _Rival:
+    """A size that is not in use: steps until it is tried, and between trials."""
+
+    wait: float
+    interval: float
+
+
+@dataclass(slots=True)
+class _Trial:
+    """Steps with another size; after an alarm followed by steps with the size in use (`again`)."""
+
+    index: int
+    alarmed: bool
+    costs: list[float] = field(default_factory=list)
+    again: list[float] = field(default_factory=list)
+    is_again: bool = False
+    n_skipped: int = 0
+
+
+@dataclass(slots=True)
+class _Usual:
+    """The moving average of a bucket's cost with the size in use."""
+
+    cost: float
+    count: int = 1
+
+
+class TeamSize:
+    """Chooses among increasing `sizes`, beginning with the largest.
+
+    `trial_steps`: how many steps tell two sizes apart; `first_wait`: steps until the first trial.
+    """
+
+    def __init__(self, sizes: tuple[int, ...], trial_steps: int, first_wait: int) -> None:
+        self._sizes = sizes
+        self._trial_steps = trial_steps
+        self._index = len(sizes) - 1
+        self._rivals = [_Rival(first_wait, first_wait) for _ in sizes]
+        self._usual: dict[Hashable, _Usual] = {}
+        self._last: deque[float] = deque(maxlen=2 * trial_steps)  # costs of the last steps, in terms of the usual
+        self._trial: _Trial | None = None
+        self._queue: list[int] = []
+        self._is_blocked = False
+        self._is_blind = True
+
+    def size(self, bucket: Hashable) -> int:
+        """Workers of the next step, which is in this bucket."""
+        trial = self._trial if bucket in self._usual else None
+        return self._sizes[self._index if trial is None or trial.is_again else trial.index]
+
+    @property
+    def settled_size(self) -> int:
+        """The size in use, trials apart."""
+        return self._sizes[self._index]
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the last steps were usual: no trial, none dear."""
+        return self._trial is None and not any(ratio > SLOW for ratio in self._last)
+
+    def note_free(self, n_free: float) -> None:
+        """How many cores nobody uses now. When they fall free for the next larger team, it is tried at once."""
+        self._is_blind = False
+        if self._index + 1 == len(self._sizes):
+            return
+        free = n_free / (self._sizes[self._index + 1] - self._sizes[self._index])
+        was_blocked, self._is_blocked = self._is_blocked, free < (FREE if self._is_blocked else TAKEN)
+        if was_blocked and not self._is_blocked:
+            self.alert()
+
+    def alert(self) -> None:
+        """Something has changed: try the neighbours soon, those that have the cores."""
+        for index in self._neighbours:
+            if index < self._index or not self._is_blocked:
+                self._rivals[index] = _Rival(0, WAIT_AFTER_CHANGE)
+
+    def record(self, bucket: Hashable, cost: float) -> None:
+        """What a step of `size(bucket)` workers cost."""
+        usual = self._usual.get(bucket)
+        if usual is None:
+            while len(self._usual) >= MOST_BUCKETS:
+                del self._usual[next(iter(self._usual))]
+            self._usual[bucket] = _Usual(cost)
+        elif self._trial is not None:
+            self._judge(self._trial, cost / usual.cost)
+        else:
+            self._compare(usual, cost)
+            self._wait()
+
+    @property
+    def _neighbours(self) -> list[int]:
+        return [index for index in (self._index - 1, self._index + 1) if 0 <= index < len(self._sizes)]
+
+    def _compare(self, usual: _Usual, cost: float) -> None:
+        """Take a step with the size in use into the average, or give the alarm."""
+        self._last.append(cost / usual.cost)
+        if sum(ratio > SLOW for ratio in self._last) >= self._trial_steps:
+            self._scale(statistics.fmean(self._last))
+            self._last.clear()
+            self._queue = self._neighbours
+            self._begin_next()
+        elif cost <= SLOW * usual.cost:
+            usual.count += 1
+            usual.cost += max(WEIGHT, 1 / usual.count) * (cost - usual.cost)
+
+    def _scale(self, factor: float) -> None:
+        for usual in self._usual.values():
+            usual.cost *= factor
+
+    def _begin_next(self) -> None:
+        self._trial = _Trial(self._queue.pop(0), alarmed=True) if self._queue else None
+
+    def _wait(self) -> None:
+        """Let time pass for the neighbours; begin a trial that is due."""
+        if self._trial is not None or not self.is_steady:
+            return
+        for index in self._neighbours:
+            rival = self._rivals[index]
+            rival.wait -= BLOCKED_SHARE if index > self._index and self._is_blocked else 1
+            if rival.wait <= 0 and self._trial is None:
+                self._trial = _Trial(index, alarmed=False)
+
+    def _judge(self, trial: _Trial, ratio: float) -> None:
+        """Take in a step of a trial, as a multiple of the usual cost; decide when there are enough."""
+        if trial.is_again:
+            trial.again.append(ratio)
+            if len(trial.again) >= self._trial_steps:
+                present = (1 + statistics.fmean(trial.again)) / 2  # 1: the mean of the steps that gave the alarm
+                self._decide(trial, statistics.fmean(trial.costs), present)
+            return
+        if trial.n_skipped < self._trial_steps - 1:  # with cold caches, perhaps on another core: says little
+            trial.n_skipped += 1
+            return
+        trial.costs.append(ratio)
+        if len(trial.costs) < self._trial_steps and ratio < HOPELESS:
+            return
+        tried = statistics.fmean(trial.costs)
+        if trial.alarmed and tried < BETTER:
+            trial.is_again = True
+        else:
+            self._decide(trial, tried, 1.0)
+
+    def _decide(self, trial: _Trial, tried: float, present: float) -> None:
+        self._trial = None
+        rival = self._rivals[trial.index]
+        if tried < BETTER * present:
+            self._is_blocked = self._is_blocked and trial.index < self._index
+            self._index = trial.index
+            self._scale(tried)
+            self._rivals = [_Rival(WAIT_AFTER_CHANGE, WAIT_AFTER_CHANGE) for _ in self._sizes]
+            self._queue = self._queue and [index for index in self._neighbours if index < trial.index]
+        else:
+            self._scale(present)
+            longer = rival.interval * (4 if tried > CLEARLY_WORSE * present else 2)
+            longest = LONGEST_BLIND_WAIT if self._is_blind and trial.index > self._index else LONGEST_WAIT
+            rival.interval = WAIT_AFTER_ALARM if trial.alarmed else min(longest, longer)
+            rival.wait = rival.interval
+        self._begin_next()

@@ -1,0 +1,192 @@
+"""Models for measuring: a random llama of a chosen shape, or another file's weights in another quant format.
+
+Run: `python scripts/make_model.py --shape 1b --type Q4_0 OUT.gguf` writes random weights (2048 wide, 16 layers, 8192
+FFN, 32/8 heads, tied head) with the tokenizer of the starter model; --width, --layers, … change the shape.
+`python scripts/make_model.py --requantise Q4_K_M SOURCE.gguf OUT.gguf` converts a file. Formats that the gguf package
+cannot write, and every conversion, go through llama-cpp-python, which gives some tensors (a tied head, parts of K
+formats) more bits; with --pure all matrices have the one type. Speed does not depend on the values of weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+
+import gguf
+import numpy as np
+
+from edgeinfer.app.model_choice import choose_model
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.settings import load_settings
+
+WRITTEN_HERE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+"""Formats that the gguf package can write; random weights in others are written as F16 and converted."""
+NORM_EPSILON = 1e-5
+ROPE_BASE = 10000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a llama; its head is tied to the embedding."""
+
+    width: int
+    layers: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    context: int
+    vocabulary: int | None = None  # as many as the tokenizer has
+
+    def matrices(self, vocabulary: int) -> Iterator[tuple[str, int, int]]:
+        """Name, rows and columns of every matrix."""
+        kv_width = self.width // self.heads * self.kv_heads
+        yield "token_embd", vocabulary, self.width
+        for layer in range(self.layers):
+            yield f"blk.{layer}.attn_q", self.width, self.width
+            yield f"blk.{layer}.attn_k", kv_width, self.width
+            yield f"blk.{layer}.attn_v", kv_width, self.width
+            yield f"blk.{layer}.attn_output", self.width, self.width
+            yield f"blk.{layer}.ffn_gate", self.ffn, self.width
+            yield f"blk.{layer}.ffn_up", self.ffn, self.width
+            yield f"blk.{layer}.ffn_down", self.width, self.ffn
+
+    def norms(self) -> Iterator[str]:
+        """Name of every norm."""
+        for layer in range(self.layers):
+            yield f"blk.{layer}.attn_norm"
+            yield f"blk.{layer}.ffn_norm"
+        yield "output_norm"
+
+
+SHAPES = {
+    "135m": Shape(576, 30, 1536, 9, 3, 8192),
+    "1b": Shape(2048, 16, 8192, 32, 8, 8192),
+    "3b": Shape(3072, 28, 8192, 24, 8, 8192),
+    "7b": Shape(4096, 32, 11008, 32, 32, 8192),
+}
+
+
+def write_random(shape: Shape, kind: str, tokenizer: Path, out: Path, seed: int) -> None:
+    """Write a llama with random weights; every matrix is of type `kind`."""
+    tokenizer_file = gguf.GGUFReader(tokenizer)
+    vocabulary = shape.vocabulary or len(tokenizer_file.fields["tokenizer.ggml.tokens"].data)
+    writer = gguf.GGUFWriter(out, "llama")
+    writer.add_name(f"random {shape.width}x{shape.layers}")
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_layer_norm_rms_eps(NORM_EPSILON)
+    writer.add_rope_freq_base(ROPE_BASE)
+    writer.add_rope_dimension_count(shape.width // shape.heads)
+    writer.add_vocab_size(vocabulary)
+    file_types = {member.name.removeprefix("MOSTLY_").removeprefix("ALL_"): member for member in gguf.LlamaFileType}
+    writer.add_file_type(file_types[kind])
+    copy_tokenizer(tokenizer_file, writer)
+    draw = np.random.default_rng(seed)
+    quantised = gguf.GGMLQuantizationType[kind]
+    for name, rows, columns in shape.matrices(vocabulary):
+        values = draw.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5)
+        stored = gguf.quants.quantize(values, quantised)
+        writer.add_tensor(f"{name}.weight", stored, raw_dtype=quantised)
+    for name in shape.norms():
+        writer.add_tensor(f"{name}.weight", np.ones(shape.width, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def copy_tokenizer(source: gguf.GGUFReader, writer: gguf.GGUFWriter) -> None:
+    """Copy every tokenizer key of a file."""
+    for key, field in source.fields.items():
+        if key.startswith("tokenizer."):
+            element = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(key, field.contents(), field.types[0], element)
+
+
+def llama_library() -> ModuleType:
+    """llama-cpp-python's own module. Raises EdgeInferError where it is not installed."""
+    try:
+        import llama_cpp
+    except ImportError:
+        raise EdgeInferError(
+            "this conversion needs llama-cpp-python: pip install 'edgeinfer[llamacpp]'; "
+            f"random weights need it only for types other than {', '.join(WRITTEN_HERE)}"
+        ) from None
+    module: ModuleType = llama_cpp
+    return module
+
+
+def convert(kind: str, source: Path, out: Path, *, pure: bool, threads: int) -> None:
+    """Write the weights of `source` in another format. Raises EdgeInferError for a format there is not."""
+    library = llama_library()
+    prefix = re.compile("LLAMA_FTYPE_(MOSTLY|ALL)_")
+    values = {prefix.sub("", name): name for name in dir(library) if prefix.match(name)}
+    if kind not in values:
+        raise EdgeInferError(f"{kind} is not a format of llama-cpp-python; it has {', '.join(sorted(values))}")
+    if not source.is_file():
+        raise EdgeInferError(f"{source} is not a file")
+    wanted = library.llama_model_quantize_default_params()
+    wanted.ftype = getattr(library, values[kind])
+    wanted.allow_requantize, wanted.pure, wanted.nthread = True, pure, threads
+    failed = library.llama_model_quantize(str(source).encode(), str(out).encode(), ctypes.byref(wanted))
+    if failed:
+        raise EdgeInferError(f"llama.cpp could not convert {source} to {kind}; its lines above say why")
+
+
+def make(options: argparse.Namespace) -> None:
+    """Do what the command line asks."""
+    if options.requantise:
+        if len(options.paths) != 2:
+            raise EdgeInferError("--requantise takes two paths: SOURCE OUT")
+        source, out = (Path(path) for path in options.paths)
+        convert(options.requantise.upper(), source, out, pure=options.pure, threads=options.threads)
+        return
+    if len(options.paths) != 1:
+        raise EdgeInferError("give one path to write to (and --requantise TYPE to convert a file)")
+    given = {name: getattr(options, name) for name in ("width", "layers", "ffn", "heads", "kv_heads", "vocabulary")}
+    shape = replace(SHAPES[options.shape], **{name: value for name, value in given.items() if value})
+    kind, out = options.type.upper(), Path(options.paths[0])
+    tokenizer = choose_model(load_settings({"model": options.tokenizer}), remember=False).path
+    if kind in WRITTEN_HERE:
+        write_random(shape, kind, tokenizer, out, options.seed)
+        return
+    llama_library()
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        exact = Path(folder) / "f16.gguf"
+        write_random(shape, "F16", tokenizer, exact, options.seed)
+        convert(kind, exact, out, pure=options.pure, threads=options.threads)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="OUT, or SOURCE OUT with --requantise")
+    parser.add_argument("--requantise", metavar="TYPE", help="convert SOURCE to this type: Q4_0, Q4_K_M, Q8_0, F16 …")
+    parser.add_argument("--pure", action="store_true", help="one type for all matrices (conversions only)")
+    parser.add_argument("--threads", type=int, default=0, help="threads of a conversion (default: all)")
+    parser.add_argument("--shape", choices=SHAPES, default="1b")
+    parser.add_argument("--type", default="Q4_0", help="type of random weights")
+    parser.add_argument("--tokenizer", metavar="MODEL", help="whose tokenizer to copy (default: the last used model)")
+    parser.add_argument("--seed", type=int, default=0)
+    for name in ("width", "layers", "ffn", "heads", "kv-heads", "vocabulary"):
+        parser.add_argument(f"--{name}", type=int, help="instead of the shape's")
+    try:
+        make(parser.parse_args())
+    except EdgeInferError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

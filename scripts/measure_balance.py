@@ -1,0 +1,298 @@
+"""How well work follows the cores: workers of unequal speed, cores that other programs take, and equal idle cores.
+
+Run: `python scripts/measure_balance.py MODEL [--parts slow,busy,idle] [--threads 2] [--gen 128] [--rounds 3]`. Prints
+one table per part; rates are medians over interleaved rounds, in tokens per second. `slow` makes worker 1's calls take
+r times as long; `busy` pins a spinning process to one core (and lets llama-cpp-python run beside it, if it is here);
+`idle` compares with a fixed team. All runs evaluate the same tokens, and their logits are compared byte by byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import itertools
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgeinfer.backends.base import Batch, Crew, DeviceOptions
+from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.team import Team
+from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.models.load import Model, open_model
+
+N_PROMPT = 512
+SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+SETTLE_S = 0.3
+PEER_LIMIT_S = 60.0
+PEER = """
+import sys, time, numpy as np, llama_cpp as api
+path, threads, gen = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+model = api.llama_model_load_from_file(path.encode(), api.llama_model_default_params())
+wanted = api.llama_context_default_params()
+wanted.n_ctx, wanted.n_threads, wanted.n_threads_batch = 1024, threads, threads
+context = api.llama_init_from_model(model, wanted)
+token = (api.llama_token * 1)(5)
+for _ in range(8):
+    api.llama_decode(context, api.llama_batch_get_one(token, 1))
+print("ready", flush=True)
+sys.stdin.readline()
+started = time.perf_counter()
+for _ in range(gen):
+    api.llama_decode(context, api.llama_batch_get_one(token, 1))
+    api.llama_synchronize(context)
+print(gen / (time.perf_counter() - started), flush=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Seconds of each decoded token and of the prompt, and a hash of all logits."""
+
+    prompt_s: float
+    token_s: list[float]
+    digest: str
+    sizes: list[int]
+
+    @property
+    def decode_tok_s(self) -> float:
+        return len(self.token_s) / sum(self.token_s)
+
+
+class Bench:
+    """One compiled model that runs with any crew; `slow_down` reaches its team."""
+
+    def __init__(self, model: Model, n_threads: int, n_gen: int) -> None:
+        device = CpuDevice(DeviceOptions(n_threads))
+        self._limits = limits_for(N_PROMPT + n_gen)
+        self.team = Team(n_threads, device.cores, device.library)
+        self.lane = CpuLane(
+            model.spec, model.file, self._limits, self.team, device.library, device.isa.name, lambda *_: None
+        )
+        self._device = device
+        self.n_gen = n_gen
+        self.n_threads = n_threads
+        self.prompt_shares = ""
+        self._tokens = np.random.default_rng(0).integers(0, model.spec.n_vocab, N_PROMPT + n_gen).astype(np.int32)
+        self.adaptive = self._executor(adapts=True)
+        self._fixed = self._executor(adapts=False)
+
+    def _executor(self, adapts: bool) -> Executor:
+        return Executor(self._device, self.lane, self._limits, "", DeviceOptions(adapts=adapts))
+
+    def restart(self) -> None:
+        """Forget what was learned."""
+        self.adaptive = self._executor(adapts=True)
+
+    @property
+    def shares(self) -> str:
+        """What share of the last step each worker had."""
+        cuts = self.lane.crew.cuts
+        return "/".join(f"{(stop - start) / cuts[-1]:.2f}" for start, stop in itertools.pairwise(cuts))
+
+    def run(self, crew: Crew | None, n_prompt: int = N_PROMPT) -> Run:
+        """A prompt and `n_gen` tokens with a fixed crew, or adapting."""
+        executor = self.adaptive if crew is None else self._fixed
+        if crew is not None:
+            self.lane.crew = crew
+        sequence, digest = executor.create(), hashlib.sha256()
+        seconds, sizes = [], []
+        for start, stop in [(0, n_prompt), *((place, place + 1) for place in range(n_prompt, n_prompt + self.n_gen))]:
+            order = np.arange(stop - start, dtype=np.int32)
+            batch = Batch(
+                self._tokens[start:stop], np.full(stop - start, sequence, np.int32), order + start, order - 1, order[-1:]
+            )
+            started = time.perf_counter()
+            logits = executor.evaluate(batch)
+            executor.commit(sequence, order)
+            seconds.append(time.perf_counter() - started)
+            sizes.append(len(self.lane.crew.workers))
+            if start == 0:
+                self.prompt_shares = self.shares
+            digest.update(logits.tobytes())
+        executor.free(sequence)
+        return Run(seconds[0], seconds[1:], digest.hexdigest(), sizes[1:])
+
+
+def even(bench: Bench) -> Crew:
+    return Crew.even(bench.n_threads)
+
+
+def alone() -> Crew:
+    return Crew((0,), Crew.even(1).cuts, pinned=False)
+
+
+def rates(runs: list[Run]) -> tuple[float, float]:
+    """Median prefill and decode rates."""
+    return (
+        statistics.median(N_PROMPT / run.prompt_s for run in runs),
+        statistics.median(run.decode_tok_s for run in runs),
+    )
+
+
+def same_bits(runs: list[Run]) -> str:
+    return "same bits" if len({run.digest for run in runs}) == 1 else "DIFFERENT BITS"
+
+
+def measure_slow(bench: Bench, rounds: int) -> None:
+    """Worker 1 slowed by r: the adaptive shares against the even split and against the sum of the rates."""
+    print("\nslow worker: worker 1 takes r times as long (of the ideal: (n - 1 + 1/r) / n of the even split at r = 1)")
+    print(f"{'r':>4} {'phase':>8} {'even':>8} {'adaptive':>9} {'ideal':>8} {'of ideal':>9} {'of even':>8}  shares of the prompt, of a token")
+    everything = []
+    for slowness in (1.5, 2.0, 3.0):
+        plain, split, adapted = [], [], []
+        bench.restart()
+        for _ in range(rounds + 1):
+            bench.team.slow_down(1, 1.0)
+            plain.append(bench.run(even(bench)))
+            bench.team.slow_down(1, slowness)
+            split.append(bench.run(even(bench)))
+            adapted.append(bench.run(None))
+            shares = f"{bench.prompt_shares} {bench.shares}"
+        everything += plain + split + adapted
+        n = bench.n_threads
+        ideals = [rate * (n - 1 + 1 / slowness) / n for rate in rates(plain[1:])]
+        for phase, ideal, fixed, ours in zip(
+            ("prefill", "decode"), ideals, rates(split[1:]), rates(adapted[1:]), strict=True
+        ):
+            print(
+                f"{slowness:4.1f} {phase:>8} {fixed:8.1f} {ours:9.1f} {ideal:8.1f} {ours / ideal:9.2f} "
+                f"{ours / fixed:8.2f}  {shares if phase == 'decode' else ''}"
+            )
+    bench.team.slow_down(1, 1.0)
+    print(same_bits(everything))
+
+
+@contextlib.contextmanager
+def spinning(core: int) -> Iterator[None]:
+    """A process that keeps one core busy."""
+    process = subprocess.Popen([sys.executable, "-c", SPIN, str(core)])
+    time.sleep(SETTLE_S)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def measure_busy(bench: Bench, model: Path, rounds: int) -> None:
+    """One core taken: adaptive against each fixed team, and what happens when the load comes and goes."""
+    print("\nbusy core: a process spins on one core (tok/s)")
+    print(f"{'core':>5} {'team':>12} {'prefill':>8} {'decode':>8}")
+    everything = []
+    for core in bench.team.cores[: bench.n_threads]:
+        bench.restart()
+        bench.run(None)
+        with spinning(core):
+            bench.run(None)
+            crews = {"adaptive": None, "all": even(bench), "1": alone()}
+            runs = {name: [] for name in crews}
+            for _ in range(rounds):
+                for name, crew in crews.items():
+                    runs[name].append(bench.run(crew))
+            peers = {f"llama.cpp, {threads}": peer_rate(model, threads, bench.n_gen) for threads in (bench.n_threads, 1)}
+        for name, its_runs in runs.items():
+            prefill, decode = rates(its_runs)
+            print(f"{core:5} {name:>12} {prefill:8.1f} {decode:8.1f}")
+            everything += its_runs
+        for name, rate in peers.items():
+            print(f"{core:5} {name:>12} {'':>8} {rate}")
+    for core in bench.team.cores[: bench.n_threads]:
+        everything += measure_change(bench, core)
+    print(same_bits(everything))
+
+
+def measure_change(bench: Bench, core: int) -> list[Run]:
+    """The load comes and goes while tokens are decoded: how many tokens until the team has followed."""
+    bench.restart()
+    before = bench.run(None)
+    print(f"core {core}: idle", trace(before))
+    with spinning(core):
+        loaded = bench.run(None, N_PROMPT)
+    print(f"core {core}: load begins", trace(loaded), f"-> team 1 after {first(loaded, 1)} tokens")
+    freed = bench.run(None, N_PROMPT)
+    everybody = bench.n_threads
+    print(f"core {core}: load ended ", trace(freed), f"-> team {everybody} after {first(freed, everybody)} tokens")
+    return [before, loaded, freed]
+
+
+def trace(run: Run) -> str:
+    """Team sizes, token by token, as runs."""
+    parts: list[tuple[int, int]] = []
+    for size in run.sizes:
+        if parts and parts[-1][0] == size:
+            parts[-1] = size, parts[-1][1] + 1
+        else:
+            parts.append((size, 1))
+    return f"{run.decode_tok_s:.1f} tok/s, " + " ".join(f"{size}x{count}" for size, count in parts)
+
+
+def first(run: Run, size: int) -> int | str:
+    """Tokens before the team had a size and kept it for eight."""
+    for place in range(len(run.sizes) - 7):
+        if set(run.sizes[place : place + 8]) == {size}:
+            return place
+    return "never"
+
+
+def peer_rate(model: Path, threads: int, n_gen: int) -> str:
+    """Decode rate of llama-cpp-python now; it loads first, and may not take more than PEER_LIMIT_S."""
+    with contextlib.suppress(ImportError):
+        import llama_cpp  # noqa: F401
+
+        command = [sys.executable, "-c", PEER, str(model), str(threads), str(n_gen)]
+        try:
+            out = subprocess.run(command, input="go\n", capture_output=True, text=True, timeout=PEER_LIMIT_S, check=True)
+        except subprocess.TimeoutExpired:
+            return f"more than {PEER_LIMIT_S:.0f} s"
+        except subprocess.CalledProcessError as error:
+            return f"failed with {error.returncode}"
+        return f"{float(out.stdout.split()[-1]):8.1f}"
+    return "not installed"
+
+
+def measure_idle(bench: Bench, rounds: int) -> None:
+    """Equal idle cores: what adapting costs."""
+    print("\nidle cores (tok/s)")
+    bench.restart()
+    pairs = [(bench.run(even(bench)), bench.run(None)) for _ in range(rounds + 1)][1:]
+    for phase, fixed, ours in zip(
+        ("prefill", "decode"), rates([pair[0] for pair in pairs]), rates([pair[1] for pair in pairs]), strict=True
+    ):
+        print(f"{phase:>8}: fixed {fixed:8.1f}  adaptive {ours:8.1f}  ratio {ours / fixed:.3f}")
+    print("cuts", bench.lane.crew.cuts, trace(pairs[-1][1]), same_bits([run for pair in pairs for run in pair]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--parts", default="slow,busy,idle")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--gen", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    parts = options.parts.split(",")
+    with open_model(options.model, N_PROMPT + options.gen) as model:
+        bench = Bench(model, options.threads, options.gen)
+        bench.run(even(bench))
+        if "idle" in parts:
+            measure_idle(bench, options.rounds)
+        if "slow" in parts:
+            measure_slow(bench, options.rounds)
+        if "busy" in parts:
+            measure_busy(bench, options.model, options.rounds)
+        bench.lane.close()
+
+
+if __name__ == "__main__":
+    main()

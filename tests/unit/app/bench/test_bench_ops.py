@@ -1,0 +1,62 @@
+"""Times of ops: a lane that can say them is profiled at the right depth; one that cannot is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from edgeinfer.app.bench.messages import Job, Opening, OpTime
+from edgeinfer.app.bench.op_times import OpTimes
+from edgeinfer.app.bench.subject import NotMeasurable
+from edgeinfer.backends.base import PAGE, Step
+
+CONTEXT = 1300
+
+
+class ProfilingLane:
+    """Says fixed times, and remembers the steps it was given."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def profile(self, step: Step) -> list[SimpleNamespace]:
+        """Times that grow with each pass."""
+        self.steps.append(step)
+        return [SimpleNamespace(op="MatMul", kernel="product", calls=4, busy_s=float(len(self.steps)), waiting_s=0.5)]
+
+    def overhead(self) -> SimpleNamespace:
+        """A launch, a call, a barrier."""
+        return SimpleNamespace(launch_s=3.0, call_s=2.0, barrier_s=1.0)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@pytest.fixture
+def subject(tiny_model: Path) -> Iterator[OpTimes]:
+    with closing(OpTimes(Opening("null", str(tiny_model), 1, CONTEXT, purpose="ops"))) as opened:
+        yield opened
+
+
+def test_passes_are_placed_at_the_depth_and_their_median_is_given(
+    subject: OpTimes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = ProfilingLane()
+    monkeypatch.setattr(subject, "_lane", lane)
+    reply = subject.run(Job("ops", 1, depth=600))
+    assert reply.ops == (OpTime("MatMul", "product", 4, 8.5, 0.5),)  # passes 2 to 15; the first only warms up
+    assert reply.overhead == {"launch_s": 3.0, "call_s": 2.0, "barrier_s": 1.0}
+    (step, *_) = lane.steps
+    assert step.batch.positions.tolist() == [600]
+    assert (step.tables[step.rows[0], : 600 // PAGE + 1] >= 0).all()
+    subject.run(Job("ops", 2000, depth=0))
+    assert len(lane.steps[-1].batch.tokens) == 512  # one pass holds no more
+
+
+def test_a_device_that_does_not_time_its_ops_says_so(subject: OpTimes) -> None:
+    with pytest.raises(NotMeasurable, match="does not time its ops"):
+        subject.run(Job("ops", 1))

@@ -1,0 +1,70 @@
+"""Compiles kernels through Numba for a 64-bit ARM processor, on any machine: a program of its own, run by the tests.
+
+Run as `python -m tests.unit.backends.cpu.arm_compile FOLDER NAME…`: writes FOLDER/NAME.o and NAME.s; the function is
+called `kernel`. Numba is made to believe that it runs on ARM before anything else is imported, and never asks for an
+address, which would be that of code this machine cannot run.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import llvmlite.binding as llvm
+
+TRIPLE, CPU = "aarch64-unknown-linux-gnu", "cortex-a76"
+
+
+def pretend() -> None:
+    """Make Numba compile for ARM in this process."""
+    platform.machine = lambda: "aarch64"
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.get_process_triple = lambda: TRIPLE
+    from numba.core import codegen, config
+
+    def only_finish(library: codegen.JITCodeLibrary, name: str) -> int:
+        library._ensure_finalized()
+        return 1
+
+    config.CPU_NAME, config.CPU_FEATURES = CPU, ""
+    codegen.JITCodeLibrary.get_pointer_to_function = only_finish
+    codegen.JITCodeLibrary._finalize_specific = lambda library: None
+    codegen.JITCPUCodegen.set_env = lambda *_: None
+
+
+def compile_kernel(name: str, folder: Path) -> None:
+    """Write one kernel's assembly and object file."""
+    import numba
+
+    from edgeinfer.backends.cpu.jit import Kernel
+    from edgeinfer.backends.cpu.kernels import activations, attention, product, rotary, rows
+    from edgeinfer.backends.cpu.panels import IntegerPanel
+
+    def find() -> Kernel:
+        modules: list[ModuleType] = [activations, attention, rotary, rows]
+        for kernel in (value for module in modules for value in vars(module).values()):
+            if isinstance(kernel, Kernel) and kernel.name == name:
+                return kernel
+        return product.product_kernel(IntegerPanel.parse(name.removeprefix("product-").removesuffix("-neon")), "neon")
+
+    kernel = find()
+    record = numba.types.CPointer(numba.from_dtype(kernel.arguments))
+    signature = numba.types.void(record, numba.types.intp, numba.types.intp)
+    compiled = numba.cfunc(signature, nopython=True, error_model="numpy")(kernel.function)
+    text = compiled.inspect_llvm().replace(compiled.native_name, "kernel")
+    machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=CPU, opt=3, reloc="pic")
+    module = llvm.parse_assembly(text)
+    (folder / f"{name}.s").write_text(machine.emit_assembly(module))
+    (folder / f"{name}.o").write_bytes(machine.emit_object(module))
+
+
+if __name__ == "__main__":
+    pretend()
+    from edgeinfer.backends.cpu.simd import IS_ARM
+
+    assert IS_ARM
+    for each in sys.argv[2:]:
+        compile_kernel(each, Path(sys.argv[1]))

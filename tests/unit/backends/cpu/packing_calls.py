@@ -1,0 +1,42 @@
+"""Calling the compiled packing directly, rows given as an array: what packing a model does, without a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.kernels.packing import SIGNATURE, pack_panels
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.panels import panel_for
+from edgeinfer.backends.cpu.recipes import Recipes
+from edgeinfer.backends.cpu.step import address
+from edgeinfer.models.quants import QuantFormat
+
+Bytes = NDArray[np.uint8]
+
+
+def pack_rows(library: KernelLibrary, form: QuantFormat, rows: Bytes, columns: int) -> Bytes:
+    """uint8[16 * n, row_bytes] as uint8[n, panel_bytes]."""
+    pack = library.function(SIGNATURE, pack_panels)
+    raw: Bytes = aligned(rows.shape, np.uint8)
+    raw[:] = rows
+    out: Bytes = aligned((len(raw) // 16, panel_for(form).panel_bytes(columns)), np.uint8)
+    source = target = 0
+    for count, recipe in Recipes().parts(form, columns):
+        addresses = address(raw) + source + np.arange(len(raw)) * raw.shape[1]
+        sizes = (count, recipe.source_bytes, recipe.record_bytes)
+        stores = (address(recipe.stores), len(recipe.stores), address(recipe.terms))
+        pack(address(addresses), len(out), address(out) + target, out.shape[1], *sizes, *stores)
+        source, target = source + count * recipe.source_bytes, target + count * recipe.record_bytes
+    return out
+
+
+def random_rows(
+    form: QuantFormat, n_rows: int, columns: int, seed: int = 0, drawn: Sequence[int] = range(256)
+) -> Bytes:
+    """Rows of bytes drawn from some."""
+    size = columns // form.block_size * form.block_bytes
+    return np.random.default_rng(seed).choice(np.array(drawn, np.uint8), (n_rows, size))
