@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import importlib.util
 import itertools
 import os
 import statistics
@@ -34,7 +35,7 @@ from edgeinfer.models.load import Model, open_model
 N_PROMPT = 512
 SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
 SETTLE_S = 0.3
-PEER_LIMIT_S = 60.0
+PEER_LIMIT_S = 30.0
 PEER = """
 import sys, time, numpy as np, llama_cpp as api
 path, threads, gen = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -45,13 +46,11 @@ context = api.llama_init_from_model(model, wanted)
 token = (api.llama_token * 1)(5)
 for _ in range(8):
     api.llama_decode(context, api.llama_batch_get_one(token, 1))
-print("ready", flush=True)
-sys.stdin.readline()
 started = time.perf_counter()
 for _ in range(gen):
     api.llama_decode(context, api.llama_batch_get_one(token, 1))
     api.llama_synchronize(context)
-print(gen / (time.perf_counter() - started), flush=True)
+print(gen / (time.perf_counter() - started))
 """
 
 
@@ -109,9 +108,8 @@ class Bench:
         seconds, sizes = [], []
         for start, stop in [(0, n_prompt), *((place, place + 1) for place in range(n_prompt, n_prompt + self.n_gen))]:
             order = np.arange(stop - start, dtype=np.int32)
-            batch = Batch(
-                self._tokens[start:stop], np.full(stop - start, sequence, np.int32), order + start, order - 1, order[-1:]
-            )
+            sequences = np.full(stop - start, sequence, np.int32)
+            batch = Batch(self._tokens[start:stop], sequences, order + start, order - 1, order[-1:])
             started = time.perf_counter()
             logits = executor.evaluate(batch)
             executor.commit(sequence, order)
@@ -147,7 +145,7 @@ def same_bits(runs: list[Run]) -> str:
 def measure_slow(bench: Bench, rounds: int) -> None:
     """Worker 1 slowed by r: the adaptive shares against the even split and against the sum of the rates."""
     print("\nslow worker: worker 1 takes r times as long (of the ideal: (n - 1 + 1/r) / n of the even split at r = 1)")
-    print(f"{'r':>4} {'phase':>8} {'even':>8} {'adaptive':>9} {'ideal':>8} {'of ideal':>9} {'of even':>8}  shares of the prompt, of a token")
+    print("   r    phase     even adaptive    ideal of ideal of even  shares of the prompt, of a token")
     everything = []
     for slowness in (1.5, 2.0, 3.0):
         plain, split, adapted = [], [], []
@@ -166,8 +164,8 @@ def measure_slow(bench: Bench, rounds: int) -> None:
             ("prefill", "decode"), ideals, rates(split[1:]), rates(adapted[1:]), strict=True
         ):
             print(
-                f"{slowness:4.1f} {phase:>8} {fixed:8.1f} {ours:9.1f} {ideal:8.1f} {ours / ideal:9.2f} "
-                f"{ours / fixed:8.2f}  {shares if phase == 'decode' else ''}"
+                f"{slowness:4.1f} {phase:>8} {fixed:8.1f} {ours:8.1f} {ideal:8.1f} {ours / ideal:8.2f} "
+                f"{ours / fixed:7.2f}  {shares if phase == 'decode' else ''}"
             )
     bench.team.slow_down(1, 1.0)
     print(same_bits(everything))
@@ -190,17 +188,21 @@ def measure_busy(bench: Bench, model: Path, rounds: int) -> None:
     print("\nbusy core: a process spins on one core (tok/s)")
     print(f"{'core':>5} {'team':>12} {'prefill':>8} {'decode':>8}")
     everything = []
+    for name, rate in peer_rates(bench, model).items():
+        print(f"{'none':>5} {name:>12} {'':>8} {rate}")
     for core in bench.team.cores[: bench.n_threads]:
         bench.restart()
         bench.run(None)
         with spinning(core):
             bench.run(None)
-            crews = {"adaptive": None, "all": even(bench), "1": alone()}
-            runs = {name: [] for name in crews}
+            crews = {"adaptive": None, "all": even(bench), "one": alone()}
+            runs: dict[str, list[Run]] = {name: [] for name in crews}
             for _ in range(rounds):
                 for name, crew in crews.items():
                     runs[name].append(bench.run(crew))
-            peers = {f"llama.cpp, {threads}": peer_rate(model, threads, bench.n_gen) for threads in (bench.n_threads, 1)}
+            peers = {
+                f"llama.cpp, {threads}": peer_rate(model, threads, bench.n_gen) for threads in (bench.n_threads, 1)
+            }
         for name, its_runs in runs.items():
             prefill, decode = rates(its_runs)
             print(f"{core:5} {name:>12} {prefill:8.1f} {decode:8.1f}")
@@ -245,20 +247,23 @@ def first(run: Run, size: int) -> int | str:
     return "never"
 
 
+def peer_rates(bench: Bench, model: Path) -> dict[str, str]:
+    """llama-cpp-python's decode rates with all threads and with one."""
+    return {f"llama.cpp, {threads}": peer_rate(model, threads, bench.n_gen) for threads in (bench.n_threads, 1)}
+
+
 def peer_rate(model: Path, threads: int, n_gen: int) -> str:
     """Decode rate of llama-cpp-python now; it loads first, and may not take more than PEER_LIMIT_S."""
-    with contextlib.suppress(ImportError):
-        import llama_cpp  # noqa: F401
-
-        command = [sys.executable, "-c", PEER, str(model), str(threads), str(n_gen)]
-        try:
-            out = subprocess.run(command, input="go\n", capture_output=True, text=True, timeout=PEER_LIMIT_S, check=True)
-        except subprocess.TimeoutExpired:
-            return f"more than {PEER_LIMIT_S:.0f} s"
-        except subprocess.CalledProcessError as error:
-            return f"failed with {error.returncode}"
-        return f"{float(out.stdout.split()[-1]):8.1f}"
-    return "not installed"
+    if importlib.util.find_spec("llama_cpp") is None:
+        return "not installed"
+    command = [sys.executable, "-c", PEER, str(model), str(threads), str(n_gen)]
+    try:
+        out = subprocess.run(command, capture_output=True, text=True, timeout=PEER_LIMIT_S, check=True)
+    except subprocess.TimeoutExpired:
+        return f"not done after {PEER_LIMIT_S:.0f} s"
+    except subprocess.CalledProcessError as error:
+        return f"failed with {error.returncode}"
+    return f"{float(out.stdout.split()[-1]):8.1f}"
 
 
 def measure_idle(bench: Bench, rounds: int) -> None:

@@ -33,7 +33,7 @@ class Adaptation:
         """Set the crew for a batch that is about to run."""
         if self._balance.wants_free_cores:
             self._look()
-        assignment = self._balance.assign(len(batch.tokens), int(batch.positions[0]))
+        assignment = self._balance.assign(len(batch.tokens), int(batch.positions[-1]))
         if assignment is not self._assignment:
             self._assignment = assignment
             self._crew = Crew(assignment.workers, assignment.cuts, assignment.pinned)

@@ -12,6 +12,7 @@ import statistics
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import dropwhile
 
 SLOW = 1.3
 """Times the usual cost: such a step is not usual."""
@@ -25,10 +26,10 @@ WEIGHT = 1 / 8
 WAIT_AFTER_ALARM = 4
 """Steps until a size is tried again that an alarm had tried in vain: that comparison was a hasty one."""
 WAIT_AFTER_CHANGE = 16
-LONGEST_WAIT = 512
+LONGEST_WAIT = 2048
 LONGEST_BLIND_WAIT = 48
 """For a larger size, when nobody says which cores are free: a load that has ended is found out by trying only."""
-BLOCKED_SHARE = 1 / 16
+BLOCKED_SHARE = 1 / 32
 """Of a step, by which the wait for a larger team shortens while no core is free for it."""
 MOST_BUCKETS = 256
 FREE = 0.8
@@ -135,7 +136,8 @@ class TeamSize:
         """Take a step with the size in use into the average, or give the alarm."""
         self._last.append(cost / usual.cost)
         if sum(ratio > SLOW for ratio in self._last) >= self._trial_steps:
-            self._scale(statistics.fmean(self._last))
+            slow_ones = list(dropwhile(_is_usual, self._last))
+            self._scale(statistics.fmean(slow_ones))
             self._last.clear()
             self._queue = self._neighbours
             self._begin_next()
@@ -168,8 +170,8 @@ class TeamSize:
                 present = (1 + statistics.fmean(trial.again)) / 2  # 1: the mean of the steps that gave the alarm
                 self._decide(trial, statistics.fmean(trial.costs), present)
             return
-        if trial.n_skipped < self._trial_steps - 1:  # with cold caches, perhaps on another core: says little
-            trial.n_skipped += 1
+        if trial.n_skipped < self._trial_steps - 1 and ratio < HOPELESS**2:
+            trial.n_skipped += 1  # with cold caches, perhaps on another core: says little
             return
         trial.costs.append(ratio)
         if len(trial.costs) < self._trial_steps and ratio < HOPELESS:
@@ -191,8 +193,12 @@ class TeamSize:
             self._queue = self._queue and [index for index in self._neighbours if index < trial.index]
         else:
             self._scale(present)
-            longer = rival.interval * (4 if tried > CLEARLY_WORSE * present else 2)
+            longer = rival.interval * (8 if tried > CLEARLY_WORSE * present else 2)
             longest = LONGEST_BLIND_WAIT if self._is_blind and trial.index > self._index else LONGEST_WAIT
             rival.interval = WAIT_AFTER_ALARM if trial.alarmed else min(longest, longer)
             rival.wait = rival.interval
         self._begin_next()
+
+
+def _is_usual(ratio: float) -> bool:
+    return ratio <= SLOW

@@ -33,9 +33,12 @@ KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.c_ssi
 
 
 class OrderedTeam(Team):
-    """Plays its workers one after the other in `order`; `ignored` is the number of a barrier that is not kept."""
+    """Plays its workers one after the other in `order`.
 
-    def __init__(self, device: CpuDevice, order: Sequence[int], ignored: int | None = None) -> None:
+    `ignored` is a barrier that is not kept: how many its tape has and its number there.
+    """
+
+    def __init__(self, device: CpuDevice, order: Sequence[int], ignored: tuple[int, int] | None = None) -> None:
         super().__init__(1, (), device.library)
         self.n_workers = len(order)
         self._order, self._ignored = order, ignored
@@ -43,8 +46,8 @@ class OrderedTeam(Team):
     def run(self, tape: Tape, team: int | None = None) -> None:
         entries = tape.entries.tolist()
         stops = [place for place, entry in enumerate(entries) if entry[2]]
-        if self._ignored is not None:
-            del stops[self._ignored]
+        if self._ignored is not None and self._ignored[0] == len(stops):
+            del stops[self._ignored[1]]
         shares = np.zeros(len(self._order) + 2, np.int64)
         crew.fill(shares, crew.even_cuts(len(self._order)))
         for start, stop in zip([0, *stops[:-1]], stops, strict=True):
@@ -56,7 +59,7 @@ class OrderedTeam(Team):
 class OrderedDevice(CpuDevice):
     """Compiles lanes whose team is an OrderedTeam."""
 
-    def __init__(self, order: Sequence[int], ignored: int | None = None) -> None:
+    def __init__(self, order: Sequence[int], ignored: tuple[int, int] | None = None) -> None:
         super().__init__(DeviceOptions())
         self._order, self._ignored = order, ignored
 
@@ -66,10 +69,11 @@ class OrderedDevice(CpuDevice):
 
 
 def played(device: CpuDevice, golden: Golden) -> bytes:
-    """Logits of a long pass, a short pass and a tree."""
+    """Logits of long passes, a short pass, two of one token and a tree, with sizes that split unevenly."""
     with Player(device, golden) as player:
-        parts = [player.feed(golden.tokens[:60]), player.feed(golden.tokens[60:63])]
-        parts.append(player.look(golden.tokens[63:69], [-1, 0, 0, 1, 1, 2]))
+        ranges = ((0, 60), (0, 71), (60, 65), (63, 64), (64, 65))
+        parts = [player.feed(golden.tokens[start:stop]) for start, stop in ranges]
+        parts.append(player.look(golden.tokens[64:71], [-1, 0, 0, 1, 1, 2, 3]))
     return np.concatenate(parts).tobytes()
 
 
@@ -95,9 +99,11 @@ def test_a_missing_barrier_would_be_seen() -> None:
     expected = played(CpuDevice(DeviceOptions()), golden)
     with Player(CpuDevice(DeviceOptions()), golden) as player:
         assert isinstance(player.lane, CpuLane)
-        n_barriers = player.lane._tape.n_barriers
+        tapes = [player.lane._tape, player.lane._alone_tape]
+    assert tapes[0].n_barriers != tapes[1].n_barriers
+    barriers = [(tape.n_barriers, number) for tape in tapes for number in range(tape.n_barriers - 1)]
     unseen = []
-    for ignored in range(n_barriers - 1):  # the last one only ends the tape
+    for ignored in barriers:  # the last one of a tape only ends it
         orders = ((0, 1, 2), (2, 1, 0))
         if all(played(OrderedDevice(order, ignored), golden) == expected for order in orders):
             unseen.append(ignored)

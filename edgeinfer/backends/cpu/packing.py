@@ -6,8 +6,9 @@ file are given back on the way, so that little of it is in memory beside the pan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,18 +17,23 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, Crew, Progress
 from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels.packing import SIGNATURE, pack_panels
+from edgeinfer.backends.cpu.kernels.packing import JOB, SIGNATURE, pack_panels
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS, Panel, panel_for
 from edgeinfer.backends.cpu.pinning import pin
 from edgeinfer.backends.cpu.recipes import Recipes
-from edgeinfer.backends.cpu.repacking import MatrixPacking
+from edgeinfer.backends.cpu.repacking import Job, MatrixPacking
+from edgeinfer.backends.cpu.step import address
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import format_of
 from edgeinfer.ops import Weight
 
-RELEASE_BYTES = 32 << 20
+BATCH_BYTES = 16 << 20
 """So much of the file is read before its pages are given back."""
+
+Key = tuple[Weight, int]
+"""A weight and the padded width of its heads, 0 where it is not cut into heads."""
+Batch = list[MatrixPacking]
 
 
 class HeadLayout(Protocol):
@@ -49,6 +55,15 @@ class PackedMatrix:
     data: NDArray[np.uint8]
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a worker does of a batch: JOB[n] of the compiled packing, and units of matrices that are unpacked."""
+
+    batch: Batch  # owns what the jobs point to
+    jobs: NDArray[np.void]
+    unpacked: list[tuple[MatrixPacking, int, int]]
+
+
 class PackedWeights:
     """The packed matrices of one model, for the instruction set `isa_name`."""
 
@@ -57,7 +72,7 @@ class PackedWeights:
         self._file = file
         self._recipes = Recipes()
         self._pack_panels = library.function(SIGNATURE, pack_panels)
-        self._matrices: dict[tuple[Weight, int], PackedMatrix] = {}
+        self._matrices: dict[Key, PackedMatrix] = {}
 
     @property
     def resident_bytes(self) -> int:
@@ -73,19 +88,20 @@ class PackedWeights:
     ) -> None:
         """Pack every wanted matrix, a thread for each worker, which stays on its core if `cores` says which."""
         todo = {(weight, heads.padded if heads else 0): heads for weight, heads in wanted}
-        in_file_order = sorted(todo, key=lambda key: self._place(key[0]))
         threads = [ThreadPoolExecutor(1, initializer=pin, initargs=(cores[i : i + 1],)) for i in range(n_workers)]
         try:
-            packing = [self._start(key, todo[key], threads) for key in in_file_order]
-            read_bytes = 0
-            for done, (n_bytes, shares) in enumerate(packing):
-                for share in shares:
-                    share.result()
-                read_bytes += n_bytes
-                if read_bytes >= RELEASE_BYTES:
-                    self._file.release()
-                    read_bytes = 0
-                progress("packing weights", done + 1, len(packing))
+            started = [
+                (len(batch), [thread.submit(self._work, share) for thread, share in zip(threads, shares, strict=True)])
+                for batch, shares in self._batches(todo, n_workers)
+            ]
+            done = 0
+            for n_matrices, futures in started:
+                for future in futures:
+                    future.result()
+                self._file.release()
+                for _ in range(n_matrices):
+                    done += 1
+                    progress("packing weights", done, len(todo))
         finally:
             for thread in threads:
                 thread.shutdown(cancel_futures=True)
@@ -94,22 +110,56 @@ class PackedWeights:
         """The packed form of a weight that `pack` was asked for."""
         return self._matrices[weight, heads.padded if heads else 0]
 
+    def _batches(self, todo: dict[Key, HeadLayout | None], n_workers: int) -> Iterator[tuple[Batch, list[Share]]]:
+        """Matrices in the order of the file, some megabytes together, and what each worker does of them."""
+        keys = sorted(todo, key=lambda key: self._place(key[0]))
+        orders = [row_order(key[0], todo[key]) for key in keys]
+        panels = [panel_for(format_of(self._file.tensors[weight.tensor].ggml_type)) for weight, _ in keys]
+        shapes = [
+            (len(order) // PANEL_ROWS, panel.panel_bytes(weight.columns))
+            for (weight, _), order, panel in zip(keys, orders, panels, strict=True)
+        ]
+        batch: Batch = []
+        for key, order, panel, data in zip(keys, orders, panels, room(shapes), strict=True):
+            self._matrices[key] = PackedMatrix(panel, data)
+            batch.append(MatrixPacking(self._file, key[0], order, data, self._recipes))
+            if sum(matrix.source_bytes for matrix in batch) >= BATCH_BYTES:
+                yield batch, shares_of(batch, n_workers)
+                batch = []
+        if batch:
+            yield batch, shares_of(batch, n_workers)
+
     def _place(self, weight: Weight) -> tuple[int, int, int]:
         info = self._file.tensors[weight.tensor]
         return info.shard, info.offset, weight.start
 
-    def _start(
-        self, key: tuple[Weight, int], heads: HeadLayout | None, threads: list[ThreadPoolExecutor]
-    ) -> tuple[int, list[Future[None]]]:
-        """Let each worker pack its share of a matrix; bytes that will be read of the file, and what to wait for."""
-        weight, order = key[0], row_order(key[0], heads)
-        panel = panel_for(format_of(self._file.tensors[weight.tensor].ggml_type))
-        data = aligned((len(order) // PANEL_ROWS, panel.panel_bytes(weight.columns)), np.uint8)
-        self._matrices[key] = PackedMatrix(panel, data)
-        matrix = MatrixPacking(self._file, weight, order, data, self._recipes, self._pack_panels)
-        starts = [2 * ((len(data) // 2 * cut + WHOLE // 2) // WHOLE) for cut in Crew.even(len(threads)).cuts]
-        shares = zip(threads, starts, starts[1:], strict=False)
-        return matrix.source_bytes, [thread.submit(matrix.pack, start, stop) for thread, start, stop in shares]
+    def _work(self, share: Share) -> None:
+        self._pack_panels(address(share.jobs), len(share.jobs))
+        for matrix, first, stop in share.unpacked:
+            matrix.unpack(first, stop)
+
+
+def room(shapes: list[tuple[int, int]]) -> list[NDArray[np.uint8]]:
+    """Zeros of these shapes, whole cache lines each, one after the other: small matrices get huge pages too."""
+    sizes = [n_panels * panel_bytes for n_panels, panel_bytes in shapes]
+    memory, stops = aligned((sum(sizes),), np.uint8), list(itertools.accumulate(sizes))
+    return [memory[stop - size : stop].reshape(shape) for stop, size, shape in zip(stops, sizes, shapes, strict=True)]
+
+
+def shares_of(batch: Batch, n_workers: int) -> list[Share]:
+    """What each worker packs: the units that it reads when all workers take equal parts of a product."""
+    shares = []
+    for start, stop in itertools.pairwise(Crew.even(n_workers).cuts):
+        jobs: list[Job] = []
+        unpacked = []
+        for matrix in batch:
+            first, end = ((matrix.n_units * cut + WHOLE // 2) // WHOLE for cut in (start, stop))
+            if matrix.is_moved:
+                jobs += matrix.jobs(first, end)
+            else:
+                unpacked.append((matrix, first, end))
+        shares.append(Share(batch, np.array(jobs, JOB), unpacked))
+    return shares
 
 
 def row_order(weight: Weight, heads: HeadLayout | None) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.panels import BLOCK, PANEL_ROWS, PLANES, UNIT_BYTES, FloatPanel, IntegerPanel, panel_for
+from edgeinfer.backends.cpu.step import address
 from edgeinfer.models.quants import BlockFormat, BlockLayout, FloatFormat, Number, Plane, QuantFormat
 
 STORE = np.dtype([("at", "u4"), ("row_bytes", "u4"), ("flip", "u4"), ("n_terms", "u4")])
@@ -49,12 +50,16 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to make a record of `record_bytes` from `source_bytes` of each of 16 rows; what no store names stays."""
+    """How to make a record of `record_bytes` from `source_bytes` of each of 16 rows; what no store names stays.
+
+    `places`: address and number of the stores, address of the terms.
+    """
 
     source_bytes: int
     record_bytes: int
     stores: NDArray[np.void]
     terms: NDArray[np.void]
+    places: tuple[int, int, int]
 
 
 class Recipes:
@@ -90,7 +95,9 @@ def recipe(source_bytes: int, record_bytes: int, stores: list[Store]) -> Recipe:
     assert source_bytes <= SOURCE_BYTES
     rows = [(store.at, store.row_bytes, store.flip, len(store.terms)) for store in stores]
     terms = [astuple(term) for store in stores for term in store.terms]
-    return Recipe(source_bytes, record_bytes, np.array(rows, STORE), np.array(terms, TERM))
+    all_stores, all_terms = np.array(rows, STORE), np.array(terms, TERM)
+    places = (address(all_stores), len(rows), address(all_terms))
+    return Recipe(source_bytes, record_bytes, all_stores, all_terms, places)
 
 
 def float_recipe(form: FloatFormat, columns: int) -> Recipe:

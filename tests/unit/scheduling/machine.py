@@ -21,7 +21,7 @@ TOKEN_S = 0.004
 
 @dataclass(slots=True)
 class Machine:
-    """`speeds` of the cores; `taken` ones run another program too. `saturating`: more workers than that help nothing."""
+    """`speeds` of the cores; `taken` ones run another program too. More than `saturating` workers help nothing."""
 
     speeds: tuple[float, ...]
     taken: set[int] = field(default_factory=set)
@@ -70,14 +70,14 @@ class Played:
         return sum(self.seconds[first:]) / len(self.seconds[first:])
 
 
-def play(machine: Machine, balance: Balance, n_steps: int, n_tokens: int = 1, looks: int = 12, n_cached: int = 0) -> Played:
+def play(machine: Machine, balance: Balance, n_steps: int, n_tokens: int = 1, looks: int = 12) -> Played:
     """Steps with a balance, which is told every `looks` steps how many cores are free (0: never)."""
     played = Played([], [], [])
     for number in range(n_steps):
         if looks and number % looks == looks - 1 and balance.wants_free_cores:
             balance.note_free_cores(machine.n_free(played.last))
-        assignment = balance.assign(n_tokens, n_cached + number * n_tokens)
-        seconds, busy = machine.step(assignment, n_tokens, n_cached + number * n_tokens)
+        assignment = balance.assign(n_tokens, number * n_tokens)
+        seconds, busy = machine.step(assignment, n_tokens, number * n_tokens)
         balance.record(seconds, busy)
         played.sizes.append(len(assignment.workers))
         played.seconds.append(seconds)

@@ -70,7 +70,7 @@ def test_a_taken_core_is_left_and_comes_back(core: int, looks: int) -> None:
     best_s = min(fixed_s(machine, (0, 1)), fixed_s(machine, (0,)))
     played = play(machine, balance, 600, looks=looks)
     assert best_s / played.mean_s() > (0.95 if looks else 0.9)
-    assert played.sizes[20:40].count(1) >= 16
+    assert played.sizes[20:40].count(1) >= (16 if looks else 12)
     machine.taken = set()
     returned = play(machine, balance, 200, looks=looks)
     assert returned.sizes[64:].count(2) >= 125
@@ -119,7 +119,7 @@ def test_a_growing_context_is_no_alarm() -> None:
     machine = Machine((1.0, 1.0), depth_s=0.000002)
     played = play(machine, Balance(2), 4000)
     assert played.seconds[-1] > 2 * played.seconds[0]
-    assert played.sizes.count(1) < 20
+    assert played.sizes.count(1) < 30
 
 
 def test_passes_of_changing_length_are_no_alarm() -> None:

@@ -137,7 +137,8 @@ def publish(control, tape, n_entries, crew, members):
 def lead(control_address, tape, n_entries, crew, members):
     """Publish a tape for a crew and run it as worker 0, or first return 1 where one of the crew must be woken.
 
-    `members`: int64[workers] of the threads; the caller takes the place of the first. Without a tape: run what was published, if that was not done yet.
+    `members`: int64[workers] of the threads; the caller takes the place of the first. Without a tape: run what was
+    published, if that was not done yet.
     """
     control = carray(control_at(control_address), 1)[0]
     if tape != 0 and publish(control, tape, n_entries, crew, members):

@@ -109,16 +109,18 @@ def multiply(context, panel_key, isa_name, n_tokens, apart, panels, activations,
         _, _, _, _, panels, activations, n_records, ahead, out = values
         addresses = [builder.extract_value(panels, number) for number in range(n_panels)]
         early = builder.icmp_signed("!=", ahead, emit.integer(0))
+        pair_bytes = -(-panel.record_bytes // panel.record_pairs // 64) * 64
 
         def record(index, sums):
             at = builder.mul(index, emit.integer(panel.record_bytes))
             records = [builder.add(address, at) for address in addresses]
-            with builder.if_then(early):
-                for address in records:
-                    for line in range(0, panel.record_bytes, 64):
-                        emit.prefetch(builder, builder.add(address, ahead), line)
 
             def pair(number, sums):
+                with builder.if_then(early):
+                    at = builder.add(ahead, builder.mul(number, emit.integer(pair_bytes)))
+                    for address in records:
+                        for line in range(0, pair_bytes, 64):
+                            emit.prefetch(builder, builder.add(address, at), line)
                 pairs_before = builder.add(builder.mul(index, emit.integer(panel.record_pairs)), number)
                 at = builder.mul(pairs_before, emit.integer(2 * width * act.RECORD_BYTES))
                 readers = [PairReader(builder, panel, isa, address, number) for address in records]

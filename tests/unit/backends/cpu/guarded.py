@@ -95,7 +95,6 @@ def guards(at_end: bool) -> Iterator[None]:
     modules = (
         lane,
         lowering,
-        packing_module,
         packing_calls,
         kernel_calls,
         attention_calls,
@@ -103,6 +102,8 @@ def guards(at_end: bool) -> Iterator[None]:
         test_cpu_rotary,
     )
     patches = [mock.patch.object(module, "aligned", guarded) for module in modules]
+    each = [mock.patch.object(packing_module, "room", lambda shapes: [guarded(shape, np.uint8) for shape in shapes])]
+    patches += each
     patches += [mock.patch.object(module, "StepRecord", guarded_step(guarded)) for module in (lane, attention_calls)]
     for patch in patches:
         patch.start()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels.packing import SIGNATURE, pack_panels
+from edgeinfer.backends.cpu.kernels.packing import JOB, SIGNATURE, pack_panels
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import panel_for
 from edgeinfer.backends.cpu.recipes import Recipes
@@ -24,13 +24,14 @@ def pack_rows(library: KernelLibrary, form: QuantFormat, rows: Bytes, columns: i
     raw: Bytes = aligned(rows.shape, np.uint8)
     raw[:] = rows
     out: Bytes = aligned((len(raw) // 16, panel_for(form).panel_bytes(columns)), np.uint8)
-    source = target = 0
-    for count, recipe in Recipes().parts(form, columns):
-        addresses = address(raw) + source + np.arange(len(raw)) * raw.shape[1]
+    jobs, recipes, skip, target = [], Recipes(), 0, address(out)
+    rows_at = address(raw) + np.arange(len(raw)) * raw.shape[1]
+    for count, recipe in recipes.parts(form, columns):
         sizes = (count, recipe.source_bytes, recipe.record_bytes)
-        stores = (address(recipe.stores), len(recipe.stores), address(recipe.terms))
-        pack(address(addresses), len(out), address(out) + target, out.shape[1], *sizes, *stores)
-        source, target = source + count * recipe.source_bytes, target + count * recipe.record_bytes
+        jobs.append((address(rows_at), skip, len(out), target, out.shape[1], *sizes, *recipe.places))
+        skip, target = skip + count * recipe.source_bytes, target + count * recipe.record_bytes
+    records = np.array(jobs, JOB)
+    pack(address(records), len(records))
     return out
 
 

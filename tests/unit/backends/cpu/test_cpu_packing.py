@@ -123,12 +123,12 @@ def test_pages_of_the_file_are_given_back_on_the_way(
     file: GGUFFile, library: KernelLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given_back: list[int] = []
-    monkeypatch.setattr("edgeinfer.backends.cpu.packing.RELEASE_BYTES", 2 * 40 * 102)
+    monkeypatch.setattr("edgeinfer.backends.cpu.packing.BATCH_BYTES", 2 * 40 * 102)
     monkeypatch.setattr(file, "release", lambda: given_back.append(1))
     store = PackedWeights(file, "portable", library)
     wanted = [(Weight("q8_0", start, start + 40, COLUMNS), None) for start in range(5)]
     store.pack(wanted, 2, no_progress)
-    assert len(given_back) == 2
+    assert len(given_back) == 3
 
 
 def test_a_failure_in_a_worker_is_reported_and_ends_packing(

@@ -1,0 +1,42 @@
+"""The profile of a step: who was busy, who waited for whom, and what nothing costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.base import Crew
+from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.profile import OpTime, op_times, overhead
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.cpu.team import CallTimes, Team
+from edgeinfer.ops import Add, Op, RMSNorm, Weight
+from tests.unit.backends.cpu.team_kernels import READ, WRITE, Cells
+
+
+def test_times_are_summed_by_kind_and_waits_belong_to_the_call_before() -> None:
+    nothing: frozenset[str] = frozenset()
+    write, read = (Call(kernel, np.zeros(1, kernel.arguments), nothing, nothing, "") for kernel in (WRITE, READ))
+    norm = RMSNorm("x", "y", Weight("w", 0, 8, 8), 8, 1e-5)
+    calls: list[tuple[Op, list[Call]]] = [(norm, [write]), (Add("x", "y", 8), [write, read]), (norm, [write])]
+    busy = np.array([[1.0, 2, 3, 4, 0], [3, 2, 1, 0, 0]])
+    waiting = np.array([[0, 8.0, 0, 6, 1], [0, 0, 0, 2, 5]])
+    assert op_times(calls, CallTimes(waiting, busy)) == [
+        OpTime("RMSNorm", WRITE.name, 2 + 2, 4 + 3, 2),
+        OpTime("Add", WRITE.name, 2, 0, 1),
+        OpTime("Add", READ.name, 2, 4, 1),
+    ]
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_overhead_is_measured(library: KernelLibrary, n_workers: int) -> None:
+    team = Team(n_workers, (), library)
+    try:
+        found = overhead(team, library, Crew.even(n_workers), n_entries=200, runs=5)
+        assert 0 < found.launch_s < 10
+        assert found.call_s < found.launch_s
+        cells = Cells.new()
+        team.run(cells.tape(library))
+        assert cells.right(n_workers)
+    finally:
+        team.close()

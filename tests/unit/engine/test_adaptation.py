@@ -1,0 +1,130 @@
+"""The adaptation: a crew before each step, what it took afterwards, idle cores asked for only while workers rest."""
+
+from __future__ import annotations
+
+import types
+
+import psutil
+import pytest
+
+from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Floats, Step, Timing
+from edgeinfer.engine import adaptation
+from edgeinfer.engine.adaptation import Adaptation
+from edgeinfer.engine.executor import Executor
+from tests.unit.engine.lane import SlotDevice, SlotLane
+from tests.unit.engine.test_executor import LIMITS, chain, feed
+from tests.unit.scheduling.machine import Machine
+
+
+class StaffedLane(SlotLane):
+    """A slot lane whose steps take what a simulated machine says."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(LIMITS.n_pages)
+        self.machine = machine
+        self.n_workers = len(machine.speeds)
+        self.crew = Crew.even(self.n_workers)
+        self.crews: list[Crew] = []
+        self._timing = Timing(0.0, (0.0,) * self.n_workers)
+
+    @property
+    def timing(self) -> Timing:
+        return self._timing
+
+    def run(self, step: Step) -> Floats:
+        self.crews.append(self.crew)
+        seconds, busy = self.machine.step(self.crew, len(step.batch.tokens))  # a crew has an assignment's fields
+        self._timing = Timing(seconds, tuple(busy))
+        return super().run(step)
+
+
+def decode(executor: Executor, n_tokens: int) -> None:
+    """So many single tokens, in sequences as long as the limits allow."""
+    for start in range(0, n_tokens, 100):
+        sequence = executor.create()
+        for token in range(min(100, n_tokens - start)):
+            feed(executor, sequence, [token % 64])
+        executor.free(sequence)
+
+
+def test_shares_follow_the_speeds_of_the_workers() -> None:
+    lane = StaffedLane(Machine((1.0, 0.5)))
+    with Executor(SlotDevice(), lane, LIMITS, "model") as executor:
+        decode(executor, 200)
+    assert lane.crews[0] == Crew.even(2)
+    assert lane.crews[-1].cuts[1] / WHOLE == pytest.approx(2 / 3, rel=0.05)
+
+
+def test_nothing_adapts_when_it_is_switched_off() -> None:
+    lane = StaffedLane(Machine((1.0, 0.5), taken={0}))
+    crew = lane.crew = Crew((1,), (0, WHOLE))
+    with Executor(SlotDevice(), lane, LIMITS, "model", DeviceOptions(adapts=False)) as executor:
+        decode(executor, 50)
+    assert all(used is crew for used in lane.crews)
+
+
+def test_a_single_worker_is_not_pinned() -> None:
+    lane = StaffedLane(Machine((1.0,)))
+    with Executor(SlotDevice(), lane, LIMITS, "model") as executor:
+        decode(executor, 3)
+    assert lane.crews == [Crew((0,), (0, WHOLE), pinned=False)] * 3
+
+
+def test_an_unchanged_crew_is_the_same_object() -> None:
+    """So that a team need not look at it again."""
+    lane = StaffedLane(Machine((1.0, 1.0)))
+    with Executor(SlotDevice(), lane, LIMITS, "model") as executor:
+        decode(executor, 10)
+    assert all(crew is lane.crews[1] for crew in lane.crews[1:])
+
+
+class Clock:
+    """A clock that a test moves, and what the system's counters say at that time."""
+
+    def __init__(self, n_cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 100.0
+        self.idle_s = [0.0] * n_cores
+        self.looks = 0
+        monkeypatch.setattr(adaptation, "time", types.SimpleNamespace(perf_counter=lambda: self.now_s))
+        monkeypatch.setattr(psutil, "cpu_times", self.cpu_times)
+
+    def cpu_times(self, percpu: bool) -> list[types.SimpleNamespace]:
+        assert percpu
+        self.looks += 1
+        return [types.SimpleNamespace(idle=idle) for idle in self.idle_s]
+
+    def pass_time(self, seconds: float, idle_cores: set[int]) -> None:
+        self.now_s += seconds
+        self.idle_s = [idle + seconds * (core in idle_cores) for core, idle in enumerate(self.idle_s)]
+
+
+@pytest.mark.parametrize("core", [0, 1])
+def test_a_freed_core_is_noticed(monkeypatch: pytest.MonkeyPatch, core: int) -> None:
+    clock = Clock(4, monkeypatch)
+    machine = Machine((1.0, 1.0))
+    lane = StaffedLane(machine)
+    adapting = Adaptation(lane, cores=(1, 3))
+
+    def steps(count: int, idle_cores: set[int]) -> list[int]:
+        sizes = []
+        for number in range(count):
+            batch = chain(0, number, [1])
+            adapting.before(batch)
+            seconds, busy = machine.step(lane.crew, 1)
+            lane._timing = Timing(seconds, tuple(busy))
+            clock.pass_time(seconds, idle_cores)
+            adapting.after()
+            sizes.append(len(lane.crew.workers))
+        return sizes
+
+    steps(20, {0, 2})
+    assert clock.looks == 0  # all workers work: nothing to ask
+    machine.taken = {core}
+    steps(200, {0, 2})  # idle, but not the team's
+    looks = clock.looks
+    assert looks > 3
+    assert looks < 30  # not at each step
+    assert steps(300, {0, 2}).count(2) < 10
+    machine.taken = set()
+    assert set(steps(200, {0, 2, 3})[64:]) >= {2}
+    assert len(lane.crew.workers) == 2
