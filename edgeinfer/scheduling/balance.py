@@ -19,6 +19,8 @@ PHASES = (("one", 2, 16), ("few", 2, 16), ("many", 1, 64))
 """Kinds of steps, how many tell two team sizes apart, and when the first trial is due."""
 EXACT_TOKENS = 64
 """Passes of up to so many tokens are compared only with passes of just as many."""
+WARM_STEPS = 6
+"""Small passes that a prompt slows down: cores clock lower for a while after it, and caches hold other things."""
 SPEEDS_EVERY = 2
 """Steps of a quiet stream of small passes between two that the speeds are learned from."""
 DEPTH_STEP = 512
@@ -59,6 +61,7 @@ class Balance:
         self._phase = self._phases["one"]
         self._bucket: Hashable = None
         self._n_tokens = 1
+        self._n_small = WARM_STEPS  # small passes since the last large one
         self._assignment = Assignment((0,), (0, WHOLE), False)
         self._n_steps = 0
 
@@ -68,7 +71,8 @@ class Balance:
             return self._assignment
         self._phase = self._phases[_phase_of(n_tokens)]
         length = n_tokens if n_tokens <= EXACT_TOKENS else -(n_tokens - 1).bit_length()
-        self._bucket = length, (n_cached // DEPTH_STEP).bit_length()
+        self._n_small = self._n_small + 1 if n_tokens <= FEW_TOKENS else 0
+        self._bucket = length, (n_cached // DEPTH_STEP).bit_length(), min(self._n_small, WARM_STEPS)
         self._n_tokens = n_tokens
         size, speeds = self._phase.team.size(self._bucket), self._phase.speeds
         workers = tuple(range(size)) if size == self._n_workers else speeds.fastest(size)

@@ -21,6 +21,8 @@ BETTER = 0.97
 HOPELESS = 1.5
 """Times the present cost: one step is enough to end a trial."""
 CLEARLY_WORSE = 1.25
+FAMILIAR = 3
+"""Steps of a kind after which one can say what is usual."""
 WEIGHT = 1 / 8
 """Of a new cost in the moving average, once there are some."""
 WAIT_AFTER_ALARM = 4
@@ -31,7 +33,7 @@ LONGEST_BLIND_WAIT = 48
 """For a larger size, when nobody says which cores are free: a load that has ended is found out by trying only."""
 BLOCKED_SHARE = 1 / 32
 """Of a step, by which the wait for a larger team shortens while no core is free for it."""
-MOST_BUCKETS = 256
+MOST_BUCKETS = 1024
 FREE = 0.8
 """Idle share of the cores that a larger team needs more: from here on they count as free,"""
 TAKEN = 0.5
@@ -134,14 +136,15 @@ class TeamSize:
 
     def _compare(self, usual: _Usual, cost: float) -> None:
         """Take a step with the size in use into the average, or give the alarm."""
-        self._last.append(cost / usual.cost)
+        if usual.count >= FAMILIAR:
+            self._last.append(cost / usual.cost)
         if sum(ratio > SLOW for ratio in self._last) >= self._trial_steps:
             slow_ones = list(dropwhile(_is_usual, self._last))
             self._scale(statistics.fmean(slow_ones))
             self._last.clear()
             self._queue = self._neighbours
             self._begin_next()
-        elif cost <= SLOW * usual.cost:
+        elif cost <= SLOW * usual.cost or usual.count < FAMILIAR:
             usual.count += 1
             usual.cost += max(WEIGHT, 1 / usual.count) * (cost - usual.cost)
 

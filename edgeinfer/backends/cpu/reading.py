@@ -1,7 +1,7 @@
 """Whether kernels should ask for memory ahead of the processor's own prefetching: measured, for processors differ.
 
-In: a team and the calls of a tape for one token. Out: their argument records with `ahead` kept or set to 0. The products
-of the first layers are run both ways by turns; output bits are the same.
+In: a team and the calls of a tape for one token. Out: their argument records with `ahead` kept or set to 0. The
+products of the first layers are run both ways by turns; output bits are the same.
 """
 
 from __future__ import annotations

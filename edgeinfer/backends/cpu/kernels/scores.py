@@ -1,8 +1,8 @@
 """The two products of attention over a chunk of positions, a few query rows at a time, and the softmax between them.
 
 Memory: queries float32[R, stride / 4], keys float16[head_width, PAGE] of each page, scores float32[R, CHUNK], values
-float16[PAGE, head_padded] of each page, results float32[R, stride / 4]. The chain of a score runs over the head's width,
-the chain of a result over the chunk's positions, in order, whatever R is.
+float16[PAGE, head_padded] of each page, results float32[R, stride / 4]. The chain of a score runs over the head's
+width, the chain of a result over the chunk's positions, in order, whatever R is.
 """
 
 from __future__ import annotations
