@@ -14,11 +14,14 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from edgeinfer.errors import BadSetting
 
 T = TypeVar("T")
+
+KVKind = Literal["f16", "int8"]
+"""How cached keys and values are kept: float16, or int8 with a scale per 32 numbers."""
 
 ENVIRONMENT_PREFIX = "EDGEINFER_"
 PROJECT_FILE = "edgeinfer.toml"
@@ -129,6 +132,15 @@ def core_list(value: object) -> tuple[int, ...]:
     return tuple(sorted(cores))
 
 
+def kv_kind(value: object) -> KVKind:
+    """A reader of a KVKind."""
+    for kind in get_args(KVKind):
+        if value == kind:
+            found: KVKind = kind
+            return found
+    raise ValueError(f"{' or '.join(get_args(KVKind))} is wanted")
+
+
 def device_list(value: object) -> tuple[str, ...]:
     """A reader of device names: "auto", "cpu" or "cpu,onnx"; order kept, each once."""
     parts = value.split(",") if isinstance(value, str) else value
@@ -188,6 +200,9 @@ class MachineSettings:
     threads: int | None = option(None, "Worker threads (default: one per usable core).", unset_or(whole(at_least=1)))
     cores: tuple[int, ...] | None = option(None, "Cores to use, such as 0,2-5.", unset_or(core_list))
     device: tuple[str, ...] = option(("auto",), "auto, or device names with commas between them.", device_list)
+    kv: Literal["f16", "int8"] = option(
+        "f16", "How cached keys and values are kept: f16, or int8 in about half the memory.", kv_kind
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

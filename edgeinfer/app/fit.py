@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
     from edgeinfer.models.spec import ModelSpec
     from edgeinfer.scheduling.plan import Plan, Speeds
+    from edgeinfer.settings import KVKind
 
 
 def plan_for(
@@ -23,6 +24,7 @@ def plan_for(
     *,
     device: str = "auto",
     n_context: int | None = None,
+    kv: KVKind = "f16",
     n_workers: int | None = None,
     ram_bytes: int | None = None,
     speeds: Speeds | None = None,
@@ -38,7 +40,7 @@ def plan_for(
 
     key = AUTO_DEVICE if device == "auto" else device
     spec = spec_of(metadata, tensors, n_context)
-    need = memory_need(key, spec, tensors, limits_for(context_of(spec.n_context_trained, n_context)))
+    need = memory_need(key, spec, tensors, limits_for(context_of(spec.n_context_trained, n_context), kv=kv))
     workers = n_workers or len(topology.usable_cores())
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
     return spec, plan.single_device_plan(spec, key, workers, need, available, speeds or plan.Speeds())

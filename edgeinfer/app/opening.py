@@ -41,6 +41,7 @@ def open_llm(settings: Settings) -> LLM:
             n_context=settings.generation.ctx,
             threads=machine.threads,
             cores=machine.cores,
+            kv=machine.kv,
             progress=progress,
         )
 
@@ -71,6 +72,7 @@ def record_speed(llm: LLM, stats: Stats) -> None:
             facts.fingerprint,
             facts.device,
             facts.n_threads,
+            kv=facts.kv,
             decode_tok_s=stats.decode_tok_s,
             prefill_tok_s=prefill_tok_s,
         )

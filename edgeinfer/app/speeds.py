@@ -14,6 +14,7 @@ from pathlib import Path
 
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.plan import Speeds
+from edgeinfer.settings import KVKind
 
 N_KEPT = 7
 TOKENS_MIN = 16
@@ -32,9 +33,9 @@ class SpeedLog:
             path = default_root().parent / "speeds.json"
         self.path = path
 
-    def find(self, fingerprint: str, device: str, threads: int | None) -> Speeds:
+    def find(self, fingerprint: str, device: str, threads: int | None, kv: KVKind = "f16") -> Speeds:
         """What was measured for a model on a device with so many threads (None: as many as the device chose)."""
-        found = self._read().get(_key(fingerprint, device, threads), {})
+        found = self._read().get(_key(fingerprint, device, threads, kv), {})
         return Speeds(prefill_tok_s=_median(found, "prefill_tok_s"), decode_tok_s=_median(found, "decode_tok_s"))
 
     def record(
@@ -43,12 +44,13 @@ class SpeedLog:
         device: str,
         threads: int | None,
         *,
+        kv: KVKind = "f16",
         decode_tok_s: float | None = None,
         prefill_tok_s: float | None = None,
     ) -> None:
         """Add one measurement."""
         table = self._read()
-        entry = table.setdefault(_key(fingerprint, device, threads), {})
+        entry = table.setdefault(_key(fingerprint, device, threads, kv), {})
         for name, value in (("decode_tok_s", decode_tok_s), ("prefill_tok_s", prefill_tok_s)):
             if value is not None:
                 entry[name] = [*entry.get(name, []), round(value, 3)][-N_KEPT:]
@@ -79,8 +81,8 @@ class SpeedLog:
             return
 
 
-def _key(fingerprint: str, device: str, threads: int | None) -> str:
-    return f"{fingerprint} {device} {'auto' if threads is None else threads}"
+def _key(fingerprint: str, device: str, threads: int | None, kv: KVKind) -> str:
+    return f"{fingerprint} {device} {'auto' if threads is None else threads}{'' if kv == 'f16' else f' {kv}'}"
 
 
 def _numbers(entry: dict[str, object]) -> dict[str, list[float]]:
@@ -97,9 +99,9 @@ def _median(entry: dict[str, list[float]], name: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def measured_speeds(file: GGUFFile, device: str, threads: int | None) -> Speeds:
+def measured_speeds(file: GGUFFile, device: str, threads: int | None, kv: KVKind = "f16") -> Speeds:
     """What was measured for an open model; `device` is a registry key or "auto"."""
     from edgeinfer.engine.executor import AUTO_DEVICE
     from edgeinfer.engine.fingerprint import fingerprint
 
-    return SpeedLog().find(fingerprint(file), AUTO_DEVICE if device == "auto" else device, threads)
+    return SpeedLog().find(fingerprint(file), AUTO_DEVICE if device == "auto" else device, threads, kv)

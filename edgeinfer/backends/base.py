@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.registry import Registry
+from edgeinfer.settings import KVKind
 
 PAGE = 64
 """Positions of a KV page; also the attention's fixed chunk, so that sums never depend on the batch."""
@@ -72,13 +73,15 @@ class Step:
 class Limits:
     """What a lane must be able to hold.
 
-    n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass.
+    n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass; kv: how
+    keys and values are kept.
     """
 
     n_context: int
     n_pages: int
     max_tokens: int = 512
     max_outputs: int = 64
+    kv: KVKind = "f16"
 
 
 WHOLE = 1 << 16

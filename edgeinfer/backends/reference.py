@@ -2,8 +2,8 @@
 
 In: a ModelSpec, a GGUF file, steps. Out: logits. Weights are dequantised to float32 once. `activations="int8"` rounds
 the inputs of products with quantised weights as integer devices do (per 32, scale = max / 127), or as `rounding`
-says, which may replay another device's own rounding; `kv="f16"` rounds keys and values as a float16 cache does.
-Knows nothing of speed.
+says, which may replay another device's own rounding; `kv="f16"` rounds keys and values as a float16 cache does,
+`kv="int8"` as an int8 cache does, which meets queries rounded likewise. Knows nothing of speed.
 """
 
 from __future__ import annotations
@@ -47,17 +47,20 @@ from edgeinfer.ops import (
     TakeOutputs,
     Weight,
 )
+from edgeinfer.settings import KVKind
 
 ACTIVATION_BLOCK = 32
 SMALLEST = 1e-30
 """Activation blocks without any larger value are zeros: 127 / largest must stay finite."""
 
-Rounding: TypeAlias = Callable[[MatMul | StoreKV, str, Floats], Floats]
+LARGEST_HALF = np.float32(65504.0)
+
+Rounding: TypeAlias = Callable[[MatMul | StoreKV | Attention, str, Floats], Floats]
 """What an op reads instead of a buffer: (op, buffer, float32[n, width]) -> the same shape, rounded."""
 
 
-def round_source(op: MatMul | StoreKV, name: str, source: Floats) -> Floats:
-    """The rounding that integer devices do; a float16 cache rounds by itself as it is written."""
+def round_source(op: MatMul | StoreKV | Attention, name: str, source: Floats) -> Floats:
+    """The rounding that integer devices do; keys, values and queries are rounded where the cache is met."""
     return round_activations(source) if isinstance(op, MatMul) else source
 
 
@@ -70,7 +73,7 @@ class ReferenceDevice:
     def __init__(
         self,
         activations: Literal["f32", "int8"] = "f32",
-        kv: Literal["f32", "f16"] = "f32",
+        kv: Literal["f32"] | KVKind | None = None,
         rounding: Rounding = round_source,
     ) -> None:
         self._activations = activations
@@ -81,8 +84,8 @@ class ReferenceDevice:
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> ReferenceLane:
         """Dequantise the weights and allocate the cache."""
-        int8, half = self._activations == "int8", self._kv == "f16"
-        return ReferenceLane(spec, file, limits, int8, half, self._rounding, progress)
+        kv = self._kv or ("int8" if limits.kv == "int8" else "f32")
+        return ReferenceLane(spec, file, limits, self._activations == "int8", kv, self._rounding, progress)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -97,18 +100,18 @@ class ReferenceLane:
         file: GGUFFile,
         limits: Limits,
         int8_activations: bool,
-        half_kv: bool,
+        kv: Literal["f32"] | KVKind,
         rounding: Rounding,
         progress: Progress,
     ) -> None:
         self._spec = spec
-        self._int8, self._half_kv, self._rounding = int8_activations, half_kv, rounding
+        self._int8, self._kv, self._rounding = int8_activations, kv, rounding
         self._matrices: dict[Weight, Floats] = {}
         self._vectors: dict[Weight, Floats] = {}
         self._rounded: dict[Weight, bool] = {}
         self._rotations: dict[RopeTable, tuple[Floats, Floats]] = {}
         self._load(file, limits, progress)
-        n_slots, kv_type = limits.n_pages * PAGE, np.float16 if half_kv else np.float32
+        n_slots, kv_type = limits.n_pages * PAGE, np.float16 if kv == "f16" else np.float32
         self._keys = [np.zeros((n_slots, kv.kv_heads, kv.head_width), kv_type) for kv in spec.kv]
         self._values = [np.zeros_like(keys) for keys in self._keys]
 
@@ -159,8 +162,9 @@ class ReferenceLane:
                 self._store(op, op.key, self._keys[op.layer], values, step)
                 self._store(op, op.value, self._values[op.layer], values, step)
             case Attention():
+                queries = self._queries(op, values[op.query])
                 for token, slots in enumerate(contexts):
-                    values[op.out][token] = self._attend(op, values[op.query][token], slots)
+                    values[op.out][token] = self._attend(op, queries[token], slots)
             case GatedAct():
                 values[op.out] = ACTIVATIONS[op.activation](values[op.gate]) * values[op.up]
             case Add():
@@ -179,17 +183,24 @@ class ReferenceLane:
     def _store(
         self, op: StoreKV, name: str, cache: NDArray[np.generic], values: Mapping[str, Floats], step: Step
     ) -> None:
-        value = self._rounding(op, name, values[name]) if self._half_kv else values[name]
-        cache[step.slots] = value.reshape(-1, op.kv_heads, op.head_width)
+        value = self._rounding(op, name, values[name]) if self._kv != "f32" else values[name]
+        value = value.reshape(-1, op.kv_heads, op.head_width)
+        cache[step.slots] = round_cached(value) if self._kv == "int8" else value
+
+    def _queries(self, op: Attention, queries: Floats) -> Floats:
+        """The scaled queries as the cache meets them: float32[T, G, H / G, K]."""
+        queries = self._rounding(op, op.query, queries) if self._kv != "f32" else queries
+        scaled = queries.reshape(-1, op.head_width) * np.float32(op.scale)
+        scaled = round_activations(scaled) if self._kv == "int8" else scaled
+        return scaled.reshape(len(queries), op.kv_heads, -1, op.head_width)
 
     def _attend(self, op: Attention, query: Floats, slots: NDArray[np.int64]) -> Floats:
-        """Attention of one token over its context: float32[H * K]."""
+        """Attention of one token, float32[G, H / G, K], over its context: float32[H * K]."""
         if op.window is not None:
             slots = slots[-op.window :]
         keys = self._keys[op.layer][slots].astype(np.float32)
         values = self._values[op.layer][slots].astype(np.float32)
-        grouped = query.reshape(op.kv_heads, op.heads // op.kv_heads, op.head_width)
-        scores = np.einsum("grk,sgk->grs", grouped, keys) * np.float32(op.scale)
+        scores = np.einsum("grk,sgk->grs", query, keys)
         if op.soft_cap is not None:
             scores = np.float32(op.soft_cap) * np.tanh(scores / np.float32(op.soft_cap))
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
@@ -265,6 +276,18 @@ def round_activations(source: Floats) -> Floats:
     inverse = np.divide(np.float32(127.0), largest, out=np.zeros_like(largest), where=largest >= SMALLEST)
     rounded: Floats = np.rint(padded * inverse) * (largest / np.float32(127.0))
     return rounded.reshape(n_rows, -1)[:, :width]
+
+
+def round_cached(source: Floats) -> Floats:
+    """Values [..., K] after rounding to int8 per block of 32 with scale max / 127 as float16 (65504 at most)."""
+    width = source.shape[-1]
+    padded = np.pad(source.reshape(-1, width), ((0, 0), (0, -width % ACTIVATION_BLOCK)))
+    padded = padded.reshape(len(padded), -1, ACTIVATION_BLOCK)
+    largest = np.abs(padded).max(axis=-1, keepdims=True)
+    inverse = np.divide(np.float32(127.0), largest, out=np.zeros_like(largest), where=largest >= SMALLEST)
+    scales = np.minimum(largest / np.float32(127.0), LARGEST_HALF).astype(np.float16).astype(np.float32)
+    rounded: Floats = np.rint(padded * inverse) * scales
+    return rounded.reshape(len(rounded), -1)[:, :width].reshape(source.shape)
 
 
 def silu(gate: Floats) -> Floats:

@@ -29,7 +29,7 @@ from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
-MAGIC = b"EDGEINFER KV 1\n"
+MAGIC = b"EDGEINFER KV 2\n"
 
 AUTO_DEVICE = "cpu"
 """What "auto" means: it runs on every machine."""
@@ -157,7 +157,7 @@ class Executor:
         _apply(self._cache.commit(sequence, path), self._open_lane())
 
     def save(self, sequence: int) -> bytes:
-        """The cached keys and values of a sequence, for `restore` by the same model on the same device kind."""
+        """The cached keys and values of a sequence, for `restore` by the same model with the same device and kv."""
         pages = self._cache.pages(sequence)
         body = self._open_lane().read_pages(pages).tobytes() if len(pages) else b""
         return seal(MAGIC, {**self._identity(), "n_tokens": self._cache.n_cached(sequence)}, body)
@@ -165,8 +165,8 @@ class Executor:
     def restore(self, sequence: int, state: bytes) -> None:
         """Replace what is cached of a sequence by a saved state.
 
-        Raises EdgeInferError when the state is damaged, of another model or of another device kind, and leaves the
-        sequence as it was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty.
+        Raises EdgeInferError when the state is damaged, of another model, device kind or kv, and leaves the sequence as
+        it was; ContextOverflow or DoesNotFit when it has no room, and leaves it empty.
         """
         lane = self._open_lane()
         header, body = unseal(MAGIC, state, "the saved state")
@@ -176,7 +176,7 @@ class Executor:
         ]
         if differing:
             raise EdgeInferError(
-                f"the saved state belongs to another model or device: its {', its '.join(differing)}; "
+                f"the saved state belongs to another model, device or kv: its {', its '.join(differing)}; "
                 "use it with what it was saved with, or start again from the text"
             )
         n_tokens, page_bytes = int(str(header["n_tokens"])), int(identity["page_bytes"])
@@ -187,7 +187,13 @@ class Executor:
     def _identity(self) -> dict[str, str | int]:
         """What a saved state must agree in with this executor."""
         page_bytes = self._open_lane().read_pages(np.zeros(1, np.int32)).shape[1]
-        return {"model": self._fingerprint, "device": self._device.name, "page_tokens": PAGE, "page_bytes": page_bytes}
+        return {
+            "model": self._fingerprint,
+            "device": self._device.name,
+            "kv": self._limits.kv,
+            "page_tokens": PAGE,
+            "page_bytes": page_bytes,
+        }
 
     def _open_lane(self) -> Lane:
         if self._lane is None:

@@ -13,7 +13,7 @@ from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.memory import MemoryNeed
-from edgeinfer.settings import CTX_CAP
+from edgeinfer.settings import CTX_CAP, KVKind
 
 SPARE_PAGES = 4
 """KV pages beyond whole contexts: for branches that part from each other, and for siblings in a tree of drafts."""
@@ -24,9 +24,9 @@ def context_of(n_context_trained: int, n_context: int | None) -> int:
     return n_context or min(n_context_trained, CTX_CAP)
 
 
-def limits_for(n_context: int, n_sessions: int = 1) -> Limits:
+def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16") -> Limits:
     """Limits with room for the whole context of so many sessions."""
-    return Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES)
+    return Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES, kv=kv)
 
 
 def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:

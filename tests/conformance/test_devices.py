@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from edgeinfer.backends.base import DEVICES, PAGE, Device, DeviceOptions, Limits
 from edgeinfer.engine.executor import Executor
 from edgeinfer.errors import DeviceUnavailable, UnknownKey
 from edgeinfer.models.load import open_model
+from edgeinfer.settings import KVKind
 from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance
 from tests.unit.engine.test_executor import chain
 
@@ -43,6 +45,12 @@ def device(key: str) -> Iterator[Device]:
     found.close()
 
 
+@pytest.fixture(params=get_args(KVKind))
+def kv(request: pytest.FixtureRequest) -> KVKind:
+    found: KVKind = request.param
+    return found
+
+
 @pytest.fixture(params=[key for key in KEYS if key not in COUNTING])
 def computing(request: pytest.FixtureRequest) -> Iterator[Device]:
     found = opened(request.param)
@@ -67,9 +75,9 @@ def test_an_unknown_device_lists_those_there_are() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_logits_are_those_of_transformers(computing: Device, name: str) -> None:
+def test_logits_are_those_of_transformers(computing: Device, name: str, kv: KVKind) -> None:
     golden = Golden.read(name)
-    with Player(computing, golden) as player:
+    with Player(computing, golden, kv=kv) as player:
         chunks = np.split(golden.tokens, [10, 11, 40])
         assert golden.error(np.concatenate([player.feed(chunk) for chunk in chunks])) < 0.1
 
@@ -86,20 +94,20 @@ def test_only_wanted_logits_are_given(device: Device) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_batch_invariance_is_what_the_device_says(computing: Device, name: str) -> None:
+def test_batch_invariance_is_what_the_device_says(computing: Device, name: str, kv: KVKind) -> None:
     golden = Golden.read(name)
-    with Player(computing, golden) as player:
+    with Player(computing, golden, kv=kv) as player:
         whole = player.feed(golden.tokens)
-    with Player(computing, golden) as player:
+    with Player(computing, golden, kv=kv) as player:
         parts = np.concatenate([player.feed(chunk) for chunk in np.split(golden.tokens, [1, 4, 13, 50])])
     if computing.batch_invariant:
         assert parts.tobytes() == whole.tobytes()
     assert distance(parts, whole) < 0.05
 
 
-def test_pages_survive_reading_and_writing(computing: Device) -> None:
+def test_pages_survive_reading_and_writing(computing: Device, kv: KVKind) -> None:
     golden = Golden.read(GOLDEN)
-    with Player(computing, golden) as first, Player(computing, golden) as second:
+    with Player(computing, golden, kv=kv) as first, Player(computing, golden, kv=kv) as second:
         first.feed(golden.tokens[:70])
         pages = np.arange(PAGES, dtype=np.int32)
         contents = pages_of(first)
@@ -112,9 +120,9 @@ def test_pages_survive_reading_and_writing(computing: Device) -> None:
         assert second.feed(golden.tokens[70:]).tobytes() == first.feed(golden.tokens[70:]).tobytes()
 
 
-def test_some_pages_are_written_and_no_others(computing: Device) -> None:
+def test_some_pages_are_written_and_no_others(computing: Device, kv: KVKind) -> None:
     golden = Golden.read(GOLDEN)
-    with Player(computing, golden) as player:
+    with Player(computing, golden, kv=kv) as player:
         player.feed(golden.tokens)
         before = pages_of(player)
         chosen = np.array([7, 2], np.int32)
@@ -126,10 +134,10 @@ def test_some_pages_are_written_and_no_others(computing: Device) -> None:
         assert np.array_equal(after[others], before[others])
 
 
-def test_copied_slots_take_the_place_of_others(computing: Device) -> None:
+def test_copied_slots_take_the_place_of_others(computing: Device, kv: KVKind) -> None:
     """A sequence whose keys and values are copied, slot by slot, to other pages goes on as before."""
     golden = Golden.read(GOLDEN)
-    with Player(computing, golden) as player, Player(computing, golden) as plain:
+    with Player(computing, golden, kv=kv) as player, Player(computing, golden, kv=kv) as plain:
         player.feed(golden.tokens[:70])
         plain.feed(golden.tokens[:70])
         table = player._tables[0]
@@ -144,9 +152,9 @@ def test_copied_slots_take_the_place_of_others(computing: Device) -> None:
 
 
 @pytest.mark.parametrize("name", [path.stem for path in RESULTS if "@" not in path.stem])
-def test_footprints_are_what_lanes_hold(key: str, device: Device, name: str) -> None:
+def test_footprints_are_what_lanes_hold(key: str, device: Device, name: str, kv: KVKind) -> None:
     golden = Golden.read(name)
-    limits = Limits(golden.n_context, 5, 40, 20)
+    limits = Limits(golden.n_context, 5, 40, 20, kv)
     with open_model(golden.model, golden.n_context) as model:
         expected = DEVICES.get(key).footprint(model.spec, model.file.tensors, limits)
         lane = device.compile(model.spec, model.file, limits)

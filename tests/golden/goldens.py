@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import PAGE, Batch, Device, Lane, Limits, Step
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.settings import KVKind
 
 DATA = Path(__file__).parent / "data"
 RESULTS = sorted(DATA.glob("*.npz"))
@@ -53,9 +54,16 @@ def distance(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> floa
 class Player:
     """A lane with sequences whose pages lie in no order; evaluates tokens and keeps them."""
 
-    def __init__(self, device: Device, golden: Golden, spec: ModelSpec | None = None, n_sequences: int = 1) -> None:
+    def __init__(
+        self,
+        device: Device,
+        golden: Golden,
+        spec: ModelSpec | None = None,
+        n_sequences: int = 1,
+        kv: KVKind = "f16",
+    ) -> None:
         self._model = open_model(golden.model, golden.n_context)
-        limits = Limits(golden.n_context, PAGES, max_tokens=256, max_outputs=256)
+        limits = Limits(golden.n_context, PAGES, max_tokens=256, max_outputs=256, kv=kv)
         self.lane: Lane = device.compile(spec or self._model.spec, self._model.file, limits)
         order = np.random.default_rng(7).permutation(PAGES).astype(np.int32)
         self._tables = order[: PAGES // n_sequences * n_sequences].reshape(n_sequences, -1)

@@ -3,7 +3,8 @@
 Both devices compute the same to about 1e-7, but a value that lies on the border between two int8 codes is rounded one
 way here and the other way there, and the difference of 1/127 grows from layer to layer. With the CPU device's rounded
 values in place of the reference's own, all that is left is float32's order of additions. In: steps. Out: a device that
-records what products and the KV cache read, and a `rounding` for ReferenceDevice that gives it back in order.
+records what products, the KV cache and attention read, and a `rounding` for ReferenceDevice that gives it back
+in order.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import MatMul, Op, StoreKV
+from edgeinfer.ops import Attention, MatMul, Op, StoreKV
 
 
 class Replay:
@@ -32,7 +33,7 @@ class Replay:
         """Record what an op read from a buffer."""
         self._values[op, name].append(values)
 
-    def rounding(self, op: MatMul | StoreKV, name: str, source: Floats) -> Floats:
+    def rounding(self, op: MatMul | StoreKV | Attention, name: str, source: Floats) -> Floats:
         """The recorded values, oldest first; they must be near what the reference itself would read."""
         values = self._values[op, name].popleft()
         assert np.abs(values - source).max() <= np.abs(source).max() / 100
@@ -64,6 +65,8 @@ class RecordingLane:
         if isinstance(op, StoreKV):
             for name in (op.key, op.value):
                 self._replay.add(op, name, self._lane.value(name))
+        if isinstance(op, Attention):
+            self._replay.add(op, op.query, self._lane.value(op.query))
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         self._lane.copy_slots(sources, targets)

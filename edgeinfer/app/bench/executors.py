@@ -13,6 +13,7 @@ from typing import Literal
 from edgeinfer.app.bench.peers import PEERS, module_name, peer_keys
 from edgeinfer.backends.base import DEVICES
 from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
+from edgeinfer.settings import KVKind
 
 SCRIPT = "python"
 
@@ -35,6 +36,7 @@ class Conditions:
     threads: int
     cores: tuple[int, ...] | None
     n_context: int
+    kv: KVKind = "f16"
 
 
 def ours(device: str) -> Executor:

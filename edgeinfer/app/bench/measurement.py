@@ -127,7 +127,7 @@ def _traffic(executors: Sequence[Executor], conditions: Conditions) -> dict[str,
     with GGUFFile.open(conditions.model) as file:
         spec = spec_of(file.metadata, file.tensors, conditions.n_context)
         return {
-            one.name: Traffic.of(one.key, spec, file.tensors, conditions.n_context)
+            one.name: Traffic.of(one.key, spec, file.tensors, conditions.n_context, conditions.kv)
             for one in executors
             if one.kind == "ours"
         }

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from edgeinfer.settings import KVKind
+
 Turns = tuple[tuple[int, int, int], ...]
 """Turns of conversations: tokens that were cached already (0: a new conversation), tokens read, tokens answered."""
 
@@ -29,6 +31,7 @@ class Opening:
     cores: tuple[int, ...] | None = None
     folder: str | None = None
     purpose: Purpose = "passes"
+    kv: KVKind = "f16"
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class OpTimes:
     """A lane of its own, to be profiled."""
 
     def __init__(self, opening: Opening) -> None:
-        self._limits = limits_for(opening.n_context)
+        self._limits = limits_for(opening.n_context, kv=opening.kv)
         self._model = open_model(opening.model, opening.n_context)
         cores = usable_cores() if opening.cores is None else opening.cores
         self._device = DEVICES.get(opening.executor).open(DeviceOptions(opening.threads, cores))

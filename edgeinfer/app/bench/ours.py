@@ -35,6 +35,7 @@ def open_ours(opening: Opening) -> Subject:
                 n_context=opening.n_context,
                 threads=opening.threads,
                 cores=opening.cores,
+                kv=opening.kv,
             )
         )
     return Stepped(Passes(opening))
@@ -46,7 +47,7 @@ class Passes:
     def __init__(self, opening: Opening) -> None:
         self._model: Model = open_model(opening.model, opening.n_context)
         cores = usable_cores() if opening.cores is None else opening.cores
-        limits, options = limits_for(opening.n_context), DeviceOptions(opening.threads, cores)
+        limits, options = limits_for(opening.n_context, kv=opening.kv), DeviceOptions(opening.threads, cores)
         try:
             name = fingerprint(self._model.file)
             self._executor = Executor.open(self._model.spec, self._model.file, name, limits, opening.executor, options)

@@ -11,6 +11,7 @@ from edgeinfer.app.bench.figures import Ratio, Row, Spread
 from edgeinfer.app.bench.machine import Machine
 from edgeinfer.app.bench.measurement import Ops, Record
 from edgeinfer.app.bench.rounds import Sample, rates
+from edgeinfer.settings import KVKind
 
 Json = dict[str, object]
 
@@ -23,6 +24,7 @@ class ModelFacts:
     path: str
     quant: str | None
     file_bytes: int
+    kv: KVKind = "f16"
 
 
 def as_json(record: Record, model: ModelFacts) -> Json:

@@ -54,6 +54,7 @@ class ChildRunner:
             conditions.n_context,
             conditions.cores,
             None if executor.path is None else str(executor.path),
+            kv=conditions.kv,
         )
         self._refused: Reply | None = None
 
@@ -98,7 +99,7 @@ class ChildRunner:
         return [
             *(sys.executable, "-m", "edgeinfer", "run", "-m", str(wanted.model), FIRST_QUESTION),
             *("--max-tokens", "1", "--temp", "0", "--device", self._executor.key),
-            *("--threads", str(wanted.threads), *cores),
+            *("--threads", str(wanted.threads), "--kv", wanted.kv, *cores),
         ]
 
 

@@ -28,7 +28,7 @@ def lines(record: Record, model: ModelFacts) -> Iterator[str]:
     if machine.memory.model_read_bytes_s is not None:
         memory += f", {machine.memory.model_read_bytes_s / 1e9:.1f} GB/s of as much as the model"
     yield f"machine   {machine.cpu}, {machine.cores} cores, {record.threads} threads, {machine.memory.isa}, {memory}"
-    yield f"model     {model.name}, {model.quant or 'quant unknown'}, {model.file_bytes / 1e6:.1f} MB"
+    yield f"model     {model.name}, {model.quant or 'quant unknown'}, {model.file_bytes / 1e6:.1f} MB, {model.kv} kv"
     yield f"idle      {record.idle_before:.0%} before, {record.idle_after:.0%} after"
     yield ""
     yield from aligned([HEAD, *(_cells(row) for row in record.rows if row.tok_s.median is not None)])

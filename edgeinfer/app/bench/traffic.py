@@ -14,6 +14,7 @@ from edgeinfer.engine.limits import limits_for
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.work import pass_work
+from edgeinfer.settings import KVKind
 
 HALF_BYTES = 2
 
@@ -28,9 +29,11 @@ class Traffic:
     limits: Limits
 
     @classmethod
-    def of(cls, device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_context: int) -> Traffic:
+    def of(
+        cls, device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_context: int, kv: KVKind = "f16"
+    ) -> Traffic:
         """The traffic of a device. Raises UnknownKey."""
-        limits = limits_for(n_context)
+        limits = limits_for(n_context, kv=kv)
         return cls(spec, tensors, DEVICES.get(device).footprint(spec, tensors, limits), limits)
 
     def bytes_per_token(self, test: str, n: int, depth: int) -> float | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import Cores, Device, Json, Model, Threads
+from edgeinfer.app.options import KV, Cores, Device, Json, Model, Threads
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def bench(
     threads: Threads = None,
     cores: Cores = None,
     device: Device = None,
+    kv: KV = None,
     as_json: Json = False,
 ) -> None:
     """Measure prefill, decode, verification, chat and start, alone or by turns with other engines.
@@ -54,7 +55,7 @@ def bench(
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.settings import load_settings
 
-    settings = load_settings({"model": model, "threads": threads, "cores": cores, "device": device})
+    settings = load_settings({"model": model, "threads": threads, "cores": cores, "device": device, "kv": kv})
     wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
     first, others = _executors(settings, against)
     conditions, facts = _conditions(settings, wanted, first)
@@ -109,11 +110,11 @@ def _conditions(settings: Settings, wanted: Wanted, first: Executor) -> tuple[Co
     machine = settings.machine
     n_threads = machine.threads or len(machine.cores or usable_cores())
     with GGUFFile.open(local.path) as file:
-        planned = plan_for(file.metadata, file.tensors, device=first.key, n_context=wanted.n_context)[1]
+        planned = plan_for(file.metadata, file.tensors, device=first.key, n_context=wanted.n_context, kv=machine.kv)[1]
         require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
-    facts = ModelFacts(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes)
-    return Conditions(local.path.resolve(), n_threads, machine.cores, wanted.n_context), facts
+    facts = ModelFacts(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, machine.kv)
+    return Conditions(local.path.resolve(), n_threads, machine.cores, wanted.n_context, machine.kv), facts
 
 
 COMMAND = Command(bench)

@@ -29,6 +29,7 @@ def chat(
     threads: options.Threads = None,
     cores: options.Cores = None,
     device: options.Device = None,
+    kv: options.KV = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed of each answer on standard error.")] = False,
 ) -> None:
     """Chat with a model, line by line.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import Cores, Ctx, Device, Json, Model, Threads
+from edgeinfer.app.options import KV, Cores, Ctx, Device, Json, Model, Threads
 
 if TYPE_CHECKING:
     from edgeinfer.models.spec import ModelSpec
@@ -19,6 +19,7 @@ def plan(
     model: Model = None,
     ctx: Ctx = None,
     device: Device = None,
+    kv: KV = None,
     threads: Threads = None,
     cores: Cores = None,
     ram: Annotated[
@@ -36,7 +37,7 @@ def plan(
     from edgeinfer.scheduling.topology import available_bytes, usable_cores
     from edgeinfer.settings import load_settings
 
-    wanted = {"model": model, "ctx": ctx, "device": device, "threads": threads, "cores": cores}
+    wanted = {"model": model, "ctx": ctx, "device": device, "kv": kv, "threads": threads, "cores": cores}
     settings = load_settings(wanted)
     local = choose_model(settings, remember=False)
     machine = settings.machine
@@ -47,9 +48,10 @@ def plan(
             file.tensors,
             device=machine.device[0],
             n_context=settings.generation.ctx,
+            kv=machine.kv,
             n_workers=n_workers,
             ram_bytes=None if ram is None else size_in_bytes(ram, available_bytes()),
-            speeds=measured_speeds(file, machine.device[0], n_workers),
+            speeds=measured_speeds(file, machine.device[0], n_workers, machine.kv),
         )
         file_bytes = weight_bytes(spec, file.tensors)
         n_params = sum(_elements(file.tensors[name].shape) for name in {w.tensor for w in spec.weights()})

@@ -45,6 +45,7 @@ def run(
     threads: options.Threads = None,
     cores: options.Cores = None,
     device: options.Device = None,
+    kv: options.KV = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
     as_json: options.Json = False,
 ) -> None:

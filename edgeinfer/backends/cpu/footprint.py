@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgeinfer.backends.base import PAGE, Footprint, Limits
-from edgeinfer.backends.cpu.layout import BufferLayout, heads_of, padded
+from edgeinfer.backends.cpu.layout import BufferLayout, heads_of
+from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import UNIT_ROWS, panel_for
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
@@ -25,6 +26,6 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
         n_rows = cut.count * cut.padded if cut else weight.n_rows
         panel = panel_for(format_of(tensors[weight.tensor].ggml_type))
         panels += -(-n_rows // UNIT_ROWS) * 2 * panel.panel_bytes(weight.columns)
-    per_position = sum(2 * kv.kv_heads * (kv.head_width + padded(kv.head_width)) for kv in spec.kv)
+    per_position = sum(kv.kv_heads * PageLayout(limits.kv, kv.head_width).position_bytes for kv in spec.kv)
     buffers = BufferLayout(spec, tensors, limits).total_bytes
     return Footprint(panels, per_position, per_position * PAGE * limits.n_pages, buffers)

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Crew, Floats, Int32s, Limits, Progress, Step, Timing
+from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, Progress, Step, Timing
 from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.layout import heads_of, padded, tile_tokens
-from edgeinfer.backends.cpu.lowering import KVPool, Lowering
-from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
+from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights
+from edgeinfer.backends.cpu.pages import KVPool, PageLayout, read_pages, write_pages
 from edgeinfer.backends.cpu.profile import OpTime, op_times
 from edgeinfer.backends.cpu.reading import choose_ahead
 from edgeinfer.backends.cpu.step import StepRecord
@@ -49,13 +49,8 @@ class CpuLane:
         heads = heads_of(spec)
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
         packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress)
-        self._pools = [
-            KVPool(
-                aligned((limits.n_pages, kv.kv_heads, kv.head_width, PAGE), np.float16),
-                aligned((limits.n_pages, kv.kv_heads, PAGE, padded(kv.head_width)), np.float16),
-            )
-            for kv in spec.kv
-        ]
+        layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
+        self._pools = [KVPool(layout, limits.n_pages, kv.kv_heads) for layout, kv in zip(layouts, spec.kv, strict=True)]
         self._step = StepRecord(limits, tile_tokens(spec))
         self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers)
         self._packed, self._values = packed, self._lowering.values
@@ -72,7 +67,7 @@ class CpuLane:
 
     @property
     def resident_bytes(self) -> int:
-        pages = sum(pool.keys.nbytes + pool.values.nbytes for pool in self._pools)
+        pages = sum(pool.nbytes for pool in self._pools)
         return self._packed.resident_bytes + self._lowering.resident_bytes + pages
 
     @property
@@ -139,26 +134,16 @@ class CpuLane:
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots in all layers."""
-        pages, places = sources // PAGE, sources % PAGE
-        to_pages, to_places = targets // PAGE, targets % PAGE
         for pool in self._pools:
-            pool.keys[to_pages, :, :, to_places] = pool.keys[pages, :, :, places]
-            pool.values[to_pages, :, to_places] = pool.values[pages, :, places]
+            pool.copy_slots(sources, targets)
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
         """Contents of pages: uint8[len(pages), page_bytes]."""
-        parts = [array[pages].reshape(len(pages), -1) for pool in self._pools for array in (pool.keys, pool.values)]
-        return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
+        return read_pages(self._pools, pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
         """Put back contents of pages."""
-        numbers = np.ascontiguousarray(contents).view(np.float16)
-        start = 0
-        for pool in self._pools:
-            for array in (pool.keys, pool.values):
-                width = array[0].size
-                array[pages] = numbers[:, start : start + width].reshape(len(pages), *array.shape[1:])
-                start += width
+        write_pages(self._pools, pages, contents)
 
     def close(self) -> None:
         """Stop the team and drop the memory. Safe to call twice."""

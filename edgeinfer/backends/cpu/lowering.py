@@ -6,7 +6,6 @@ value buffers hold each head padded to whole vectors, and so do the weight rows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +15,7 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.base import Floats, Limits
 from edgeinfer.backends.cpu.fusion import fuse
 from edgeinfer.backends.cpu.jit import Kernel
-from edgeinfer.backends.cpu.kernels import activations, attention, product, product_float, rotary, rows
+from edgeinfer.backends.cpu.kernels import activations, attention, product, product_float, rotary, rows, store
 from edgeinfer.backends.cpu.layout import (
     BLOCK,
     LANES,
@@ -26,6 +25,7 @@ from edgeinfer.backends.cpu.layout import (
 )
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import PackedMatrix, PackedWeights
+from edgeinfer.backends.cpu.pages import KVPool
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, FloatPanel, IntegerPanel
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import Call
@@ -53,14 +53,6 @@ NO_WINDOW = 1 << 30
 """More positions than any context; kernels compute with it in 32 bits."""
 CACHED_BYTES = 1 << 19
 """Rounded activations that stay in a core's own cache beside the panels that stream past them."""
-
-
-@dataclass(frozen=True, slots=True)
-class KVPool:
-    """The KV pages of one layer."""
-
-    keys: NDArray[np.float16]  # [n_pages, G, head_width, PAGE]
-    values: NDArray[np.float16]  # [n_pages, G, PAGE, head_padded]
 
 
 class Lowering:
@@ -294,13 +286,14 @@ class Lowering:
 
     def _store(self, op: StoreKV) -> Call:
         pool = self._pools[op.layer]
-        args = np.zeros(1, rotary.STORE_ARGUMENTS)
+        args = np.zeros(1, store.ARGUMENTS)
         args["key"], args["value"] = address(self.values.buffers[op.key]), address(self.values.buffers[op.value])
         args["stride"], args["head_stride"] = self.values.at(op.key)[1], padded(op.head_width) * 4
-        args["kv_heads"], args["head_width"], args["head_padded"] = op.kv_heads, op.head_width, padded(op.head_width)
-        args["keys"], args["values"], args["step"] = address(pool.keys), address(pool.values), self._step.n_tokens_at
+        args["kv_heads"], args["head_width"], args["step"] = op.kv_heads, op.head_width, self._step.n_tokens_at
+        args["keys"], args["values"] = address(pool.keys), address(pool.values)
+        args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         reads, writes = frozenset({op.key, op.value}), frozenset({f"kv {op.layer}"})
-        return Call(rotary.STORE_KV, args, reads, writes, self._by_parts())
+        return Call(store.store_kernel(pool.layout), args, reads, writes, self._by_parts())
 
     def _attention(self, op: Attention) -> list[Call]:
         pool, heads = self._pools[op.layer], self.values.heads[op.query]
@@ -309,29 +302,29 @@ class Lowering:
         args["query"], args["query_stride"] = self.values.at(op.query)
         args["out"], args["out_stride"] = self.values.at(op.out)
         args["keys"], args["values"] = address(pool.keys), address(pool.values)
+        args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         args["heads"], args["kv_heads"] = op.heads, op.kv_heads
         args["head_width"], args["head_padded"] = op.head_width, heads.padded
         args["window"] = op.window or NO_WINDOW
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
         args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
-        args["gathered_bytes"] = attention.gathered_bytes(op.head_width, heads.padded)
         args["ahead"] = 1
         args["partials"], args["max_chunks"] = address(partials), partials.shape[2]
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
         reads = frozenset({op.query, f"kv {op.layer}"})
         own, kept = frozenset({op.out}), frozenset({"attention partials"})
+        kernels = attention.attention_kernels(pool.layout, self._packed.isa_name)
         return [
-            Call(attention.BY_TILE, args, NOTHING, own, "by tiles", reads),
-            Call(attention.BY_CHUNK, args, NOTHING, kept, "by chunks", reads),
-            Call(attention.JOIN_CHUNKS, args, NOTHING, own, "by tiles", kept),  # one of the two writes `out` in a step
+            Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads),
+            Call(kernels.by_chunk, args, NOTHING, kept, "by chunks", reads),
+            Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # it or the first writes `out` in a step
         ]
 
     def _attention_memory(self, op: Attention) -> tuple[NDArray[np.uint8], Floats]:
         """Scratch of each worker and the partials of small passes, shared by all layers."""
-        width, heads_padded = op.head_width, padded(op.head_width)
         tile_rows = tile_tokens(self._spec) * op.heads // op.kv_heads
         if self._scratch is None:
-            size = padded(attention.scratch_bytes(tile_rows, width, heads_padded), 4096)
+            size = padded(attention.scratch_bytes(tile_rows, self._pools[op.layer].layout), 4096)
             self._scratch = aligned((self._n_workers, size), np.uint8)
             self._partials = aligned(self.values.layout.partials_shape, np.float32)
         assert self._partials is not None

@@ -103,7 +103,7 @@ def test_damaged_foreign_and_missing_files_are_refused(llm: LLM, session: Sessio
             session.restore(path)
     path.write_bytes(whole)
     another = write_tiny_llama(tmp_path / "another.gguf", seed=1)
-    foreign = pytest.raises(EdgeInferError, match="belongs to another model or device: its model is")
+    foreign = pytest.raises(EdgeInferError, match="belongs to another model, device or kv: its model is")
     with load(another, device="reference") as other, foreign:
         other.session().restore(path)
     with pytest.raises(EdgeInferError, match=r"none\.session cannot be read"):

@@ -4,11 +4,13 @@ Positions are cut into chunks of CHUNK, always the same; each gives a partial re
 partials are joined in order of position, so the bits depend on the context alone. Two ways to share the work: small
 passes by (tile, kv head, chunk) with the joining in a second kernel, large ones by (tile, kv head).
 
-A partial is float32[16 + head_padded]: largest, sum, padding, blend. Scratch of a worker: queries, scores, partials
-and sums of `tile_rows` rows, then the gathered key and value pages of a chunk.
+`int8` is None for float16 pages; a literal, so that a kernel is compiled for its kind of pages alone. Scratch of a
+worker: queries, scores, scaled shares, partials and totals of `tile_rows` rows, then the gathered pages of a chunk.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numba import carray
@@ -16,17 +18,20 @@ from numba import carray
 from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel, inline
+from edgeinfer.backends.cpu.kernels import scores, scores_int8
 from edgeinfer.backends.cpu.kernels.crew import is_mine, share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
-from edgeinfer.backends.cpu.kernels.scores import (
-    LOWEST,
+from edgeinfer.backends.cpu.kernels.slots import direct_page, page_at
+from edgeinfer.backends.cpu.kernels.softmax import (
     SCORE_BYTES,
-    blend_page,
     cap_scores,
-    score_page,
+    join_partial,
     softmax_chunk,
+    start_total,
+    write_result,
 )
-from edgeinfer.backends.cpu.layout import CHUNK
+from edgeinfer.backends.cpu.layout import CHUNK, padded
+from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.step import TILE_INTS
 
 ARGUMENTS = np.dtype(
@@ -35,8 +40,10 @@ ARGUMENTS = np.dtype(
         ("query_stride", "i8"),
         ("out", "i8"),
         ("out_stride", "i8"),
-        ("keys", "i8"),  # float16[n_pages, G, head_width, PAGE]
-        ("values", "i8"),  # float16[n_pages, G, PAGE, head_padded]
+        ("keys", "i8"),  # uint8[n_pages, G, key_bytes]
+        ("values", "i8"),  # uint8[n_pages, G, value_bytes]
+        ("key_bytes", "i8"),
+        ("value_bytes", "i8"),
         ("heads", "i8"),
         ("kv_heads", "i8"),
         ("head_width", "i8"),
@@ -46,7 +53,6 @@ ARGUMENTS = np.dtype(
         ("scratch_stride", "i8"),  # bytes between workers
         ("tile_rows", "i8"),
         ("ahead", "i8"),  # 1: ask for keys and values early
-        ("gathered_bytes", "i8"),  # of a gathered page
         ("partials", "i8"),  # float32[T, H, max_chunks, 16 + head_padded]
         ("max_chunks", "i8"),
         ("step", "i8"),
@@ -58,140 +64,100 @@ ARGUMENTS = np.dtype(
 CHUNK_PAGES = CHUNK // PAGE
 
 
-def scratch_bytes(tile_rows: int, head_width: int, head_padded: int) -> int:
+def scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
     """Bytes of scratch one worker needs."""
-    rows = tile_rows * (head_padded * 4 + SCORE_BYTES + 2 * (16 + head_padded) * 4)
-    return rows + CHUNK_PAGES * gathered_bytes(head_width, head_padded)
-
-
-def gathered_bytes(head_width: int, head_padded: int) -> int:
-    """Bytes of the keys and values of one page and kv head."""
-    return PAGE * 2 * (head_width + head_padded)
+    head = padded(layout.head_width)
+    rows = tile_rows * (head * 4 + 2 * SCORE_BYTES + 2 * (16 + head) * 4)
+    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes)
 
 
 @inline
-def load_queries(args, tile, kv_head, scratch):
-    """Copy the scaled queries of a tile and kv head: float32[tokens * heads per kv head, head_padded]."""
+def load_queries(int8, args, tile, kv_head, scratch):
+    """The scaled queries of a tile and kv head, float32[rows, head_padded], or as records of int8 in the same room."""
     first, n_tokens = simd.load_int32(tile), simd.load_int32(tile + 4)
     repeats = args.heads // args.kv_heads
-    scale = simd.splat(args.scale)
     for token in range(n_tokens):
         for repeat in range(repeats):
             head = kv_head * repeats + repeat
             source = args.query + (first + token) * args.query_stride + head * args.head_padded * 4
             target = scratch + (token * repeats + repeat) * args.head_padded * 4
-            for index in range(0, args.head_padded * 4, 64):
-                simd.store(target + index, simd.mul(simd.load(source + index), scale))
+            if int8 is None:
+                for index in range(0, args.head_padded * 4, 64):
+                    simd.store(target + index, simd.mul(simd.load(source + index), simd.splat(args.scale)))
+            else:
+                scores_int8.round_query(source, args.scale, args.head_padded, target)
 
 
 @inline
-def gather_page(args, step, tile, kv_head, page, last, target):
-    """Copy a page's keys and values, up to position `last`, from the slots of a draft tree's path into scratch."""
-    row, start, path = simd.load_int32(tile + 8), simd.load_int32(tile + 12), simd.load_int32(tile + 16)
-    values_at = target + args.head_width * PAGE * 2
-    for place in range(min(PAGE, last + 1 - page * PAGE)):
-        seen = page * PAGE + place
-        if seen < start:
-            slot = simd.load_int32(step.tables + row * step.table_stride + page * 4) * PAGE + place
-        else:
-            slot = simd.load_int32(step.paths + 4 * (path + seen - start))
-        head = slot // PAGE * args.kv_heads + kv_head
-        keys = args.keys + (head * args.head_width * PAGE + slot % PAGE) * 2
-        values = args.values + (head * PAGE + slot % PAGE) * args.head_padded * 2
-        for index in range(args.head_width):
-            simd.copy_2_bytes(target + (index * PAGE + place) * 2, keys + index * PAGE * 2)
-        for index in range(0, args.head_padded * 2, 32):
-            simd.copy_16_bytes(values_at + place * args.head_padded * 2 + index, values + index)
-            simd.copy_16_bytes(values_at + place * args.head_padded * 2 + index + 16, values + index + 16)
+def score_page(int8, isa, args, queries, rows, keys, ahead, to):
+    """Scores of a tile's rows over a page."""
+    if int8 is None:
+        scores.score_page(isa, queries, args.head_padded * 4, rows, keys, args.head_width, ahead, to)
+    else:
+        blocks = args.value_bytes // scores_int8.VALUE_BLOCK_BYTES
+        scores_int8.score_page(isa, queries, args.head_padded * 4, rows, keys, blocks, ahead, to)
 
 
 @inline
-def direct_page(args, step, tile, kv_head, page):
-    """Addresses of the keys and values of a page of the sequence."""
-    number = simd.load_int32(step.tables + simd.load_int32(tile + 8) * step.table_stride + page * 4)
-    place = number * args.kv_heads + kv_head
-    return args.keys + place * args.head_width * PAGE * 2, args.values + place * args.head_padded * PAGE * 2
+def blend_page(int8, isa, args, shares, rows, values, first, n_seen, scaled, ahead, out, stride, adds):
+    """Blend a page's positions first..n_seen-1 into the results of a tile's rows."""
+    if int8 is None:
+        at = values + first * args.head_padded * 2
+        scores.blend_page(isa, shares + first * 4, rows, at, args.head_padded, n_seen - first, ahead, out, stride, adds)
+    else:
+        head_padded = args.head_padded
+        scores_int8.blend_page(isa, shares, rows, values, head_padded, first, n_seen, scaled, ahead, out, stride, adds)
 
 
 @inline
-def page_at(args, step, tile, kv_head, page, last, target):
-    """Addresses of a page's keys and values; what lies elsewhere is gathered into `target`."""
-    if simd.load_int32(tile + 16) >= 0 and (page + 1) * PAGE > simd.load_int32(tile + 12):
-        gather_page(args, step, tile, kv_head, page, last, target)
-        return target, target + args.head_width * PAGE * 2
-    return direct_page(args, step, tile, kv_head, page)
+def next_keys(args, step, following, part, values):
+    """How far after `values` the keys of a part of the next chunk lie; 0 where it has no such part in place."""
+    tile, kv_head, chunk = following
+    last = simd.load_int32(tile) + simd.load_int32(tile + 4) - 1
+    page = chunk * CHUNK_PAGES + part
+    if simd.load_int32(tile + 16) >= 0 or page > simd.load_int32(step.positions + 4 * last) // PAGE:
+        return 0
+    return direct_page(args, step, tile, kv_head, page)[0] - values
 
 
 @inline
-def attend_chunk(args, step, tile, kv_head, chunk, scratch, gathered, out, stride):
-    """Partial results of a tile's rows over one chunk: out float32[rows, stride / 4]; queries lie in scratch."""
+def attend_chunk(int8, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, out, stride):
+    """Partial results of a tile's rows over one chunk: out float32[rows, stride / 4]; queries lie in scratch.
+
+    `following`: tile, kv head and chunk that come next, whose keys are asked for while values are blended.
+    """
     first, n_tokens = simd.load_int32(tile), simd.load_int32(tile + 4)
     repeats = args.heads // args.kv_heads
     rows, start = n_tokens * repeats, chunk * CHUNK
     position = simd.load_int32(step.positions + 4 * first)
     last = position + n_tokens - 1
     n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, position + 1 - args.window - start)
-    scores = scratch + args.tile_rows * args.head_padded * 4
+    shares = scratch + args.tile_rows * args.head_padded * 4
+    scaled = shares + args.tile_rows * SCORE_BYTES
     target = gathered
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
-        keys, values = page_at(args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
-        keys_ahead = 0
-        if args.ahead != 0 and simd.load_int32(tile + 16) < 0 and chunk * CHUNK_PAGES + part < last // PAGE:
-            keys_ahead = direct_page(args, step, tile, kv_head, chunk * CHUNK_PAGES + part + 1)[0] - keys
-        to = scores + part * PAGE * 4
-        score_page(scratch, args.head_padded * 4, rows, keys, args.head_width, values - keys, keys_ahead, to)
-        target += args.gathered_bytes
+        keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
+        ahead = (values - keys) * args.ahead
+        score_page(int8, isa, args, scratch, rows, keys, ahead, shares + part * PAGE * 4)
+        target += args.key_bytes + args.value_bytes
     n_vectors = (n_seen + 15) // 16
     for row in range(rows):
         seen = position + row // repeats + 1 - start
         if args.cap != np.float32(0.0):
-            cap_scores(scores + row * SCORE_BYTES, args.cap, n_vectors)
-        largest, total = softmax_chunk(scores + row * SCORE_BYTES, seen - args.window, seen, n_vectors)
+            cap_scores(shares + row * SCORE_BYTES, args.cap, n_vectors)
+        largest, total = softmax_chunk(shares + row * SCORE_BYTES, seen - args.window, seen, n_vectors)
         simd.store_float(out + row * stride, largest)
         simd.store_float(out + row * stride + 4, total)
     target, adds = gathered, 0
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
-        _keys, values = page_at(args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
+        _keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
         begin, end = max(0, n_unseen - part * PAGE), min(PAGE, n_seen - part * PAGE)
-        shares = scores + (part * PAGE + begin) * 4
-        values += begin * args.head_padded * 2
-        blend_page(shares, rows, values, args.head_padded, end - begin, out + 64, stride, adds)
-        target += args.gathered_bytes
+        at, ahead = shares + part * PAGE * 4, 0
+        if args.ahead != 0:
+            ahead = next_keys(args, step, following, part, values)
+        blend_page(int8, isa, args, at, rows, values, begin, end, scaled, ahead, out + 64, stride, adds)
+        target += args.key_bytes + args.value_bytes
         adds = 1
-
-
-@inline
-def join_partial(total, partial, head_padded):
-    """Add a later page's partial to the running one; a partial without any position changes nothing."""
-    before, new = simd.load_float(total), simd.load_float(partial)
-    largest = max(before, new)
-    keep, take = simd.exp(simd.splat(before - largest)), simd.exp(simd.splat(new - largest))
-    share = simd.mul(simd.splat(simd.load_float(total + 4)), keep)
-    simd.store(total, simd.fma(simd.splat(simd.load_float(partial + 4)), take, share))
-    simd.store_float(total + 4, simd.load_float(total))
-    simd.store_float(total, largest)
-    for index in range(64, 64 + head_padded * 4, 64):
-        kept = simd.mul(simd.load(total + index), keep)
-        simd.store(total + index, simd.fma(simd.load(partial + index), take, kept))
-
-
-@inline
-def start_total(total, head_padded):
-    """An empty running result."""
-    for index in range(0, 64 + head_padded * 4, 64):
-        simd.store(total + index, simd.splat(np.float32(0.0)))
-    simd.store_float(total, np.float32(LOWEST))
-
-
-@inline
-def write_result(total, out, head_width):
-    """out[k] = blend / sum, for the head's real width."""
-    inverse = np.float32(1.0) / simd.load_float(total + 4)
-    whole = head_width // 16 * 16
-    for index in range(0, whole * 4, 64):
-        simd.store(out + index, simd.mul(simd.load(total + 64 + index), simd.splat(inverse)))
-    for index in range(whole * 4, head_width * 4, 4):
-        simd.store_float(out + index, simd.load_float(total + 64 + index) * inverse)
 
 
 @inline
@@ -208,15 +174,12 @@ def last_chunk(step, tile):
     return simd.load_int32(step.positions + 4 * last) // CHUNK
 
 
-def attend_by_tile(pointer, worker, crew):
+@inline
+def attend_by_tile(int8, isa, args, step, worker, crew):
     """Large passes: each task is a tile and a kv head, all its chunks in order."""
-    args = carray(pointer, 1)[0]
-    step = carray(step_at(args.step), 1)[0]
-    if step.split != 0:
-        return
     repeats, stride = args.heads // args.kv_heads, (16 + args.head_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
-    partials = scratch + args.tile_rows * (args.head_padded * 4 + SCORE_BYTES)
+    partials = scratch + args.tile_rows * (args.head_padded * 4 + 2 * SCORE_BYTES)
     totals = partials + args.tile_rows * stride
     gathered = totals + args.tile_rows * stride
     for task in range(step.n_tiles * args.kv_heads):
@@ -225,11 +188,12 @@ def attend_by_tile(pointer, worker, crew):
         kv_head = task % args.kv_heads
         tile = step.tiles + (step.n_tiles - 1 - task // args.kv_heads) * TILE_INTS * 4
         first, rows = simd.load_int32(tile), simd.load_int32(tile + 4) * repeats
-        load_queries(args, tile, kv_head, scratch)
+        load_queries(int8, args, tile, kv_head, scratch)
         for row in range(rows):
             start_total(totals + row * stride, args.head_padded)
         for chunk in range(first_chunk(args, step, tile), last_chunk(step, tile) + 1):
-            attend_chunk(args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
+            following = (tile, kv_head, chunk + 1)
+            attend_chunk(int8, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride)
             for row in range(rows):
                 join_partial(totals + row * stride, partials + row * stride, args.head_padded)
         for row in range(rows):
@@ -238,25 +202,30 @@ def attend_by_tile(pointer, worker, crew):
             write_result(totals + row * stride, out, args.head_width)
 
 
-def attend_by_chunk(pointer, worker, crew):
+@inline
+def split_task(args, step, task):
+    """Tile, kv head and chunk of a task of a small pass."""
+    chunk, rest = task % step.n_chunks, task // step.n_chunks
+    return step.tiles + rest // args.kv_heads * TILE_INTS * 4, rest % args.kv_heads, chunk
+
+
+@inline
+def attend_by_chunk(int8, isa, args, step, worker, crew):
     """Small passes, first half: each task is a tile, a kv head and a chunk; partials are kept."""
-    args = carray(pointer, 1)[0]
-    step = carray(step_at(args.step), 1)[0]
-    if step.split == 0:
-        return
     repeats, stride = args.heads // args.kv_heads, (16 + args.head_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
-    partials = scratch + args.tile_rows * (args.head_padded * 4 + SCORE_BYTES)
+    partials = scratch + args.tile_rows * (args.head_padded * 4 + 2 * SCORE_BYTES)
     gathered = partials + 2 * args.tile_rows * stride
-    n_tasks = step.n_tiles * args.kv_heads * step.n_chunks
+    n_tasks, held = step.n_tiles * args.kv_heads * step.n_chunks, -1
     for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
-        chunk, rest = task % step.n_chunks, task // step.n_chunks
-        kv_head = rest % args.kv_heads
-        tile = step.tiles + rest // args.kv_heads * TILE_INTS * 4
+        tile, kv_head, chunk = split_task(args, step, task)
         if chunk < first_chunk(args, step, tile) or chunk > last_chunk(step, tile):
             continue
-        load_queries(args, tile, kv_head, scratch)
-        attend_chunk(args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
+        if held != task // step.n_chunks:
+            load_queries(int8, args, tile, kv_head, scratch)
+            held = task // step.n_chunks
+        following = split_task(args, step, min(task + 1, n_tasks - 1))
+        attend_chunk(int8, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride)
         for row in range(simd.load_int32(tile + 4) * repeats):
             head = kv_head * repeats + row % repeats
             token = simd.load_int32(tile) + row // repeats
@@ -284,6 +253,34 @@ def join_chunks(pointer, worker, crew):
         write_result(total, args.out + token * args.out_stride + head * args.head_width * 4, args.head_width)
 
 
-BY_TILE = Kernel("attend_by_tile", attend_by_tile, ARGUMENTS)
-BY_CHUNK = Kernel("attend_by_chunk", attend_by_chunk, ARGUMENTS)
-JOIN_CHUNKS = Kernel("join_chunks", join_chunks, ARGUMENTS)
+@dataclass(frozen=True, slots=True)
+class AttentionKernels:
+    """The kernels of an attention op, to be called one after the other: which of them works depends on the step."""
+
+    by_tile: Kernel
+    by_chunk: Kernel
+    join: Kernel
+
+
+def attention_kernels(layout: PageLayout, isa_name: str) -> AttentionKernels:
+    """The kernels for a kind of pages and an instruction set."""
+    int8 = "int8" if layout.kind == "int8" else None
+
+    def by_tile(pointer, worker, crew):
+        args = carray(pointer, 1)[0]
+        step = carray(step_at(args.step), 1)[0]
+        if step.split == 0:
+            attend_by_tile(int8, isa_name, args, step, worker, crew)
+
+    def by_chunk(pointer, worker, crew):
+        args = carray(pointer, 1)[0]
+        step = carray(step_at(args.step), 1)[0]
+        if step.split != 0:
+            attend_by_chunk(int8, isa_name, args, step, worker, crew)
+
+    name = f"{layout.kind}-{isa_name}"
+    return AttentionKernels(
+        Kernel(f"attend_by_tile-{name}", by_tile, ARGUMENTS),
+        Kernel(f"attend_by_chunk-{name}", by_chunk, ARGUMENTS),
+        Kernel("join_chunks", join_chunks, ARGUMENTS),
+    )

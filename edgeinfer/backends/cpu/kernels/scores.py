@@ -1,184 +1,206 @@
-"""The two products of attention over a chunk of positions, a few query rows at a time, and the softmax between them.
+"""The two products of attention over a page of float16 keys and values, a few query rows at a time.
 
-Memory: queries float32[R, stride / 4], keys float16[head_width, PAGE] of each page, scores float32[R, CHUNK], values
-float16[PAGE, head_padded] of each page, results float32[R, stride / 4]. The chain of a score runs over the head's
-width, the chain of a result over the chunk's positions, in order, whatever R is.
+Memory: queries float32[R, stride / 4], keys float16[GROUPS, head_width, 16] of a page, scores float32[R, CHUNK], values
+float16[PAGE, head_padded], results float32[R, stride / 4]. The chain of a score runs over the head's width, the chain
+of a result over the chunk's positions, in order, whatever the tile.
 """
 
 from __future__ import annotations
 
-import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.base import PAGE
-from edgeinfer.backends.cpu import emit, simd
+from edgeinfer.backends.cpu import emit
 from edgeinfer.backends.cpu.jit import inline
-from edgeinfer.backends.cpu.layout import CHUNK
+from edgeinfer.backends.cpu.kernels.softmax import SCORE_BYTES
+from edgeinfer.backends.cpu.layout import LANES
+from edgeinfer.backends.cpu.pages import GROUPS
+from edgeinfer.backends.cpu.targets import target
 
-SCORE_BYTES = CHUNK * 4
-LOWEST = -1e30
+ZEROS = emit.repeated(emit.F32S, 0.0)
 
 
 @intrinsic(prefer_literal=True)
-def score_rows(context, rows, queries, stride, keys, head_width, values_ahead, keys_ahead, scores):
-    """scores[r, p] = sum over k of queries[r, k] * keys[k, p] for `rows` rows and all positions of a page.
-
-    What lies `values_ahead` and `keys_ahead` bytes further on is asked for early, unless `keys_ahead` is 0.
-    """
-    size, vectors = rows.literal_value, PAGE // emit.LANES
+def score_rows(context, rows, groups, queries, stride, keys, head_width, ahead, scores):
+    """scores[r, p] = sum over k of queries[r, k] * keys[k, p] for `rows` rows and `groups` groups of 16 positions."""
+    size, n_groups = rows.literal_value, groups.literal_value
 
     def generate(context, builder, signature, values):
-        _, queries, stride, keys, head_width, values_ahead, keys_ahead, scores = values
-        early = builder.icmp_signed("!=", keys_ahead, emit.integer(0))
+        _, _, queries, stride, keys, head_width, ahead, scores = values
+        early = builder.icmp_signed("!=", ahead, emit.integer(0))
         starts = [builder.add(queries, builder.mul(stride, emit.integer(row))) for row in range(size)]
+        group_bytes = builder.mul(head_width, emit.integer(2 * LANES))
+        groups_at = [builder.add(keys, builder.mul(group_bytes, emit.integer(group))) for group in range(n_groups)]
 
         def body(index, sums):
-            key = builder.add(keys, builder.mul(index, emit.integer(PAGE * 2)))
-            with builder.if_then(early):
-                for ahead in (values_ahead, keys_ahead):
-                    for line in range(0, PAGE * 2, 64):
-                        emit.prefetch(builder, builder.add(key, ahead), line)
-            columns = [emit.load_halves(builder, key, 32 * vector) for vector in range(vectors)]
-            at = builder.mul(index, emit.integer(4))
-            results = []
+            down = builder.mul(index, emit.integer(2 * LANES))
+            columns = [emit.load_halves(builder, builder.add(group, down)) for group in groups_at]
+            ask_ahead(
+                builder, early, builder.add(keys, builder.mul(down, emit.integer(n_groups))), ahead, 32 * n_groups
+            )
+            at, results = builder.mul(index, emit.integer(4)), []
             for row in range(size):
                 query = emit.broadcast_float(builder, builder.add(starts[row], at))
-                for vector in range(vectors):
-                    results.append(emit.fma(builder, query, columns[vector], sums[row * vectors + vector]))
+                own = sums[row * n_groups : (row + 1) * n_groups]
+                results += [emit.fma(builder, query, *each) for each in zip(columns, own, strict=True)]
             return results
 
-        sums = emit.loop(builder, head_width, [emit.repeated(emit.F32S, 0.0)] * (size * vectors), body)
+        sums = emit.loop(builder, head_width, [ZEROS] * (size * n_groups), body)
         for place, total in enumerate(sums):
-            row, vector = divmod(place, vectors)
-            emit.store(builder, total, scores, SCORE_BYTES * row + 64 * vector, align=4)
+            row, group = divmod(place, n_groups)
+            emit.store(builder, total, scores, SCORE_BYTES * row + 64 * group, align=4)
         return context.get_dummy_value()
 
-    return types.void(rows, *[types.intp] * 7), generate
+    return types.void(rows, groups, *[types.intp] * 6), generate
 
 
 @intrinsic(prefer_literal=True)
-def blend_rows(context, rows, vectors, shares, values, value_stride, n_positions, out, stride, adds):
+def blend_rows(context, rows, vectors, shares, values, value_stride, n_positions, ahead, out, stride, adds):
     """out[r, k] (+)= sum over p of shares[r, p] * values[p, k] for `rows` rows and `vectors` vectors of columns."""
     size, width = rows.literal_value, vectors.literal_value
 
     def generate(context, builder, signature, arguments):
-        _, _, shares, values, value_stride, n_positions, out, stride, adds = arguments
-        rows_at = [builder.add(out, builder.mul(stride, emit.integer(row))) for row in range(size)]
-        goes_on = builder.icmp_signed("!=", adds, emit.integer(0))
-        zeros = emit.repeated(emit.F32S, 0.0)
-        before = [
-            builder.select(goes_on, emit.load_floats(builder, address, 64 * vector), zeros)
-            for address in rows_at
-            for vector in range(width)
-        ]
+        _, _, shares, values, value_stride, n_positions, ahead, out, stride, adds = arguments
+        early = builder.icmp_signed("!=", ahead, emit.integer(0))
 
         def body(index, sums):
             value = builder.add(values, builder.mul(index, value_stride))
             columns = [emit.load_halves(builder, value, 32 * vector) for vector in range(width)]
-            at = builder.add(shares, builder.mul(index, emit.integer(4)))
-            results = []
-            for row in range(size):
-                share = emit.broadcast_float(builder, at, SCORE_BYTES * row)
-                for vector in range(width):
-                    results.append(emit.fma(builder, share, columns[vector], sums[row * width + vector]))
-            return results
+            ask_ahead(builder, early, value, ahead, 32 * width)
+            return blended(builder, shares, index, columns, sums)
 
-        sums = emit.loop(builder, n_positions, before, body)
-        for row, address in enumerate(rows_at):
-            for vector in range(width):
-                emit.store(builder, sums[row * width + vector], address, 64 * vector, align=4)
+        blend_into(builder, (size, width), n_positions, (out, stride, adds), body)
         return context.get_dummy_value()
 
-    return types.void(rows, vectors, *[types.intp] * 7), generate
+    return types.void(rows, vectors, *[types.intp] * 8), generate
+
+
+def ask_ahead(builder, early, address, ahead, n_bytes):
+    """Ask for the `n_bytes` that lie `ahead` bytes after an address, if it is time to be `early`."""
+    with builder.if_then(early):
+        for line in range(0, n_bytes, 64):
+            emit.prefetch(builder, builder.add(address, ahead), line)
+
+
+def blended(builder, shares, index, columns, sums):
+    """The sums of some rows with the share of position `index` of each row times the position's columns added."""
+    at, results, width = builder.add(shares, builder.mul(index, emit.integer(4))), [], len(columns)
+    for row in range(len(sums) // width):
+        share = emit.broadcast_float(builder, at, SCORE_BYTES * row)
+        own = sums[row * width : (row + 1) * width]
+        results += [emit.fma(builder, share, *each) for each in zip(columns, own, strict=True)]
+    return results
+
+
+def blend_into(builder, shape, n_positions, target_rows, body):
+    """Run `body` over positions for a tile of (rows, vectors) results that start from zero, or go on if `adds`."""
+    (size, width), (out, stride, adds) = shape, target_rows
+    rows_at = [builder.add(out, builder.mul(stride, emit.integer(row))) for row in range(size)]
+    places = [(address, 64 * vector) for address in rows_at for vector in range(width)]
+    goes_on = builder.icmp_signed("!=", adds, emit.integer(0))
+    before = [builder.select(goes_on, emit.load_floats(builder, *place), ZEROS) for place in places]
+    for total, place in zip(emit.loop(builder, n_positions, before, body), places, strict=True):
+        emit.store(builder, total, *place, align=4)
+
+
+@intrinsic(prefer_literal=True)
+def many_registers(context, isa_name):
+    """Whether a tile may hold 32 vectors; a constant where it is used."""
+    found = target(isa_name.literal_value).vectors >= 32
+
+    def generate(context, builder, signature, values):
+        return context.get_constant(types.boolean, found)
+
+    return types.boolean(isa_name), generate
 
 
 @inline
-def score_page(queries, stride, rows, keys, head_width, values_ahead, keys_ahead, scores):
-    """Scores of any number of rows over one page."""
-    row = 0
-    while rows - row >= 6:
-        at, to = queries + row * stride, scores + row * SCORE_BYTES
-        score_rows(6, at, stride, keys, head_width, values_ahead, keys_ahead, to)
-        row += 6
-        keys_ahead = 0
-    if rows - row >= 4:
-        at, to = queries + row * stride, scores + row * SCORE_BYTES
-        score_rows(4, at, stride, keys, head_width, values_ahead, keys_ahead, to)
-        row += 4
-        keys_ahead = 0
-    at, to = queries + row * stride, scores + row * SCORE_BYTES
-    if rows - row == 3:
-        score_rows(3, at, stride, keys, head_width, values_ahead, keys_ahead, to)
-    elif rows - row == 2:
-        score_rows(2, at, stride, keys, head_width, values_ahead, keys_ahead, to)
-    elif rows - row == 1:
-        score_rows(1, at, stride, keys, head_width, values_ahead, keys_ahead, to)
+def score_tile(isa, rows, queries, stride, keys, head_width, ahead, scores):
+    """Scores of 1 to 6 rows over a page: all groups at once where registers hold them."""
+    if many_registers(isa):
+        score_rows(rows, 4, queries, stride, keys, head_width, ahead, scores)
+        return
+    for group in range(0, GROUPS, 2):
+        score_rows(rows, 2, queries, stride, keys + group * head_width * 32, head_width, ahead, scores + group * 64)
 
 
 @inline
-def blend_columns(shares, rows, values, value_stride, n_positions, out, stride, adds):
-    """Blends of any number of rows over positions of one page, 64 columns."""
-    row = 0
-    while rows - row >= 6:
-        at, to = shares + row * SCORE_BYTES, out + row * stride
-        blend_rows(6, 4, at, values, value_stride, n_positions, to, stride, adds)
-        row += 6
-    if rows - row >= 4:
-        at, to = shares + row * SCORE_BYTES, out + row * stride
-        blend_rows(4, 4, at, values, value_stride, n_positions, to, stride, adds)
-        row += 4
-    at, to = shares + row * SCORE_BYTES, out + row * stride
-    if rows - row == 3:
-        blend_rows(3, 4, at, values, value_stride, n_positions, to, stride, adds)
-    elif rows - row == 2:
-        blend_rows(2, 4, at, values, value_stride, n_positions, to, stride, adds)
-    elif rows - row == 1:
-        blend_rows(1, 4, at, values, value_stride, n_positions, to, stride, adds)
+def score_page(isa, queries, stride, rows, keys, head_width, ahead, scores):
+    """Scores of any number of rows over a page."""
+    row, wide = 0, many_registers(isa)
+    while row < rows:
+        left, at, to = rows - row, queries + row * stride, scores + row * SCORE_BYTES
+        if wide and left >= 6 and left != 8:
+            score_tile(isa, 6, at, stride, keys, head_width, ahead, to)
+            row += 6
+        elif wide and left >= 4:
+            score_tile(isa, 4, at, stride, keys, head_width, ahead, to)
+            row += 4
+        elif left >= 3:
+            score_tile(isa, 3, at, stride, keys, head_width, ahead, to)
+            row += 3
+        elif left == 2:
+            score_tile(isa, 2, at, stride, keys, head_width, ahead, to)
+            row += 2
+        else:
+            score_tile(isa, 1, at, stride, keys, head_width, ahead, to)
+            row += 1
+        ahead = 0
 
 
 @inline
-def blend_page(shares, rows, values, head_padded, n_positions, out, stride, adds):
-    """Blends of any number of rows over positions of one page, added to `out` if `adds`."""
+def blend_tile(isa, rows, shares, values, value_stride, n_positions, ahead, out, stride, adds):
+    """Results of 1 to 6 rows for 64 columns: all at once where registers hold them."""
+    if many_registers(isa):
+        blend_rows(rows, 4, shares, values, value_stride, n_positions, ahead, out, stride, adds)
+        return
+    for column in range(0, 64, 32):
+        blend_rows(
+            rows, 2, shares, values + 2 * column, value_stride, n_positions, ahead, out + 4 * column, stride, adds
+        )
+
+
+@inline
+def blend_columns(isa, shares, rows, values, value_stride, n_positions, ahead, out, stride, adds):
+    """Results of any number of rows for 64 columns."""
+    row, wide = 0, many_registers(isa)
+    while row < rows:
+        left, at, to = rows - row, shares + row * SCORE_BYTES, out + row * stride
+        if wide and left >= 6 and left != 8:
+            blend_tile(isa, 6, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            row += 6
+        elif wide and left >= 4:
+            blend_tile(isa, 4, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            row += 4
+        elif left >= 3:
+            blend_tile(isa, 3, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            row += 3
+        elif left == 2:
+            blend_tile(isa, 2, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            row += 2
+        else:
+            blend_tile(isa, 1, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            row += 1
+        ahead = 0
+
+
+@inline
+def blend_page(isa, shares, rows, values, head_padded, n_positions, ahead, out, stride, adds):
+    """Results of any number of rows over positions of a page, added to `out` if `adds`."""
     value_stride = head_padded * 2
     column = 0
     while head_padded - column >= 64:
-        blend_columns(shares, rows, values + column * 2, value_stride, n_positions, out + column * 4, stride, adds)
+        at, to = values + column * 2, out + column * 4
+        blend_columns(isa, shares, rows, at, value_stride, n_positions, ahead, to, stride, adds)
         column += 64
     while column < head_padded:
         row = 0
         while rows - row >= 4:
             at, to = shares + row * SCORE_BYTES, out + row * stride + column * 4
-            blend_rows(4, 1, at, values + column * 2, value_stride, n_positions, to, stride, adds)
+            blend_rows(4, 1, at, values + column * 2, value_stride, n_positions, ahead, to, stride, adds)
             row += 4
         while row < rows:
             at, to = shares + row * SCORE_BYTES, out + row * stride + column * 4
-            blend_rows(1, 1, at, values + column * 2, value_stride, n_positions, to, stride, adds)
+            blend_rows(1, 1, at, values + column * 2, value_stride, n_positions, ahead, to, stride, adds)
             row += 1
         column += 16
-
-
-@inline
-def cap_scores(scores, cap, n_vectors):
-    """scores = cap * tanh(scores / cap)."""
-    limit = simd.splat(cap)
-    for index in range(0, 64 * n_vectors, 64):
-        simd.store(scores + index, simd.mul(limit, simd.tanh(simd.div(simd.load(scores + index), limit))))
-
-
-@inline
-def softmax_chunk(scores, first, stop, n_vectors):
-    """Turn scores of positions first..stop-1 into e^(score - largest), the rest into 0. Returns (largest, sum)."""
-    lowest = simd.splat(np.float32(LOWEST))
-    largest, total = lowest, simd.splat(np.float32(0.0))
-    for vector in range(n_vectors):
-        value = simd.load(scores + 64 * vector)
-        value = simd.keep_lanes(value, first - 16 * vector, stop - 16 * vector, np.float32(LOWEST))
-        largest = simd.maximum(largest, value)
-    most = simd.max_lanes(largest)
-    for vector in range(n_vectors):
-        value = simd.exp(simd.sub(simd.load(scores + 64 * vector), simd.splat(most)))
-        value = simd.keep_lanes(value, first - 16 * vector, stop - 16 * vector, np.float32(0.0))
-        simd.store(scores + 64 * vector, value)
-        total = simd.add(total, value)
-    return most, simd.sum_lanes(total)

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Batch, Limits, Step
 from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels import attention
+from edgeinfer.backends.cpu.kernels import attention, store
 from edgeinfer.backends.cpu.layout import CHUNK, padded
 from edgeinfer.backends.cpu.memory import aligned
-from edgeinfer.backends.cpu.step import StepRecord
-from edgeinfer.backends.reference import context_slots
-from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, call
+from edgeinfer.backends.cpu.pages import KVPool, PageLayout
+from edgeinfer.backends.cpu.step import STEP, StepRecord
+from edgeinfer.backends.reference import context_slots, round_activations, round_cached
+from edgeinfer.settings import KVKind
+from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, call
 
 N_PAGES = 16
 LONGEST = 8 * PAGE
@@ -48,53 +50,81 @@ class Shape:
 class Pages:
     """Keys and values of all slots, in the kernels' layout; queries are a function of the position alone."""
 
-    def __init__(self, shape: Shape, seed: int = 0) -> None:
+    def __init__(self, library: KernelLibrary, shape: Shape, kind: KVKind = "f16", seed: int = 0) -> None:
         random = np.random.default_rng(seed)
-        self.shape = shape
-        head = padded(shape.width)
-        self.keys = aligned((N_PAGES, shape.kv_heads, shape.width, PAGE), np.float16)
-        self.values = aligned((N_PAGES, shape.kv_heads, PAGE, head), np.float16)
-        self.keys[:] = random.standard_normal(self.keys.shape)
-        self.values[..., : shape.width] = random.standard_normal((*self.values.shape[:-1], shape.width))
+        self._library, self.shape = library, shape
+        self.pool = KVPool(PageLayout(kind, shape.width), N_PAGES, shape.kv_heads)
+        self.fill(*(random.standard_normal((N_PAGES * PAGE, shape.kv_heads, shape.width)) for _ in range(2)))
         self._queries = random.standard_normal((LONGEST, shape.heads, shape.width)).astype(np.float32) * 3
 
     def queries(self, step: Step) -> Floats:
         """float32[T, heads, width]."""
         return self._queries[step.batch.positions]
 
+    def fill(self, keys: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+        """Store keys and values [slots, kv_heads, width] in all slots, by the store kernel."""
+        self.keys, self.values = keys.astype(np.float32), values.astype(np.float32)
+        head, slots = padded(self.shape.width), np.arange(len(keys), dtype=np.int32)
+        rows = []
+        for given in (self.keys, self.values):
+            row = aligned((*given.shape[:2], head), np.float32)
+            row[..., : self.shape.width] = given
+            rows.append(row)
+        step = np.zeros(1, STEP)
+        step["n_tokens"], step["slots"] = len(slots), slots.ctypes.data
+        call(
+            self._library,
+            store.store_kernel(self.pool.layout),
+            key=rows[0],
+            value=rows[1],
+            stride=rows[0].strides[0],
+            head_stride=rows[0].strides[1],
+            kv_heads=self.shape.kv_heads,
+            head_width=self.shape.width,
+            keys=self.pool.keys,
+            values=self.pool.values,
+            key_bytes=self.pool.layout.key_bytes,
+            value_bytes=self.pool.layout.value_bytes,
+            step=step,
+        )
+
     def copy_slot(self, source: int, target: int) -> None:
         """Copy a key and a value."""
-        for array, axis in ((self.keys, 3), (self.values, 2)):
-            by_place = np.moveaxis(array, axis, 1)
-            by_place[target // PAGE, target % PAGE] = by_place[source // PAGE, source % PAGE]
+        self.pool.copy_slots(np.array([source], np.int32), np.array([target], np.int32))
+        self.keys[target], self.values[target] = self.keys[source], self.values[source]
 
     def blank_others(self, step: Step) -> None:
         """Put not-a-number into every slot that no token of the step attends to."""
         unseen = np.ones(N_PAGES * PAGE, bool)
         for token in range(len(step.batch.tokens)):
             unseen[context_slots(step, token)] = False
-        pages, places = np.flatnonzero(unseen) // PAGE, np.flatnonzero(unseen) % PAGE
-        self.keys[pages, :, :, places] = np.nan
-        self.values[pages, :, places] = np.nan
+        slots = np.flatnonzero(unseen)
+        for part in self.pool.parts():
+            part[slots // PAGE, slots % PAGE // 16, slots % 16] = np.nan if part.dtype == np.float16 else 77
 
     def expected(self, step: Step) -> NDArray[np.float64]:
-        """Plain softmax in float64 over each token's context."""
-        shape, queries = self.shape, self.queries(step).astype(np.float64)
-        out = np.zeros_like(queries)
+        """Plain softmax in float64 over each token's context, of queries, keys and values as pages make them."""
+        shape, queries = self.shape, self.queries(step) * scale(self.shape)
+        all_keys, all_values = self.keys, self.values
+        if self.pool.layout.kind == "int8":
+            queries = round_activations(queries.reshape(-1, shape.width)).reshape(queries.shape)
+            all_keys, all_values = round_cached(all_keys), round_cached(all_values)
+        else:
+            all_keys, all_values = all_keys.astype(np.float16), all_values.astype(np.float16)
+        out = np.zeros(queries.shape)
         for token in range(len(queries)):
             slots = context_slots(step, token)[-(shape.window or LONGEST) :]
-            keys = self.keys[slots // PAGE, :, :, slots % PAGE].astype(np.float64)
-            values = self.values[slots // PAGE, :, slots % PAGE, : shape.width].astype(np.float64)
+            keys, values = all_keys[slots].astype(np.float64), all_values[slots].astype(np.float64)
             for head in range(shape.heads):
-                scores = keys[:, head // shape.repeats] @ queries[token, head] * scale(shape)
+                scores = keys[:, head // shape.repeats] @ queries[token, head].astype(np.float64)
                 scores = shape.cap * np.tanh(scores / shape.cap) if shape.cap else scores
                 shares = np.exp(scores - scores.max())
                 out[token, head] = shares @ values[:, head // shape.repeats] / shares.sum()
         return out
 
-    def run(self, library: KernelLibrary, step: Step, split: bool, workers: int = 1) -> Floats:
-        """float32[T, heads, width] by the kernels; `split` cuts by pages as small passes do, else by tiles."""
-        shape, head, n_tokens = self.shape, padded(self.shape.width), len(step.batch.tokens)
+    def run(self, step: Step, split: bool, workers: int = 1, isa: str | None = None) -> Floats:
+        """float32[T, heads, width] by the kernels; `split` cuts by chunks as small passes do, else by tiles."""
+        shape, layout, head, n_tokens = self.shape, self.pool.layout, padded(self.shape.width), len(step.batch.tokens)
         record = StepRecord(Limits(LONGEST, N_PAGES, MOST_TOKENS, MOST_TOKENS), shape.tile_tokens)
         record.fill(step)
         record.record["split"] = split
@@ -102,7 +132,7 @@ class Pages:
         query[..., : shape.width] = self.queries(step)
         out = aligned((n_tokens + 1, shape.heads * shape.width + 16), np.float32)
         out[:] = UNTOUCHED
-        size = attention.scratch_bytes(shape.tile_tokens * shape.repeats, shape.width, head)
+        size = attention.scratch_bytes(shape.tile_tokens * shape.repeats, layout)
         scratch = aligned((workers, padded(size, 64)), np.uint8)
         scratch[:] = 0xFF  # not-a-number wherever it is read before it is written
         partials = aligned((n_tokens, shape.heads, LONGEST // CHUNK, 16 + head), np.float32)
@@ -112,8 +142,10 @@ class Pages:
             "query_stride": query.strides[0],
             "out": out,
             "out_stride": out.strides[0],
-            "keys": self.keys,
-            "values": self.values,
+            "keys": self.pool.keys,
+            "values": self.pool.values,
+            "key_bytes": layout.key_bytes,
+            "value_bytes": layout.value_bytes,
             "heads": shape.heads,
             "kv_heads": shape.kv_heads,
             "head_width": shape.width,
@@ -124,13 +156,13 @@ class Pages:
             "tile_rows": shape.tile_tokens * shape.repeats,
             "partials": partials,
             "max_chunks": LONGEST // CHUNK,
-            "gathered_bytes": attention.gathered_bytes(shape.width, head),
             "step": record.record,
             "scale": scale(shape),
             "cap": shape.cap,
         }
-        for kernel in (attention.BY_TILE, attention.BY_CHUNK, attention.JOIN_CHUNKS):
-            call(library, kernel, workers, **fields)
+        kernels = attention.attention_kernels(layout, isa or RUNNABLE[0])
+        for kernel in (kernels.by_tile, kernels.by_chunk, kernels.join):
+            call(self._library, kernel, workers, **fields)
         width = shape.heads * shape.width
         assert np.all(out[n_tokens] == UNTOUCHED)
         assert np.all(out[:, width:] == UNTOUCHED)

@@ -11,18 +11,21 @@ import mmap
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import get_args
 from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions, Step
-from edgeinfer.backends.cpu import lane, lowering
+from edgeinfer.backends.cpu import lane, lowering, pages
 from edgeinfer.backends.cpu import packing as packing_module
+from edgeinfer.backends.cpu import values as values_module
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.models.quants import FORMATS
+from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden, Player
 from tests.unit.backends.cpu import (
     attention_calls,
@@ -32,6 +35,7 @@ from tests.unit.backends.cpu import (
     test_cpu_panels,
     test_cpu_products,
     test_cpu_rotary,
+    test_cpu_store,
 )
 
 PAGE_BYTES = mmap.PAGESIZE
@@ -93,13 +97,15 @@ def guards(at_end: bool) -> Iterator[None]:
     """Every buffer of the device and of the kernel tests is guarded within."""
     guarded = Guarded(at_end)
     modules = (
-        lane,
         lowering,
+        pages,
+        values_module,
         packing_calls,
         kernel_calls,
         attention_calls,
         test_cpu_products,
         test_cpu_rotary,
+        test_cpu_store,
     )
     patches = [mock.patch.object(module, "aligned", guarded) for module in modules]
     each = [mock.patch.object(packing_module, "room", lambda shapes: [guarded(shape, np.uint8) for shape in shapes])]
@@ -137,18 +143,20 @@ def attention() -> None:
     """Every shape: chains, trees, both ways of sharing the work."""
     library = KernelLibrary()
     for shape in test_cpu_attention.SHAPES:
-        test_cpu_attention.test_chains(library, shape, 50, 37)
-        test_cpu_attention.test_a_tree_node_has_the_bits_of_its_path(library, shape, 62)
+        for kind in get_args(KVKind):
+            test_cpu_attention.test_chains(library, shape, kind, 50, 37)
+            test_cpu_attention.test_a_tree_node_has_the_bits_of_its_path(library, shape, kind, 62)
 
 
 def models() -> None:
     """Whole models, all kernels: a prompt, chunks of several sizes, a tree."""
     for name in MODELS:
         golden = Golden.read(name)
-        with Player(CpuDevice(DeviceOptions(n_workers=2)), golden) as player:
-            for chunk in np.split(golden.tokens, [20, 21, 24, 33, 46]):
-                player.feed(chunk)
-            player.look(golden.tokens[:12], [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5])
+        for kv in get_args(KVKind):
+            with Player(CpuDevice(DeviceOptions(n_workers=2)), golden, kv=kv) as player:
+                for chunk in np.split(golden.tokens, [20, 21, 24, 33, 46]):
+                    player.feed(chunk)
+                player.look(golden.tokens[:12], [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5])
 
 
 def stray() -> None:

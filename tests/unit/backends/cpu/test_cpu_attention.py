@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from edgeinfer.backends.base import PAGE, Step
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.step import attention_tiles, direct_tokens
+from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tables_of, tree
-from tests.unit.backends.cpu.kernel_calls import same_bits
+from tests.unit.backends.cpu.kernel_calls import RUNNABLE, same_bits
 
 SHAPES = (
     Shape(4, 4, 16),
@@ -31,71 +34,88 @@ def shape(request: pytest.FixtureRequest) -> Shape:
     return found
 
 
-def both_ways(library: KernelLibrary, pages: Pages, step: Step) -> np.ndarray:
+@pytest.fixture(params=get_args(KVKind))
+def kind(request: pytest.FixtureRequest) -> KVKind:
+    found: KVKind = request.param
+    return found
+
+
+def both_ways(pages: Pages, step: Step) -> np.ndarray:
     """The result, after asserting that both ways of sharing the work and all teams give the same bits."""
-    result = pages.run(library, step, split=False)
+    result = pages.run(step, split=False)
     for split, workers in ((True, 1), (False, 3), (True, 2), (True, 5)):
-        assert same_bits(pages.run(library, step, split, workers), result)
+        assert same_bits(pages.run(step, split, workers), result)
     return result
 
 
 @pytest.mark.parametrize(
     ("n_cached", "n_tokens"), [(0, 1), (0, 20), (63, 1), (64, 1), (50, 37), (127, 2), (128, 5), (200, 1), (190, 64)]
 )
-def test_chains(library: KernelLibrary, shape: Shape, n_cached: int, n_tokens: int) -> None:
-    pages, step = Pages(shape), chain(n_cached, n_tokens)
+def test_chains(library: KernelLibrary, shape: Shape, kind: KVKind, n_cached: int, n_tokens: int) -> None:
+    pages, step = Pages(library, shape, kind), chain(n_cached, n_tokens)
     pages.blank_others(step)
-    assert np.allclose(both_ways(library, pages, step), pages.expected(step), rtol=0, atol=1e-5)
+    assert np.allclose(both_ways(pages, step), pages.expected(step), rtol=0, atol=1e-5)
 
 
-def test_a_token_has_the_same_bits_alone_and_in_any_chunk(library: KernelLibrary, shape: Shape) -> None:
-    pages = Pages(shape)
-    whole = pages.run(library, chain(100, 40), split=False)
+def test_a_token_has_the_same_bits_alone_and_in_any_chunk(library: KernelLibrary, shape: Shape, kind: KVKind) -> None:
+    pages = Pages(library, shape, kind)
+    whole = pages.run(chain(100, 40), split=False)
     for n_tokens in (1, 2, 3, 7, 8, 16):
         for start in range(0, 40 - n_tokens + 1, n_tokens):
-            part = pages.run(library, chain(100 + start, n_tokens), split=n_tokens <= 8)
+            part = pages.run(chain(100 + start, n_tokens), split=n_tokens <= 8)
             assert same_bits(part, whole[start : start + n_tokens])
 
 
 @pytest.mark.parametrize("n_cached", [0, 5, 60, 62, 64, 130])
-def test_a_tree_node_has_the_bits_of_its_path(library: KernelLibrary, shape: Shape, n_cached: int) -> None:
+def test_a_tree_node_has_the_bits_of_its_path(
+    library: KernelLibrary, shape: Shape, kind: KVKind, n_cached: int
+) -> None:
     step = tree([n_cached], [BRANCHING], tables_of(1))
     assert not direct_tokens(step).all()
-    pages = Pages(shape)
+    pages = Pages(library, shape, kind)
     pages.blank_others(step)
-    result = both_ways(library, pages, step)
+    result = both_ways(pages, step)
     assert np.allclose(result, pages.expected(step), rtol=0, atol=1e-5)
     for node in range(len(BRANCHING)):
         path = [node]
         while BRANCHING[path[-1]] >= 0:
             path.append(BRANCHING[path[-1]])
-        plain, moved = chain(n_cached, len(path)), Pages(shape)
+        plain, moved = chain(n_cached, len(path)), Pages(library, shape, kind)
         for old, new in zip(step.slots[path[::-1]], plain.slots, strict=True):
             moved.copy_slot(int(old), int(new))  # ancestors come first, and none lies where another one goes
-        assert same_bits(moved.run(library, plain, split=node % 2 == 0)[-1], result[node])
+        assert same_bits(moved.run(plain, split=node % 2 == 0)[-1], result[node])
 
 
-def test_sequences_of_one_pass_do_not_see_each_other(library: KernelLibrary, shape: Shape) -> None:
+def test_sequences_of_one_pass_do_not_see_each_other(library: KernelLibrary, shape: Shape, kind: KVKind) -> None:
     tables = tables_of(2)
     step = tree([70, 3], [list(range(-1, 11)), BRANCHING], tables)
-    pages = Pages(shape)
+    pages = Pages(library, shape, kind)
     pages.blank_others(step)
-    result = both_ways(library, pages, step)
+    result = both_ways(pages, step)
     assert np.allclose(result, pages.expected(step), rtol=0, atol=1e-5)
-    alone = pages.run(library, chain(70, 12, tables[:1]), split=False)
+    alone = pages.run(chain(70, 12, tables[:1]), split=False)
     assert same_bits(result[:12], alone)
 
 
-def test_large_and_equal_scores(library: KernelLibrary) -> None:
-    shape = Shape(2, 1, 16)
-    pages, step = Pages(shape), chain(90, 3)
-    pages.keys[:] = 0  # all scores equal: plain means
-    assert np.allclose(both_ways(library, pages, step), pages.expected(step), rtol=0, atol=1e-6)
-    pages.keys[:] = 0
-    pages.keys[:, :, 0, 13] = 6e4  # one position of each page outweighs all others by far
-    assert np.allclose(both_ways(library, pages, step), pages.expected(step), rtol=0, atol=1e-5)
-    pages.keys[:, :, 0] = -6e4  # and very negative scores
-    assert np.allclose(both_ways(library, pages, step), pages.expected(step), rtol=0, atol=1e-5)
+def test_large_and_equal_scores(library: KernelLibrary, kind: KVKind) -> None:
+    pages, step = Pages(library, Shape(2, 1, 16), kind), chain(90, 3)
+    keys, values = np.zeros_like(pages.keys), pages.values
+    pages.fill(keys, values)  # all scores equal: plain means
+    assert np.allclose(both_ways(pages, step), pages.expected(step), rtol=0, atol=1e-6)
+    keys[13::64, :, 0] = 6e4  # one position of each page outweighs all others by far
+    pages.fill(keys, values)
+    assert np.allclose(both_ways(pages, step), pages.expected(step), rtol=0, atol=1e-5)
+    keys[..., 0] = -6e4  # and very negative scores
+    pages.fill(keys, values)
+    assert np.allclose(both_ways(pages, step), pages.expected(step), rtol=0, atol=1e-5)
+
+
+def test_any_instruction_set_gives_the_same_bits(library: KernelLibrary, shape: Shape, kind: KVKind) -> None:
+    pages = Pages(library, shape, kind)
+    for step in (chain(90, 5), chain(60, 30)):
+        results = [pages.run(step, len(step.slots) <= 8, isa=isa) for isa in RUNNABLE]
+        assert len(results) > 1
+        assert all(same_bits(result, results[0]) for result in results)
 
 
 def test_tiles_hold_runs_of_one_sequence() -> None:

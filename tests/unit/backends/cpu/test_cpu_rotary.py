@@ -1,4 +1,4 @@
-"""Rotary embedding and the writing of KV pages against the reference device."""
+"""Rotary embedding against the reference device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import reference
-from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.kernels import rotary
 from edgeinfer.backends.cpu.memory import aligned
@@ -63,37 +62,3 @@ def test_rotation(library: KernelLibrary, heads: int, width: int, rotary_width: 
         assert same_bits(padded[:-1, :, rotary_width:width], values.reshape(9, heads, width)[..., rotary_width:].copy())
         assert not padded[:-1, :, width:].any()
         assert np.all(padded[-1] == UNTOUCHED)
-
-
-@pytest.mark.parametrize(("kv_heads", "width"), [(1, 16), (3, 24), (2, 96), (1, 128)])
-def test_pages_hold_float16_of_keys_and_values(library: KernelLibrary, kv_heads: int, width: int) -> None:
-    random = np.random.default_rng(width)
-    padded = -(-width // 16) * 16
-    n_pages, slots = 3, np.array([0, 1, 63, 64, 130, 191, 100], np.int32)
-    given = [random.standard_normal((len(slots), kv_heads * width)).astype(np.float32) * 100 for _ in range(2)]
-    for workers in (1, 3):
-        keys = np.full((n_pages, kv_heads, width, PAGE), 7, np.float16)
-        values = np.full((n_pages, kv_heads, PAGE, padded), 7, np.float16)
-        rows = [in_heads(part, kv_heads, width) for part in given]
-        call(
-            library,
-            rotary.STORE_KV,
-            workers,
-            key=rows[0],
-            value=rows[1],
-            stride=rows[0].strides[0],
-            head_stride=rows[0].strides[1],
-            kv_heads=kv_heads,
-            head_width=width,
-            head_padded=padded,
-            keys=keys,
-            values=values,
-            step=step_of(slots=slots),
-        )
-        by_slot = [keys.transpose(0, 3, 1, 2).reshape(-1, kv_heads, width), values.transpose(0, 2, 1, 3)]
-        by_slot[1] = by_slot[1].reshape(-1, kv_heads, padded)
-        for stored, part in zip(by_slot, given, strict=True):
-            expected = part.astype(np.float16).reshape(len(slots), kv_heads, width)
-            assert same_bits(np.ascontiguousarray(stored[slots][..., :width]), expected)
-            assert np.all(np.delete(stored, slots, axis=0) == 7)
-        assert not by_slot[1][slots][..., width:].any()

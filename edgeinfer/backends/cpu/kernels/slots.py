@@ -1,0 +1,82 @@
+"""Where the keys and values of a page lie for an attention kernel: in place, or gathered from a draft tree's path.
+
+Memory: pages as `backends.cpu.pages` lays them out; a gathered page has the same layout, its keys first, then its
+values. `args` is an attention record, `tile` int32[TILE_INTS] of the step.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.backends.base import PAGE
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.backends.cpu.layout import BLOCK, LANES
+from edgeinfer.backends.cpu.pages import VECTORS
+
+
+@inline
+def copy_halves(args, keys, values, place, to_keys, to_values, to_place):
+    """Copy one position of a float16 page."""
+    keys += (place // LANES * args.head_width * LANES + place % LANES) * 2
+    to_keys += (to_place // LANES * args.head_width * LANES + to_place % LANES) * 2
+    for index in range(0, args.head_width * LANES * 2, LANES * 2):
+        simd.copy_2_bytes(to_keys + index, keys + index)
+    for index in range(0, args.head_padded * 2, 16):
+        at = args.head_padded * 2
+        simd.copy_16_bytes(to_values + to_place * at + index, values + place * at + index)
+
+
+@inline
+def copy_rounded(args, keys, values, place, to_keys, to_values, to_place):
+    """Copy one position of an int8 page."""
+    blocks = (args.head_width + BLOCK - 1) // BLOCK
+    codes = PAGE * BLOCK * blocks
+    for block in range(blocks):
+        source, target = place // LANES * blocks + block, to_place // LANES * blocks + block
+        for vector in range(VECTORS):
+            at, to = (
+                ((source * VECTORS + vector) * LANES + place % LANES) * 4,
+                ((target * VECTORS + vector) * LANES + to_place % LANES) * 4,
+            )
+            simd.store_int32(to_keys + to, simd.load_int32(keys + at))
+        at, to = codes + (source * LANES + place % LANES) * 2, codes + (target * LANES + to_place % LANES) * 2
+        simd.copy_2_bytes(to_keys + to, keys + at)
+        at, to = block * PAGE + place, block * PAGE + to_place
+        simd.copy_16_bytes(to_values + to * BLOCK, values + at * BLOCK)
+        simd.copy_16_bytes(to_values + to * BLOCK + 16, values + at * BLOCK + 16)
+        simd.copy_2_bytes(to_values + codes + to * 2, values + codes + at * 2)
+
+
+@inline
+def gather_page(int8, args, step, tile, kv_head, page, last, target):
+    """Copy a page's keys and values, up to position `last`, from the slots of a draft tree's path into scratch."""
+    row, start, path = simd.load_int32(tile + 8), simd.load_int32(tile + 12), simd.load_int32(tile + 16)
+    to_values = target + args.key_bytes
+    for place in range(min(PAGE, last + 1 - page * PAGE)):
+        seen = page * PAGE + place
+        if seen < start:
+            slot = simd.load_int32(step.tables + row * step.table_stride + page * 4) * PAGE + place
+        else:
+            slot = simd.load_int32(step.paths + 4 * (path + seen - start))
+        head = slot // PAGE * args.kv_heads + kv_head
+        keys, values = args.keys + head * args.key_bytes, args.values + head * args.value_bytes
+        if int8 is None:
+            copy_halves(args, keys, values, slot % PAGE, target, to_values, place)
+        else:
+            copy_rounded(args, keys, values, slot % PAGE, target, to_values, place)
+
+
+@inline
+def direct_page(args, step, tile, kv_head, page):
+    """Addresses of the keys and values of a page of the sequence."""
+    number = simd.load_int32(step.tables + simd.load_int32(tile + 8) * step.table_stride + page * 4)
+    place = number * args.kv_heads + kv_head
+    return args.keys + place * args.key_bytes, args.values + place * args.value_bytes
+
+
+@inline
+def page_at(int8, args, step, tile, kv_head, page, last, target):
+    """Addresses of a page's keys and values; what lies elsewhere is gathered into `target`."""
+    if simd.load_int32(tile + 16) >= 0 and (page + 1) * PAGE > simd.load_int32(tile + 12):
+        gather_page(int8, args, step, tile, kv_head, page, last, target)
+        return target, target + args.key_bytes
+    return direct_page(args, step, tile, kv_head, page)

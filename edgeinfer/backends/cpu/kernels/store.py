@@ -1,0 +1,108 @@
+"""Writing keys and values into KV pages, as float16 or rounded to int8 with a scale per position and 32 columns.
+
+Memory: key and value float32[n, stride / 4], heads `head_stride` bytes apart and padded to whole vectors; pages as
+`backends.cpu.pages` lays them out. Twins: the pages hold the same numbers as float16, or as
+`backends.reference.round_cached` rounds them. int8: a scale is largest / 127, and at most the largest float16, so that
+numbers beyond 127 * 65504 shrink with their block to that size and nothing becomes infinite or not-a-number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray
+
+from edgeinfer.backends.base import PAGE
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import Kernel, inline
+from edgeinfer.backends.cpu.kernels.activations import SMALLEST
+from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.rotary import step_at
+from edgeinfer.backends.cpu.layout import BLOCK, LANES
+from edgeinfer.backends.cpu.pages import VECTORS, PageLayout
+
+ARGUMENTS = np.dtype(
+    [
+        ("key", "i8"),
+        ("value", "i8"),
+        ("stride", "i8"),  # bytes between tokens, of both
+        ("head_stride", "i8"),  # bytes between heads, of both
+        ("kv_heads", "i8"),
+        ("head_width", "i8"),
+        ("keys", "i8"),  # uint8[n_pages, G, key_bytes]
+        ("values", "i8"),  # uint8[n_pages, G, value_bytes]
+        ("key_bytes", "i8"),
+        ("value_bytes", "i8"),
+        ("step", "i8"),
+    ]
+)
+
+LARGEST_HALF = 65504.0
+SIGN_BITS = -0x7F7F7F80
+"""0x80808080 as an int32: turns four signed bytes into bytes of code + 128."""
+
+
+@inline
+def store_halves(args, key, value, keys, values, offset):
+    """Write one key and one value into a float16 page."""
+    keys += (offset // LANES * args.head_width * LANES + offset % LANES) * 2
+    values += offset * args.head_stride // 2
+    for index in range(args.head_width):
+        simd.store_half(keys + index * LANES * 2, simd.load_float(key + index * 4))
+    for index in range(0, args.head_stride // 4, LANES):
+        simd.store_halves(values + index * 2, simd.load(value + index * 4))
+
+
+@inline
+def round_block(source, has_second, codes, scale):
+    """Round 32 floats (the last 16 count as zeros unless `has_second`): int8[32] to `codes`, float16 to `scale`."""
+    low, high = simd.load(source), simd.splat(np.float32(0.0))
+    if has_second:
+        high = simd.load(source + 64)
+    largest = simd.max_lanes(simd.maximum(simd.absolute(low), simd.absolute(high)))
+    inverse = np.float32(0.0)
+    if largest >= np.float32(SMALLEST):
+        inverse = np.float32(127.0) / largest
+    factor = simd.splat(inverse)
+    simd.store_rounded(codes, simd.mul(low, factor))
+    simd.store_rounded(codes + 16, simd.mul(high, factor))
+    simd.store_half(scale, min(largest / np.float32(127.0), np.float32(LARGEST_HALF)))
+
+
+@inline
+def store_rounded(args, key, value, keys, values, offset):
+    """Round one key and one value into an int8 page."""
+    codes = simd.stack_space(BLOCK)
+    blocks = (args.head_width + BLOCK - 1) // BLOCK
+    key_scales, value_scales = keys + PAGE * BLOCK * blocks, values + PAGE * BLOCK * blocks
+    for block in range(blocks):
+        at, has_second = block * BLOCK * 4, (block * BLOCK + LANES) * 4 < args.head_stride
+        place = offset // LANES * blocks + block
+        round_block(key + at, has_second, codes, key_scales + (place * LANES + offset % LANES) * 2)
+        to = keys + place * LANES * BLOCK + offset % LANES * 4
+        for vector in range(VECTORS):
+            simd.store_int32(to + vector * LANES * 4, simd.load_int32(codes + vector * 4) ^ SIGN_BITS)
+        place = block * PAGE + offset
+        round_block(value + at, has_second, values + place * BLOCK, value_scales + place * 2)
+
+
+def store_kernel(layout: PageLayout) -> Kernel:
+    """The kernel for a kind of pages."""
+    int8 = "int8" if layout.kind == "int8" else None
+
+    def store(pointer, worker, crew):
+        """Write each token's keys and values into its slot, by tokens and heads."""
+        args = carray(pointer, 1)[0]
+        step = carray(step_at(args.step), 1)[0]
+        count = step.n_tokens * args.kv_heads
+        for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+            token, head = unit // args.kv_heads, unit % args.kv_heads
+            slot = simd.load_int32(step.slots + 4 * token)
+            place = slot // PAGE * args.kv_heads + head
+            at = token * args.stride + head * args.head_stride
+            keys, values = args.keys + place * args.key_bytes, args.values + place * args.value_bytes
+            if int8 is None:
+                store_halves(args, args.key + at, args.value + at, keys, values, slot % PAGE)
+            else:
+                store_rounded(args, args.key + at, args.value + at, keys, values, slot % PAGE)
+
+    return Kernel(f"store_kv-{layout.kind}", store, ARGUMENTS)

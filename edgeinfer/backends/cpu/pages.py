@@ -1,0 +1,124 @@
+"""How cached keys and values lie in memory: pages of PAGE positions of one kv head, as float16 or as int8 with scales.
+
+Keys come in groups of 16 positions, the lanes of the score kernels:
+  f16   keys float16[groups, head_width, 16]; values float16[PAGE, head_padded]
+  int8  keys uint8[groups, blocks, 8, 16, 4] (code + 128, four columns of each position side by side), then their scales
+        float16[groups, blocks, 16]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]
+A block is 32 columns, the last one padded with zeros; code * scale is what it stands for. In: sizes. Out: byte counts,
+and pools of pages whose slots can be copied. Loads no compiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import PAGE, Int32s
+from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.settings import KVKind
+
+GROUPS = PAGE // LANES
+SCALE_BYTES = 2
+VECTORS = BLOCK // 4
+"""Vectors of 64 bytes that hold the key codes of a group and block."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageLayout:
+    """Sizes of the keys and of the values of one kv head in a page."""
+
+    kind: KVKind
+    head_width: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 32 columns of an int8 page."""
+        return padded(self.head_width, BLOCK) // BLOCK
+
+    @property
+    def codes_bytes(self) -> int:
+        """Bytes of the codes of an int8 page; the scales follow."""
+        return PAGE * BLOCK * self.blocks
+
+    @property
+    def key_bytes(self) -> int:
+        return self._rounded_bytes if self.kind == "int8" else PAGE * 2 * self.head_width
+
+    @property
+    def value_bytes(self) -> int:
+        return self._rounded_bytes if self.kind == "int8" else PAGE * 2 * padded(self.head_width)
+
+    @property
+    def position_bytes(self) -> int:
+        """Bytes of a key and a value of one position."""
+        return (self.key_bytes + self.value_bytes) // PAGE
+
+    @property
+    def _rounded_bytes(self) -> int:
+        return self.codes_bytes + PAGE * SCALE_BYTES * self.blocks
+
+
+class KVPool:
+    """The KV pages of one layer: keys uint8[n_pages, G, key_bytes] and values uint8[n_pages, G, value_bytes]."""
+
+    def __init__(self, layout: PageLayout, n_pages: int, kv_heads: int) -> None:
+        self.layout = layout
+        self.keys: NDArray[np.uint8] = aligned((n_pages, kv_heads, layout.key_bytes), np.uint8)
+        self.values: NDArray[np.uint8] = aligned((n_pages, kv_heads, layout.value_bytes), np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.values.nbytes
+
+    def parts(self) -> tuple[NDArray[Any], ...]:
+        """Views of all that a slot holds, [n_pages, groups, 16, G, ...]: keys and values, or their codes and scales.
+
+        f16: keys float16[..., head_width], values float16[..., head_padded]. int8: key codes uint8[..., blocks * 8, 4],
+        key scales float16[..., blocks], value codes int8[..., blocks, 32], value scales float16[..., blocks].
+        """
+        layout, start = self.layout, self.keys.shape[:2]
+        if layout.kind == "f16":
+            keys = self.keys.view(np.float16).reshape(*start, GROUPS, layout.head_width, LANES)
+            values = self.values.view(np.float16).reshape(*start, GROUPS, LANES, -1)
+            return keys.transpose(0, 2, 4, 1, 3), values.transpose(0, 2, 3, 1, 4)
+        codes, blocks = layout.codes_bytes, layout.blocks
+        key_codes = self.keys[..., :codes].reshape(*start, GROUPS, blocks * VECTORS, LANES, 4)
+        key_scales = self.keys[..., codes:].view(np.float16).reshape(*start, GROUPS, blocks, LANES)
+        value_codes = self.values[..., :codes].view(np.int8).reshape(*start, blocks, GROUPS, LANES, BLOCK)
+        value_scales = self.values[..., codes:].view(np.float16).reshape(*start, blocks, GROUPS, LANES)
+        return (
+            key_codes.transpose(0, 2, 4, 1, 3, 5),
+            key_scales.transpose(0, 2, 4, 1, 3),
+            value_codes.transpose(0, 3, 4, 1, 2, 5),
+            value_scales.transpose(0, 3, 4, 1, 2),
+        )
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots."""
+        for part in self.parts():
+            part[_places(targets)] = part[_places(sources)]
+
+
+def read_pages(pools: list[KVPool], pages: Int32s) -> NDArray[np.uint8]:
+    """Contents of pages of all layers: uint8[len(pages), page_bytes]."""
+    parts = [array[pages].reshape(len(pages), -1) for pool in pools for array in (pool.keys, pool.values)]
+    return np.concatenate(parts, axis=1)
+
+
+def write_pages(pools: list[KVPool], pages: Int32s, contents: NDArray[np.uint8]) -> None:
+    """Put back contents of pages of all layers."""
+    start = 0
+    for pool in pools:
+        for array in (pool.keys, pool.values):
+            width = array[0].size
+            array[pages] = contents[:, start : start + width].reshape(len(pages), *array.shape[1:])
+            start += width
+
+
+def _places(slots: Int32s) -> tuple[Int32s, Int32s, Int32s]:
+    """Page, group and lane of slots."""
+    return slots // PAGE, slots % PAGE // LANES, slots % LANES

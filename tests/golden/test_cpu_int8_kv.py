@@ -1,0 +1,126 @@
+"""The CPU device with int8 keys and values: exact as the reference with the same rounding, and always the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.backends.cpu import targets
+from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.jit import cpu_features
+from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.load import open_model
+from edgeinfer.settings import KVKind
+from tests.golden.goldens import RESULTS, Golden, Player, distance
+from tests.golden.replay import RecordingDevice, Replay
+from tests.unit.engine.test_executor import chain
+
+Floats = NDArray[np.float32]
+
+NAMES = [path.stem for path in RESULTS]
+FAMILIES = ("llama-q4_0", "mistral-window-q8_0", "qwen3-k", "gemma2-k", "gemma3-q4_0", "phi3-f16")
+BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
+
+
+@pytest.fixture(scope="module")
+def device() -> CpuDevice:
+    return CpuDevice(DeviceOptions(n_workers=3))
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> Golden:
+    return Golden.read(request.param)
+
+
+def played(device: CpuDevice, golden: Golden, cuts: list[int], team_size: int = 2) -> Floats:
+    with Player(device, golden, kv="int8") as player:
+        player.lane.team_size = team_size  # type: ignore[attr-defined]
+        return np.concatenate([player.feed(chunk) for chunk in np.split(golden.tokens, cuts)])
+
+
+def same_bits(first: Floats, second: Floats) -> bool:
+    return first.shape == second.shape and first.tobytes() == second.tobytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_equal_the_reference_with_the_same_rounding(device: CpuDevice, name: str) -> None:
+    golden, replay = Golden.read(name), Replay()
+    chunks = np.split(golden.tokens, [7, 8, 40])
+    with Player(RecordingDevice(device, replay), golden, kv="int8") as player:
+        logits = np.concatenate([player.feed(chunk) for chunk in chunks])
+    assert same_bits(logits, played(device, golden, []))
+    with Player(ReferenceDevice("int8", "int8", replay.rounding), golden) as player:
+        expected = np.concatenate([player.feed(chunk) for chunk in chunks])
+    assert replay.is_used_up
+    assert distance(logits, expected) < 1e-5
+    assert golden.error(logits) < 0.1
+
+
+def test_it_is_another_rounding_than_f16(device: CpuDevice, family: Golden) -> None:
+    with Player(device, family) as player:
+        assert 1e-4 < distance(played(device, family, []), player.feed(family.tokens)) < 0.1
+
+
+def test_a_token_has_the_same_bits_in_any_chunk_with_any_team(device: CpuDevice, family: Golden) -> None:
+    whole = played(device, family, [], 1)
+    for number, cuts in enumerate(([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], list(range(1, len(family.tokens))))):
+        assert same_bits(played(device, family, cuts, number + 1), whole)
+
+
+@pytest.mark.parametrize("n_cached", [20, 60])
+def test_a_tree_node_has_the_bits_of_its_path(device: CpuDevice, family: Golden, n_cached: int) -> None:
+    prefix, tokens = family.tokens[:n_cached], family.tokens[n_cached - 12 : n_cached]
+    with Player(device, family, kv="int8") as player:
+        player.feed(prefix)
+        tree = player.look(tokens, BRANCHING)
+        small = player.look(tokens[:7], BRANCHING[:7])  # small passes share attention out otherwise
+    assert same_bits(small, tree[:7])
+    for node in (5, 9, 11):
+        path = [node]
+        while BRANCHING[path[-1]] >= 0:
+            path.append(BRANCHING[path[-1]])
+        with Player(device, family, kv="int8") as player:
+            plain = player.feed(np.concatenate([prefix, tokens[path[::-1]]]))
+        assert same_bits(tree[node : node + 1], plain[-1:])
+
+
+@pytest.mark.parametrize("name", ["llama-q8_0", "gemma2-q4_0"])
+def test_any_instruction_set_gives_the_same_bits(device: CpuDevice, name: str) -> None:
+    golden = Golden.read(name)
+    whole = played(device, golden, [])
+    runnable = [isa for isa in targets.NAMES if cpu_features().issuperset(targets.target(isa).needs)]
+    for isa in runnable:
+        assert same_bits(played(CpuDevice(DeviceOptions(), isa), golden, []), whole)
+
+
+def opened(golden: Golden, path: Path, kv: KVKind) -> Executor:
+    limits = limits_for(golden.n_context, kv=kv)
+    with open_model(path, golden.n_context) as model:
+        name = fingerprint(model.file)
+        return Executor.open(model.spec, model.file, name, limits, "reference")
+
+
+def test_a_saved_state_belongs_to_its_kv() -> None:
+    golden = Golden.read("llama-q8_0")
+    with opened(golden, golden.model, "f16") as plain, opened(golden, golden.model, "int8") as rounded:
+        states = {}
+        for executor in (plain, rounded):
+            sequence = executor.create()
+            executor.evaluate(chain(sequence, 0, golden.tokens[:9].tolist()))
+            executor.commit(sequence, np.arange(9, dtype=np.int32))
+            states[executor] = executor.save(sequence)
+        with pytest.raises(EdgeInferError, match="its kv is f16, not int8"):
+            rounded.restore(rounded.create(), states[plain])
+        with pytest.raises(EdgeInferError, match="its kv is int8, not f16"):
+            plain.restore(plain.create(), states[rounded])
+        target = rounded.create()
+        rounded.restore(target, states[rounded])
+        assert rounded.n_cached(target) == 9
