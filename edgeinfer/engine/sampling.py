@@ -8,6 +8,8 @@ Knows nothing of text: stop strings and end-of-generation tokens are the generat
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -24,8 +26,11 @@ Int64s = NDArray[np.int64]
 NUCLEUS_FIRST = 1024
 """Candidates that top-p sorts at first; eightfold until they hold enough probability."""
 
-GROUPS_PER_BEST = 8
-"""Groups of logits for each of the highest ones that are wanted, when a vocabulary is searched for them."""
+ROW = 1024
+"""Logits are searched for the highest in rows of so many."""
+
+ROWS_SKIPPED = 4
+"""Of the rows, one in so many tells where the highest logits begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,8 @@ class Distribution:
 
     def at(self, uniform: float) -> int:
         """The token whose share of [0, 1), laid out by increasing token, holds `uniform`."""
-        ends = np.cumsum(self.probabilities)
-        return int(self.tokens[min(np.searchsorted(ends, uniform * ends[-1], side="right"), len(ends) - 1)])
+        ends = self.probabilities.cumsum()
+        return int(self.tokens[min(int(ends.searchsorted(uniform * ends[-1], side="right")), len(ends) - 1)])
 
     def dense(self, n_vocab: int) -> Doubles:
         """Probabilities of the whole vocabulary: float64[V]."""
@@ -98,7 +103,9 @@ class Sampler:
 
     def __init__(self, settings: SamplingSettings) -> None:
         self.settings = settings
-        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if settings.seed is None else settings.seed
+        self.seed = int.from_bytes(os.urandom(4), "little") if settings.seed is None else settings.seed
+        self._stream = np.random.Generator(np.random.PCG64(self.seed))
+        self._drawn = 0  # numbers taken from the stream
 
     def choose(self, logits: NDArray[np.float32], history: Sequence[int], n: int) -> int:
         """The token for draw `n`, given the tokens before it. Raises EdgeInferError when logits are NaN."""
@@ -108,28 +115,36 @@ class Sampler:
 
     def uniform(self, n: int) -> float:
         """The n-th number in [0, 1) of this seed's stream."""
-        bits = np.random.PCG64(self.seed)
-        bits.advance(n)
-        return float(np.random.Generator(bits).random())
+        if n != self._drawn:
+            bits = np.random.PCG64(self.seed)
+            bits.advance(n)
+            self._stream = np.random.Generator(bits)
+        self._drawn = n + 1
+        return float(self._stream.random())
 
     def distribution(self, logits: NDArray[np.float32], history: Sequence[int]) -> Distribution:
         """What `choose` draws from. Raises EdgeInferError when logits are NaN or none is left to choose."""
         settings = self.settings
         shifted = self._shifted(logits, history)
-        best = _most_likely(shifted)
+        tokens = _shortlist(shifted, settings.top_k) if settings.top_k else np.arange(len(shifted))
+        values = shifted[tokens]
+        best = tokens[_most_likely(values, tokens)]
         if settings.temperature == 0:
             return Distribution(np.array([best]), np.ones(1))
         if shifted[best] == np.inf:
-            tokens = np.flatnonzero(shifted == np.inf)
+            tokens = tokens[values == np.inf]
             return Distribution(tokens, np.full(len(tokens), 1 / len(tokens)))
-        tokens = _best(shifted, settings.top_k) if 0 < settings.top_k < len(shifted) else np.arange(len(shifted))
+        if 0 < settings.top_k < len(tokens):
+            kept = _best(values, settings.top_k)
+            tokens, values = tokens[kept], values[kept]
         if settings.top_p < 1:
-            tokens = _top_p(shifted, tokens, settings.top_p)
-        kept = shifted[tokens].astype(np.float64) - float(shifted[best])
+            kept = _top_p(values, settings.top_p)
+            tokens, values = tokens[kept], values[kept]
+        below_best = values.astype(np.float64) - float(shifted[best])
         if settings.min_p > 0:
-            likely = kept >= np.log(settings.min_p)
-            tokens, kept = tokens[likely], kept[likely]
-        weights = np.exp(kept / settings.temperature)
+            likely = below_best >= np.log(settings.min_p)
+            tokens, below_best = tokens[likely], below_best[likely]
+        weights = np.exp(below_best / settings.temperature)
         possible = weights > 0
         return Distribution(tokens[possible], weights[possible] / weights.sum())
 
@@ -152,61 +167,63 @@ class Sampler:
 
 def _penalise(shifted: NDArray[np.float32], window: Sequence[int], settings: SamplingSettings) -> None:
     """Repeat penalty (Keskar et al., arXiv 1909.05858), then frequency and presence penalties (OpenAI), in place."""
-    seen, counts = np.unique(np.array(window, np.int64), return_counts=True)
+    seen = np.fromiter(set(window), np.int64)
     values = shifted[seen]
     penalty = np.float32(settings.repeat_penalty)
     values = np.where(values > 0, values / penalty, values * penalty)
-    values -= (counts * settings.frequency_penalty + settings.presence_penalty).astype(np.float32)
+    if settings.frequency_penalty or settings.presence_penalty:
+        times = Counter(window)
+        counts = np.array([times[token] for token in seen.tolist()])
+        values -= (counts * settings.frequency_penalty + settings.presence_penalty).astype(np.float32)
     shifted[seen] = values
 
 
-def _most_likely(logits: NDArray[np.float32]) -> int:
-    """Index of the highest logit, the lowest index of equals."""
-    best = int(np.argmax(logits))
-    if np.isnan(logits[best]):
+def _most_likely(values: NDArray[np.float32], tokens: Int64s | None = None) -> int:
+    """Index of the highest logit, the lowest index of equals; `tokens` are what the values belong to."""
+    best = int(values.argmax())
+    if np.isnan(values[best]):
         raise EdgeInferError(
-            f"the model gave no number for token {best} (NaN); the file is damaged or the model overflows: "
-            "check its checksum, or try another quantisation of it"
+            f"the model gave no number for token {best if tokens is None else tokens[best]} (NaN); the file is damaged "
+            "or the model overflows: check its checksum, or try another quantisation of it"
         )
-    if logits[best] == -np.inf:
+    if values[best] == -np.inf:
         raise EdgeInferError("every token is forbidden: logit_bias or the model left none to choose from")
     return best
 
 
+def _shortlist(values: NDArray[np.float32], n: int) -> Int64s:
+    """Indices, increasing, of the n highest values, of a few more, and of all that are NaN."""
+    part = values[: len(values) // ROW * ROW].reshape(-1, ROW)[::ROWS_SKIPPED]
+    if n > ROW // 2 or len(part) < 2:
+        return np.arange(len(values))
+    highest = part.max(axis=0)  # of strided groups: each is a value of its own, so n values reach the n-th of them
+    lower = values < np.partition(highest, ROW - n)[ROW - n]
+    found: Int64s = np.logical_not(lower, out=lower).nonzero()[0]
+    return found
+
+
 def _best(values: NDArray[np.float32], n: int) -> Int64s:
     """Indices of the n highest values, increasing; of equals at the edge the lowest indices."""
-    candidates = np.flatnonzero(values >= _at_most_nth(values, n))
-    shortlist = values[candidates]
-    edge = np.partition(shortlist, len(shortlist) - n)[len(shortlist) - n]
-    above = candidates[shortlist > edge]
-    equal = candidates[shortlist == edge][: n - len(above)]
-    return np.sort(np.concatenate([above, equal]))
+    edge = np.partition(values, len(values) - n)[len(values) - n]
+    kept: Int64s = (values >= edge).nonzero()[0]
+    if len(kept) > n:
+        equal = kept[values[kept] == edge]
+        kept = np.setdiff1d(kept, equal[len(equal) - (len(kept) - n) :], assume_unique=True)
+    return kept
 
 
-def _at_most_nth(values: NDArray[np.float32], n: int) -> float:
-    """A value that at least n values reach, and few more: the n-th highest of the maxima of strided groups."""
-    n_groups = GROUPS_PER_BEST * n
-    group = len(values) // n_groups
-    if group < 2:
-        return float(values.min())
-    maxima = values[: group * n_groups].reshape(group, n_groups).max(axis=0)
-    return float(np.partition(maxima, n_groups - n)[n_groups - n])
+def _top_p(candidates: NDArray[np.float32], top_p: float) -> Int64s:
+    """Indices, increasing, of the fewest most likely candidates that reach `top_p` of their probability.
 
-
-def _top_p(logits: NDArray[np.float32], tokens: Int64s, top_p: float) -> Int64s:
-    """The fewest most likely tokens that reach `top_p` of these tokens' probability, by increasing token.
-
-    Holtzman et al., arXiv 1904.09751. The token that crosses the threshold is kept.
+    Holtzman et al., arXiv 1904.09751. The candidate that crosses the threshold is kept.
     """
-    candidates = logits[tokens]
     weights = np.exp(candidates - candidates.max())
     wanted = top_p * weights.sum(dtype=np.float64)
-    n_sorted = min(NUCLEUS_FIRST, len(tokens))
+    n_sorted = min(NUCLEUS_FIRST, len(weights))
     while True:
-        highest = np.sort(weights[_best(weights, n_sorted)])[::-1]
-        reached = np.cumsum(highest, dtype=np.float64)
-        if n_sorted == len(tokens) or reached[-1] >= wanted:
+        highest = np.sort(weights[_best(weights, n_sorted)] if n_sorted < len(weights) else weights)[::-1]
+        reached = highest.cumsum(dtype=np.float64)
+        if n_sorted == len(weights) or reached[-1] >= wanted:
             break
-        n_sorted = min(8 * n_sorted, len(tokens))
-    n_kept = min(int(np.searchsorted(reached, wanted, side="left")) + 1, len(tokens))
-    return tokens[_best(weights, n_kept)]
+        n_sorted = min(8 * n_sorted, len(weights))
+    return _best(weights, min(int(reached.searchsorted(wanted, side="left")) + 1, len(weights)))

@@ -6,7 +6,6 @@ worker thread, one step at a time). Starts no event loop and no work before it i
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 
@@ -30,6 +29,8 @@ class TextStream:
             return next(self._pieces)
 
     async def __aiter__(self) -> AsyncIterator[str]:
+        import asyncio  # who has no event loop need not wait for it
+
         try:
             while (piece := await asyncio.to_thread(next, self, None)) is not None:
                 yield piece

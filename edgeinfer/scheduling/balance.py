@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from edgeinfer.scheduling.shares import WHOLE, Speeds
 from edgeinfer.scheduling.team_size import TeamSize
 
 FEW_TOKENS = 8
 """Passes of up to so many tokens are bound by memory, as decoding is; larger ones by arithmetic."""
-PHASES = (("one", 2, 16), ("few", 2, 16), ("many", 1, 64))
-"""Kinds of steps, how many tell two team sizes apart, and when the first trial is due."""
-EXACT_TOKENS = 64
-"""Passes of up to so many tokens are compared only with passes of just as many."""
+SOME_TOKENS = 64
+"""Larger passes are prompts: long enough that one tells something. Smaller ones are compared by their exact length."""
+PHASES = MappingProxyType({"one": (2, 16, 16), "few": (2, 16, 16), "some": (2, 16, 16), "many": (1, 64, 4)})
+"""Kinds of steps: how many tell two team sizes apart, when the first trial is due, and the first after a change."""
 WARM_STEPS = 6
 """Small passes that a prompt slows down: cores clock lower for a while after it, and caches hold other things."""
 SPEEDS_EVERY = 2
@@ -53,10 +54,7 @@ class Balance:
 
     def __init__(self, n_workers: int) -> None:
         sizes = candidate_sizes(n_workers)
-        self._phases = {
-            name: _Phase(TeamSize(sizes, trial_steps, first_wait), Speeds(n_workers))
-            for name, trial_steps, first_wait in PHASES
-        }
+        self._phases = {name: _Phase(TeamSize(sizes, *trials), Speeds(n_workers)) for name, trials in PHASES.items()}
         self._n_workers = n_workers
         self._phase = self._phases["one"]
         self._bucket: Hashable = None
@@ -70,7 +68,7 @@ class Balance:
         if self._n_workers == 1:
             return self._assignment
         self._phase = self._phases[_phase_of(n_tokens)]
-        length = n_tokens if n_tokens <= EXACT_TOKENS else -(n_tokens - 1).bit_length()
+        length = n_tokens if n_tokens <= SOME_TOKENS else -(n_tokens - 1).bit_length()
         self._n_small = self._n_small + 1 if n_tokens <= FEW_TOKENS else 0
         self._bucket = length, (n_cached // DEPTH_STEP).bit_length(), min(self._n_small, WARM_STEPS)
         self._n_tokens = n_tokens
@@ -92,10 +90,10 @@ class Balance:
         self._n_steps += 1
         if self._n_steps % SPEEDS_EVERY == 0 or self._n_steps < 16 or not team.is_steady or self._n_tokens > FEW_TOKENS:
             self._phase.speeds.record(assigned.workers, assigned.cuts, busy, team.is_steady)
-        if team.settled_size != before:
+        if (size := team.settled_size) != before:
             for phase in self._phases.values():
                 if phase is not self._phase:
-                    phase.team.alert()
+                    phase.team.alert(larger=size > before)
 
     @property
     def wants_free_cores(self) -> bool:
@@ -119,4 +117,6 @@ def candidate_sizes(n_workers: int) -> tuple[int, ...]:
 def _phase_of(n_tokens: int) -> str:
     if n_tokens == 1:
         return "one"
-    return "few" if n_tokens <= FEW_TOKENS else "many"
+    if n_tokens <= FEW_TOKENS:
+        return "few"
+    return "some" if n_tokens <= SOME_TOKENS else "many"

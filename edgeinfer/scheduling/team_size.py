@@ -71,12 +71,14 @@ class _Usual:
 class TeamSize:
     """Chooses among increasing `sizes`, beginning with the largest.
 
-    `trial_steps`: how many steps tell two sizes apart; `first_wait`: steps until the first trial.
+    `trial_steps`: how many steps tell two sizes apart. Trials begin after `first_wait` steps, and `wait_after_change`
+    steps after the size has changed.
     """
 
-    def __init__(self, sizes: tuple[int, ...], trial_steps: int, first_wait: int) -> None:
+    def __init__(self, sizes: tuple[int, ...], trial_steps: int, first_wait: int, wait_after_change: int) -> None:
         self._sizes = sizes
         self._trial_steps = trial_steps
+        self._wait_after_change = wait_after_change
         self._index = len(sizes) - 1
         self._rivals = [_Rival(first_wait, first_wait) for _ in sizes]
         self._usual: dict[Hashable, _Usual] = {}
@@ -109,13 +111,13 @@ class TeamSize:
         free = n_free / (self._sizes[self._index + 1] - self._sizes[self._index])
         was_blocked, self._is_blocked = self._is_blocked, free < (FREE if self._is_blocked else TAKEN)
         if was_blocked and not self._is_blocked:
-            self.alert()
+            self.alert(larger=True)
 
-    def alert(self) -> None:
-        """Something has changed: try the neighbours soon, those that have the cores."""
-        for index in self._neighbours:
-            if index < self._index or not self._is_blocked:
-                self._rivals[index] = _Rival(0, WAIT_AFTER_CHANGE)
+    def alert(self, larger: bool) -> None:
+        """Something has changed in favour of larger or smaller teams: try the next one soon."""
+        index = self._index + (1 if larger else -1)
+        if 0 <= index < len(self._sizes) and not (larger and self._is_blocked):
+            self._rivals[index] = _Rival(0, self._wait_after_change)
 
     def record(self, bucket: Hashable, cost: float) -> None:
         """What a step of `size(bucket)` workers cost."""
@@ -192,7 +194,7 @@ class TeamSize:
             self._is_blocked = self._is_blocked and trial.index < self._index
             self._index = trial.index
             self._scale(tried)
-            self._rivals = [_Rival(WAIT_AFTER_CHANGE, WAIT_AFTER_CHANGE) for _ in self._sizes]
+            self._rivals = [_Rival(self._wait_after_change, self._wait_after_change) for _ in self._sizes]
             self._queue = self._queue and [index for index in self._neighbours if index < trial.index]
         else:
             self._scale(present)

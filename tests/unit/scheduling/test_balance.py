@@ -10,7 +10,7 @@ from edgeinfer.scheduling.balance import Balance, candidate_sizes
 from edgeinfer.scheduling.shares import WHOLE
 from tests.unit.scheduling.machine import Machine, fixed_s, play
 
-PHASES = pytest.mark.parametrize("n_tokens", [1, 4, 512], ids=["decode", "few", "prefill"])
+PHASES = pytest.mark.parametrize("n_tokens", [1, 4, 32, 512], ids=["decode", "few", "some", "prefill"])
 
 
 def shares(cuts: tuple[int, ...]) -> list[float]:

@@ -1,8 +1,7 @@
-"""Rotary embedding in place, and writing keys and values into KV pages.
+"""Rotary embedding in place.
 
-Memory: value float32[n, stride / 4], heads `head_stride` bytes apart; cosines and sines float32[positions, half].
-A key page of one head is float16[head_width, PAGE] (positions are lanes of the score kernel), a value page
-float16[PAGE, head_padded]. Twins: `backends.reference.rotate`; the pages hold the same numbers rounded to float16.
+Memory: value float32[n, stride / 4], heads `head_stride` bytes apart; cosines and sines float32[positions, half]. Its
+NumPy twin is `backends.reference.rotate`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import numba
 import numpy as np
 from numba import carray
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import Kernel
 from edgeinfer.backends.cpu.kernels.crew import share_start
@@ -27,21 +25,6 @@ ROPE_ARGUMENTS = np.dtype(
         ("half", "i8"),  # pairs of a head
         ("cosines", "i8"),
         ("sines", "i8"),
-        ("step", "i8"),
-    ]
-)
-
-STORE_ARGUMENTS = np.dtype(
-    [
-        ("key", "i8"),
-        ("value", "i8"),
-        ("stride", "i8"),  # bytes between tokens, of both
-        ("head_stride", "i8"),  # bytes between heads, of both
-        ("kv_heads", "i8"),
-        ("head_width", "i8"),
-        ("keys", "i8"),  # float16[n_pages, G, head_width, PAGE]
-        ("values", "i8"),  # float16[n_pages, G, PAGE, head_padded]
-        ("head_padded", "i8"),
         ("step", "i8"),
     ]
 )
@@ -74,25 +57,4 @@ def rope(pointer, worker, crew):
                 simd.store_float(second + index, x_last * sin_last + y_last * cos_last)
 
 
-def store_kv(pointer, worker, crew):
-    """Write each token's keys and values, rounded to float16, into its slot, by tokens and heads."""
-    args = carray(pointer, 1)[0]
-    step = carray(step_at(args.step), 1)[0]
-    count = step.n_tokens * args.kv_heads
-    for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
-        token, head = unit // args.kv_heads, unit % args.kv_heads
-        slot = simd.load_int32(step.slots + 4 * token)
-        offset = slot % PAGE
-        place = slot // PAGE * args.kv_heads + head
-        key = args.key + token * args.stride + head * args.head_stride
-        value = args.value + token * args.stride + head * args.head_stride
-        keys = args.keys + (place * args.head_width * PAGE + offset) * 2
-        values = args.values + (place * PAGE + offset) * args.head_padded * 2
-        for index in range(args.head_width):
-            simd.store_half(keys + index * PAGE * 2, simd.load_float(key + index * 4))
-        for index in range(0, args.head_padded, 16):
-            simd.store_halves(values + index * 2, simd.load(value + index * 4))
-
-
 ROPE = Kernel("rope", rope, ROPE_ARGUMENTS)
-STORE_KV = Kernel("store_kv", store_kv, STORE_ARGUMENTS)

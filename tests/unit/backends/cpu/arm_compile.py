@@ -11,6 +11,7 @@ import platform
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import llvmlite.binding as llvm
 
@@ -40,13 +41,19 @@ def compile_kernel(name: str, folder: Path) -> None:
     import numba
 
     from edgeinfer.backends.cpu.jit import Kernel
-    from edgeinfer.backends.cpu.kernels import activations, attention, product, rotary, rows
+    from edgeinfer.backends.cpu.kernels import activations, attention, product, rotary, rows, store
+    from edgeinfer.backends.cpu.pages import PageLayout
     from edgeinfer.backends.cpu.panels import IntegerPanel
+    from edgeinfer.settings import KVKind
 
     def find() -> Kernel:
         modules: list[ModuleType] = [activations, attention, rotary, rows]
-        for kernel in (value for module in modules for value in vars(module).values()):
-            if isinstance(kernel, Kernel) and kernel.name == name:
+        known = [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
+        for layout in (PageLayout(kind, 64) for kind in get_args(KVKind)):
+            found = attention.attention_kernels(layout, "neon")
+            known += [found.by_tile, found.by_chunk, found.join, store.store_kernel(layout)]
+        for kernel in known:
+            if kernel.name == name:
                 return kernel
         return product.product_kernel(IntegerPanel.parse(name.removeprefix("product-").removesuffix("-neon")), "neon")
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Batch, Limits, Step
+from edgeinfer.backends.cpu import step as step_module
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.kernels import attention, store
 from edgeinfer.backends.cpu.layout import CHUNK, padded
@@ -71,7 +72,7 @@ class Pages:
             row[..., : self.shape.width] = given
             rows.append(row)
         step = np.zeros(1, STEP)
-        step["n_tokens"], step["slots"] = len(slots), slots.ctypes.data
+        step["n_tokens"], step["slots"] = len(slots), step_module.address(slots)
         call(
             self._library,
             store.store_kernel(self.pool.layout),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from edgeinfer.backends.cpu import step
 from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.targets import CODE_BITS, MOST_STEPS, target
+from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu import (
     attention_calls,
     kernel_calls,
@@ -40,10 +42,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def attention(library: KernelLibrary) -> None:
-    pages = Pages(Shape(heads=4, kv_heads=2, width=40, cap=20.0))
-    for split in (False, True):
-        pages.run(library, chain(120, 20), split, workers=2)
-        pages.run(library, tree([70], [[-1, 0, 0, 1]], attention_calls.tables_of(1)), split)
+    for kind in get_args(KVKind):
+        pages = Pages(library, Shape(heads=4, kv_heads=2, width=40, cap=20.0), kind)
+        for split in (False, True):
+            pages.run(chain(120, 20), split, workers=2)
+            pages.run(tree([70], [[-1, 0, 0, 1]], attention_calls.tables_of(1)), split)
 
 
 CASES: dict[str, Callable[[KernelLibrary], None]] = {
@@ -57,10 +60,11 @@ CASES: dict[str, Callable[[KernelLibrary], None]] = {
 
 
 def test_products_and_attention_compile_for_arm(compiled: Path) -> None:
-    names = ["product-i4-32-f16-neon", "attend_by_tile", "round_rows"]
+    names = ["product-i4-32-f16-neon", "attend_by_tile-int8-neon", "attend_by_tile-f16-neon", "round_rows"]
     compile_for_arm(names, compiled)
-    product, attend, rounding = ((compiled / f"{name}.s").read_text() for name in names)
+    product, rounded, attend, rounding = ((compiled / f"{name}.s").read_text() for name in names)
     assert product.count("\tsdot\t") > 100
+    assert rounded.count("\tsdot\t") > 100
     assert "\tfmla\t" in attend
     assert "sdot" not in attend + rounding
 

@@ -192,6 +192,22 @@ def test_extreme_codes_do_not_saturate(library: KernelLibrary, key: str, isa: st
         assert np.array_equal(matrix.run(library, source, new_out()), source @ matrix.values.T)
 
 
+@pytest.mark.parametrize("exponent", [0, 1, 2, 255])
+@pytest.mark.parametrize("key", [key for key in INTEGERS if PANELS[key].scales == "e8m0"])
+def test_the_smallest_and_the_largest_power_of_two(library: KernelLibrary, key: str, exponent: int) -> None:
+    """Scales that float32 holds as subnormal numbers, the first that is not, and one that looks like infinity."""
+    panel = IntegerPanel.parse(key)
+    contents = random_contents(panel, 64, seed=exponent)
+    contents.scales[:] = exponent
+    size = 1e-20 if exponent == 255 else 1e20
+    source = (np.random.default_rng(exponent).standard_normal((3, 64)) * size).astype("f4")
+    for isa in isas_of(key):
+        matrix = integer_product(panel, isa, contents)
+        plain = matrix.run(library, source, new_out())
+        assert np.all(np.isfinite(plain))
+        assert_close(plain, matrix.values, rounded(library, source), np.zeros_like(plain))
+
+
 @pytest.mark.parametrize("columns", [1, 4, 30, 48, 130])
 @pytest.mark.parametrize("key", FLOATS)
 def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
