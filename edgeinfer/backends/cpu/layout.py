@@ -18,7 +18,7 @@ LANES = 16
 BLOCK = 32
 ROUNDED_BYTES = 64
 """A block of 32 int8 activations with its scale and sums."""
-CHUNK = 2 * PAGE
+CHUNK = PAGE
 """Positions whose attention is one partial result; partials are joined in order."""
 SPLIT_TOKENS = 8
 """Passes of up to this many tokens cut attention by chunks of positions, larger ones by tiles of tokens."""
