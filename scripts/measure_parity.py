@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,25 +118,50 @@ class Engine:
         self._executor.close()
 
 
-@contextmanager
-def llama_cpp_engine(path: Path) -> Iterator[Evaluate]:
-    """llama.cpp on the same file; raises ImportError where llama-cpp-python is not installed."""
-    import llama_cpp
+class LlamaCpp:
+    """llama.cpp on a file, evaluating one text at a time; raises ImportError where llama-cpp-python is not installed.
 
-    llama = llama_cpp.Llama(
-        str(path), n_ctx=LONGEST, n_threads=THREADS, n_threads_batch=THREADS, logits_all=True, verbose=False
-    )
+    Weights stay as the file has them: llama.cpp's repacked ones crash on CPUs with AMX in some of its versions.
+    """
 
-    def evaluate(tokens: Sequence[int]) -> Floats:
-        llama.reset()
-        llama.eval(list(tokens))
-        scores: Floats = llama.scores[: len(tokens)]
-        return scores
+    def __init__(self, path: Path) -> None:
+        import llama_cpp
 
-    try:
-        yield evaluate
-    finally:
-        llama.close()
+        self._api: Any = llama_cpp
+        llama_cpp.llama_backend_init()
+        self._log = llama_cpp.llama_log_callback(lambda level, text, data: None)
+        llama_cpp.llama_log_set(self._log, None)
+        wanted = llama_cpp.llama_model_default_params()
+        wanted.use_extra_bufts = False
+        self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), wanted)
+        limits = llama_cpp.llama_context_default_params()
+        limits.n_ctx = limits.n_batch = LONGEST
+        limits.n_threads = limits.n_threads_batch = THREADS
+        limits.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        self._context = llama_cpp.llama_init_from_model(self._model, limits)
+        self._batch = llama_cpp.llama_batch_init(LONGEST, 0, 1)
+        self._n_vocab = int(llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model)))
+
+    def __call__(self, tokens: Sequence[int]) -> Floats:
+        """Logits float32[T, V] of all positions of a text."""
+        self._api.llama_memory_clear(self._api.llama_get_memory(self._context), True)
+        batch = self._batch
+        batch.n_tokens = len(tokens)
+        for place, token in enumerate(tokens):
+            batch.token[place], batch.pos[place], batch.logits[place] = token, place, True
+            batch.n_seq_id[place], batch.seq_id[place][0] = 1, 0
+        failed = self._api.llama_decode(self._context, batch)
+        if failed:
+            raise RuntimeError(f"llama_decode gave {failed} for {len(tokens)} tokens")
+        shape = (len(tokens), self._n_vocab)
+        logits: Floats = np.ctypeslib.as_array(self._api.llama_get_logits(self._context), shape)
+        return logits
+
+    def close(self) -> None:
+        """Give back the context and the weights."""
+        self._api.llama_batch_free(self._batch)
+        self._api.llama_free(self._context)
+        self._api.llama_model_free(self._model)
 
 
 def log_probabilities(logits: Floats) -> Floats:
@@ -284,7 +310,7 @@ def main() -> None:
         cpu = open_engine(CpuDevice(DeviceOptions(n_workers=THREADS)))
         engines: dict[str, Evaluate] = {"edgeinfer cpu": cpu, "reference, int8": open_engine(ROUNDED)}
         if not options.no_peer:
-            engines[PEER] = opened.enter_context(llama_cpp_engine(path))
+            engines[PEER] = opened.enter_context(closing(LlamaCpp(path)))
         texts = passages(cpu, model, options.positions)
         print(f"{path.name}, {sum(map(len, texts))} positions", flush=True)
         print(divergence_table(divergence(texts, reference, engines)), flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,13 @@ from scripts.measure_parity import (
     PEER,
     PROMPTS,
     Engine,
+    LlamaCpp,
     departure_table,
     departures,
     divergence,
     divergence_table,
     first_of_each,
     greedy_answers,
-    llama_cpp_engine,
     passages,
 )
 from tests.golden.goldens import Golden, Player, distance
@@ -71,7 +72,7 @@ def text(model: Model, cpu: Engine) -> Golden:
 def test_divergence_from_float32_is_that_of_llama_cpp(model: Model, cpu: Engine, reference: Engine) -> None:
     pytest.importorskip("llama_cpp", reason="compares with llama-cpp-python, which is not installed")
     texts = passages(cpu, model, POSITIONS)
-    with llama_cpp_engine(model.file.path) as peer:
+    with closing(LlamaCpp(model.file.path)) as peer:
         found = divergence(texts, reference, {"edgeinfer cpu": cpu, PEER: peer})
     print(divergence_table(found))
     assert len(found[PEER]) == POSITIONS
