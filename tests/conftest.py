@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background: programs that we start would ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WIDTH, HEADS, KV_HEADS, LAYERS, FFN, CONTEXT = 64, 4, 2, 2, 96, 512
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack, get_args
@@ -22,9 +23,10 @@ from edgeinfer.engine.limits import context_of, limits_for, memory_need
 from edgeinfer.engine.session import Options, Session
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadGGUF, BadSetting
+from edgeinfer.models.gguf import Metadata
 from edgeinfer.models.load import Model, open_model, spec_of
 from edgeinfer.models.store import Store
-from edgeinfer.models.text import ChatTemplate, Tokenizer
+from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
 from edgeinfer.scheduling.memory import require_fit
 from edgeinfer.scheduling.topology import available_bytes, usable_cores
 from edgeinfer.settings import KVKind
@@ -151,22 +153,36 @@ class _Wanted:
         return self.options.n_workers or len(self.options.cores or ())
 
 
+def _texts(metadata: Metadata, vocabulary: Vocabulary) -> tuple[Tokenizer, ChatTemplate]:
+    """What turns texts into tokens, ready for use."""
+    template = ChatTemplate.from_metadata(metadata, vocabulary)
+    template.prepare()
+    return Tokenizer.with_vocabulary(vocabulary, metadata), template
+
+
 def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
     """Compile an open model for its device."""
     metadata, trained = model.file.metadata, model.spec.n_context_trained
     n_context = context_of(trained, wanted.n_context)
     spec = spec_of(metadata, model.file.tensors, n_context)
-    tokenizer = Tokenizer.from_metadata(metadata)
-    if tokenizer.n_tokens > spec.n_vocab:
+    vocabulary = vocabulary_of(metadata)
+    if vocabulary.n_tokens > spec.n_vocab:
         raise BadGGUF(
-            f"{model.file.path} has a tokenizer of {tokenizer.n_tokens} tokens and a model of {spec.n_vocab}: "
+            f"{model.file.path} has a tokenizer of {vocabulary.n_tokens} tokens and a model of {spec.n_vocab}: "
             "the tokenizer belongs to another model; get the file again or convert it anew"
         )
     limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
     require_fit(memory_need(wanted.device, spec, model.file.tensors, limits), available_bytes())
     print_of_model = fingerprint(model.file)
-    template = ChatTemplate.from_metadata(metadata, tokenizer.vocabulary)
-    executor = Executor.open(spec, model.file, print_of_model, limits, wanted.device, wanted.options, wanted.progress)
+    with ThreadPoolExecutor(1) as beside:
+        texts = beside.submit(_texts, metadata, vocabulary)
+        arguments = (spec, model.file, print_of_model, limits, wanted.device, wanted.options, wanted.progress)
+        executor = Executor.open(*arguments)
+        try:
+            tokenizer, template = texts.result()
+        except BaseException:
+            executor.close()
+            raise
     model.file.release()
     notices: tuple[str, ...] = ()
     if n_context > trained:

@@ -15,9 +15,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.base import Crew, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.cpu import records
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.kernels import crew
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Tape
@@ -48,8 +48,7 @@ class OrderedTeam(Team):
         stops = [place for place, entry in enumerate(entries) if entry[2]]
         if self._ignored is not None and self._ignored[0] == len(stops):
             del stops[self._ignored[1]]
-        shares = np.zeros(len(self._order) + 2, np.int64)
-        crew.fill(shares, crew.even_cuts(len(self._order)))
+        shares = records.crew_record(Crew.even(len(self._order)).cuts)
         for start, stop in zip([0, *stops[:-1]], stops, strict=True):
             for worker in self._order:
                 for kernel, arguments, *_ in entries[start:stop]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.jit import cpu_features
+from edgeinfer.backends.cpu.library import cpu_features
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.fingerprint import fingerprint

@@ -12,9 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.backends.cpu import targets
+from edgeinfer.backends.cpu import catalogue, targets
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.jit import cpu_features
+from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.library import cpu_features
+from edgeinfer.backends.cpu.needs import TEAM, kernels_of
 from edgeinfer.backends.reference import ReferenceDevice
 from tests.golden.goldens import RESULTS, Golden, Player, distance
 from tests.golden.replay import RecordingDevice, Replay
@@ -62,6 +64,15 @@ def test_logits_equal_the_reference_with_the_same_rounding(device: CpuDevice, go
         expected = np.concatenate([player.feed(chunk) for chunk in chunks])
     assert replay.is_used_up
     assert distance(logits, expected) < 1e-5
+
+
+def test_the_kernels_of_a_tape_are_known_before_its_memory_is_there(device: CpuDevice, golden: Golden) -> None:
+    with Player(device, golden) as player:
+        lane = player.lane
+        assert isinstance(lane, CpuLane)
+        called = {call.kernel.name for _, calls in [*lane._calls, *lane._alone_calls] for call in calls}
+        told = {each.name for each in kernels_of(lane._spec, lane._file.tensors, "f16", device.isa.name)}
+    assert told - {each.name for each in (*TEAM, catalogue.PACK_PANELS)} == called
 
 
 def test_logits_are_as_near_transformers_as_rounded_activations_allow(device: CpuDevice, golden: Golden) -> None:

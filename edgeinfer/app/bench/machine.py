@@ -103,7 +103,7 @@ def read_memory(cores: tuple[int, ...], model_bytes: int) -> Memory:
 def main() -> None:
     """Measure, and print a `Memory` as JSON."""
     from edgeinfer.backends.cpu import bandwidth, targets
-    from edgeinfer.backends.cpu.jit import cpu_features
+    from edgeinfer.backends.cpu.library import cpu_features
     from edgeinfer.scheduling.topology import available_bytes
 
     features = cpu_features()

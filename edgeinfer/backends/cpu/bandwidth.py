@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels.read_memory import LINE_BYTES, LINES_PER_ROUND, PATTERNS
+from edgeinfer.backends.cpu.catalogue import READ_PATTERNS
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import address
 
+LINE_BYTES, LINES_PER_ROUND = 64, 4
 PASSES = 5
 BYTES_MIN, BYTES_MAX = 512 << 20, 2 << 30
 CACHES = 4
@@ -55,14 +56,14 @@ def _cache_bytes(text: str) -> int:
 def measure(cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> list[Reading]:
     """Read `n_bytes` with one thread on each of `cores`, pattern after pattern."""
     compiled = library or KernelLibrary()
-    round_bytes = LINE_BYTES * LINES_PER_ROUND * max(streams for streams, _ in PATTERNS)
+    round_bytes = LINE_BYTES * LINES_PER_ROUND * max(streams for streams, _ in READ_PATTERNS.values())
     share = n_bytes // len(cores) // round_bytes * round_bytes
     buffer = aligned((len(cores), share), np.uint8)
     crew = _Readers(cores, buffer)
     try:
         return [
-            Reading(read.__name__, crew.measure(compiled.function("int64(intp, int64)", read), streams))
-            for streams, read in PATTERNS
+            Reading(name, crew.measure(compiled.function(read), streams))
+            for name, (streams, read) in READ_PATTERNS.items()
         ]
     finally:
         crew.close()

@@ -11,8 +11,9 @@ import sys
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.cpu import targets
-from edgeinfer.backends.cpu.jit import KernelLibrary, compiles_for_another_cpu, cpu_features
 from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.library import KernelLibrary, cpu_features
+from edgeinfer.backends.cpu.needs import kernels_of
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.gguf import GGUFFile
@@ -43,6 +44,8 @@ class CpuDevice:
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the team."""
+        needed = kernels_of(spec, file.tensors, limits.kv, self.isa.name)
+        self.library.prepare(needed, len(self.cores), progress)
         team = Team(self.n_workers, self.cores, self.library)
         try:
             return CpuLane(spec, file, limits, team, self.library, self.isa.name, progress)
@@ -58,7 +61,7 @@ def _check_conversions(features: frozenset[str]) -> None:
     """Raise DeviceUnavailable on an x86 that cannot convert float16 or fuse a multiplication with an addition."""
     is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
     missing = [name for name in ("f16c", "fma") if name not in features]
-    if is_x86 and missing and not compiles_for_another_cpu():
+    if is_x86 and missing:
         raise DeviceUnavailable(
             f"this CPU has no {' and no '.join(missing)} instructions, which the cpu device needs (x86 processors have "
             "them since 2013, the smallest ones since 2023); the device reference runs anywhere, slowly"

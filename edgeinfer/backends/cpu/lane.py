@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, Progress, Step, Timing
-from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights
 from edgeinfer.backends.cpu.pages import KVPool, PageLayout, read_pages, write_pages
-from edgeinfer.backends.cpu.profile import OpTime, op_times
+from edgeinfer.backends.cpu.profile import OpTime, Overhead, op_times, overhead
 from edgeinfer.backends.cpu.reading import choose_ahead
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.backends.cpu.tape import Tape
@@ -45,6 +45,7 @@ class CpuLane:
         self.crew = Crew.even(team.n_workers)
         self._spec, self._file, self._team = spec, file, team
         self._embed = _embedding(spec)
+        self._embedding = file.tensors[self._embed.weight.tensor]
         packed = PackedWeights(file, isa_name, library)
         heads = heads_of(spec)
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
@@ -109,6 +110,10 @@ class CpuLane:
         calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
         return op_times(calls, self._team.profile(tape, self.crew))
 
+    def overhead(self) -> Overhead:
+        """What a launch, a call and a barrier take that compute nothing."""
+        return overhead(self._team, self._library, self.crew)
+
     def value(self, name: str) -> Floats:
         """What a buffer holds now: float32[T or O, width]."""
         return self._values.value(name)
@@ -122,9 +127,8 @@ class CpuLane:
         if self._team.closed:
             raise EngineClosed("the model is closed; load it again")
         self._step.fill(step)
-        embed = self._embed
+        embed, info = self._embed, self._embedding
         rows = self._values.buffers[embed.out]
-        info = self._file.tensors[embed.weight.tensor]
         raw = self._file.raw(embed.weight.tensor).reshape(info.shape[0], -1)[step.batch.tokens]
         values = dequantise(raw, (len(raw), embed.weight.columns), info.ggml_type)
         rows[: len(raw), : embed.weight.columns] = values if embed.scale == 1.0 else values * np.float32(embed.scale)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.backends.base import PAGE, Limits
+from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
@@ -16,10 +17,11 @@ from edgeinfer.ops import Attention, MatMul, Rope, Rows, StoreKV
 
 LANES = 16
 BLOCK = 32
-ROUNDED_BYTES = 64
-"""A block of 32 int8 activations with its scale and sums."""
 CHUNK = PAGE
 """Positions whose attention is one partial result; partials are joined in order."""
+CHUNK_PAGES = CHUNK // PAGE
+SCORE_BYTES = 4 * CHUNK
+"""Scores of a query row over a chunk."""
 SPLIT_TOKENS = 8
 """Passes of up to this many tokens cut attention by chunks of positions, larger ones by tiles of tokens."""
 TILE_ROWS = 24
@@ -89,7 +91,7 @@ class BufferLayout:
 
     def rounded_bytes(self, name: str) -> int:
         """Bytes of the int8 form of a buffer."""
-        return self.shape(name)[0] * self.padded_blocks(name) * ROUNDED_BYTES
+        return self.shape(name)[0] * self.padded_blocks(name) * RECORD_BYTES
 
     @property
     def partials_shape(self) -> tuple[int, int, int, int]:

@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import Floats, Limits
-from edgeinfer.backends.cpu.fusion import fuse
-from edgeinfer.backends.cpu.jit import Kernel
-from edgeinfer.backends.cpu.kernels import activations, attention, product, product_float, rotary, rows, store
+from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.layout import (
     BLOCK,
     LANES,
-    ROUNDED_BYTES,
     padded,
     tile_tokens,
 )
 from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.needs import Choice
 from edgeinfer.backends.cpu.packing import PackedMatrix, PackedWeights
-from edgeinfer.backends.cpu.pages import KVPool
+from edgeinfer.backends.cpu.pages import KVPool, attention_scratch_bytes
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, FloatPanel, IntegerPanel
+from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.values import Values
@@ -69,7 +69,7 @@ class Lowering:
         n_workers: int,
     ) -> None:
         self._spec, self._file, self._limits, self._packed, self._pools = spec, file, limits, packed, pools
-        self._step, self._n_workers = step, n_workers
+        self._step, self._n_workers, self._choice = step, n_workers, Choice(spec, file.tensors)
         self.values = Values(spec, file, limits, step, n_workers)
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
         self._alone = False  # whether calls for passes of one token are being made
@@ -88,8 +88,7 @@ class Lowering:
 
         `alone`: for passes of one token, whose activations every worker rounds for itself: that needs no barriers.
         """
-        ops = list(self._spec.ops())
-        fusion = fuse(ops, self._is_integer, self._same_panels)
+        ops, fusion = self._choice.ops, self._choice.fusion
         taken = {norm: take for take, norm in fusion.taken_rows.items()}
         self._alone = alone
         self._fresh.clear()
@@ -108,17 +107,10 @@ class Lowering:
             else:
                 calls = self._lower(op)
             found.append((op, calls))
-        products = [call for _, calls in found for call in calls if call.arguments.dtype == product.ARGUMENTS]
+        products = [call for _, calls in found for call in calls if call.arguments.dtype == records.PRODUCT]
         for call, following in pairwise(products):
             call.arguments["next"] = address(following.arguments)
         return found
-
-    def _is_integer(self, op: MatMul) -> bool:
-        return isinstance(self._matrix(op).panel, IntegerPanel)
-
-    def _same_panels(self, first: MatMul, second: MatMul) -> bool:
-        one, other = self._matrix(first), self._matrix(second)
-        return one.panel == other.panel and one.data.shape == other.data.shape
 
     def _matrix(self, op: MatMul) -> PackedMatrix:
         return self._packed.matrix(op.weight, self.values.heads.get(op.out))
@@ -138,11 +130,12 @@ class Lowering:
             case Attention():
                 return self._written(self._attention(op), op.out)
             case GatedAct():
-                return self._written([self._columns(rows.GATED[op.activation], op.gate, op.up, op.out)], op.out)
+                return self._written([self._columns(catalogue.GATED[op.activation], op.gate, op.up, op.out)], op.out)
             case Add():
-                return self._written([self._columns(rows.ADD, op.source, op.source, op.out)], op.out)
+                return self._written([self._columns(catalogue.ADD, op.source, op.source, op.out)], op.out)
             case SoftCap():
-                return self._written([self._columns(rows.SOFT_CAP, op.value, op.value, op.value, op.cap)], op.value)
+                capped = self._columns(catalogue.SOFT_CAP, op.value, op.value, op.value, op.cap)
+                return self._written([capped], op.value)
             case TakeOutputs():
                 return self._written([self._take(op)], op.out)
 
@@ -162,14 +155,14 @@ class Lowering:
     def _norm(self, op: RMSNorm) -> Call:
         heads = self.values.heads.get(op.source) if op.groups > 1 or op.source in self.values.heads else None
         group = heads.padded if heads else padded(op.width)
-        args = np.zeros(1, rows.NORM_ARGUMENTS)
+        args = np.zeros(1, records.RMS_NORM)
         args["source"], args["source_stride"] = self.values.at(op.source)
         args["out"], args["out_stride"] = self.values.at(op.out)
         args["weight"] = address(self.values.vector(op.weight, group))
         args["groups"], args["group_stride"], args["n_vectors"] = op.groups, group * 4, group // LANES
         args["count"], args["width"], args["epsilon"] = self.values.count(op.source), op.width, op.epsilon
         share = self._by_tokens(op.source)
-        return Call(rows.RMS_NORM, args, frozenset({op.source}), frozenset({op.out}), share)
+        return Call(catalogue.RMS_NORM, args, frozenset({op.source}), frozenset({op.out}), share)
 
     def _round(self, name: str) -> list[Call]:
         """The call that makes the int8 form of a buffer, unless it is there already."""
@@ -194,7 +187,7 @@ class Lowering:
         """Where the int8 form of a buffer goes."""
         n_blocks = self.values.layout.n_blocks(name)
         n_padded = self.values.layout.padded_blocks(name)
-        args = np.zeros(1, activations.ARGUMENTS)
+        args = np.zeros(1, records.ROUND_ROWS)
         args["n_blocks"], args["n_padded"] = n_blocks, n_padded
         args["out"], args["out_stride"] = self.values.rounded_at(name, self._alone)
         return args
@@ -203,9 +196,9 @@ class Lowering:
         self._fresh.add(name)
         sources, out = frozenset({source}), frozenset({f"{name} int8"})
         if self._alone:
-            return Call(activations.ROUND_ROWS, args, NOTHING, NOTHING, "all of them", sources)
+            return Call(catalogue.ROUND_ROWS, args, NOTHING, NOTHING, "all of them", sources)
         reads, gathers = (NOTHING, sources) if takes_rows else (sources, NOTHING)
-        return Call(activations.ROUND_ROWS, args, reads, out, self._by_tokens(name), gathers)
+        return Call(catalogue.ROUND_ROWS, args, reads, out, self._by_tokens(name), gathers)
 
     def _product(self, op: MatMul) -> list[Call]:
         matrix = self._matrix(op)
@@ -219,7 +212,7 @@ class Lowering:
         args["out"], args["out_stride"] = self.values.at(op.out)
         args["bias"], args["bias_stride"] = self._bias(op, matrix)
         out = frozenset({op.out})
-        kernel = product.product_kernel(matrix.panel, self._packed.isa_name)
+        kernel = catalogue.product(matrix.panel, self._packed.isa_name)
         own = out if op.accumulate else NOTHING
         return [*before, Call(kernel, args, own, out, f"by {len(matrix.data) // 2} column pairs", reads)]
 
@@ -229,27 +222,27 @@ class Lowering:
         assert isinstance(gates.panel, IntegerPanel)
         args, reads = self._product_arguments(gate, gates)
         args["unit_bytes"], args["second"] = gates.data.shape[1], address(ups.data) - address(gates.data)
-        args["n_units"], args["curve"] = len(gates.data), product.CURVES[op.activation]
+        args["n_units"], args["curve"] = len(gates.data), records.CURVES[op.activation]
         args["ahead"] = 1
         args["out"], args["out_stride"] = self.values.at(op.out)
         args["bias"] = address(self.values.zeros)
-        kernel = product.product_kernel(gates.panel, self._packed.isa_name)
+        kernel = catalogue.product(gates.panel, self._packed.isa_name)
         return Call(kernel, args, NOTHING, frozenset({op.out}), f"by {len(gates.data)} columns", reads)
 
     def _product_arguments(self, op: MatMul, matrix: PackedMatrix) -> tuple[NDArray[np.void], frozenset[str]]:
         """What a product reads, and the name of the int8 form that it gathers (none where workers have their own)."""
         assert isinstance(matrix.panel, IntegerPanel)
         n_padded = self.values.layout.padded_blocks(op.source)
-        args = np.zeros(1, product.ARGUMENTS)
+        args = np.zeros(1, records.PRODUCT)
         args["weights"], args["n_records"] = address(matrix.data), matrix.panel.n_records(op.weight.columns)
         args["n_blocks"], args["count"] = n_padded, self.values.count(op.source)
         args["activations"], args["activations_stride"] = self.values.rounded_at(op.source, self._alone)
-        args["block_tokens"] = max(8, CACHED_BYTES // (n_padded * ROUNDED_BYTES) // 8 * 8)
+        args["block_tokens"] = max(8, CACHED_BYTES // (n_padded * RECORD_BYTES) // 8 * 8)
         return args, NOTHING if self._alone else frozenset({f"{op.source} int8"})
 
     def _float_product(self, op: MatMul, matrix: PackedMatrix) -> Call:
         assert isinstance(matrix.panel, FloatPanel)
-        args = np.zeros(1, product_float.ARGUMENTS)
+        args = np.zeros(1, records.FLOAT_PRODUCT)
         args["weights"], args["panel_bytes"] = address(matrix.data), matrix.data.shape[1]
         args["n_units"] = len(matrix.data) // 2
         args["n_rounds"] = padded(op.weight.columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
@@ -260,7 +253,7 @@ class Lowering:
         args["bias"], args["bias_stride"] = self._bias(op, matrix)
         out = frozenset({op.out})
         reads, share = out if op.accumulate else NOTHING, f"by {len(matrix.data) // 2} column pairs"
-        kernel = product_float.product_float_kernel(matrix.panel)
+        kernel = catalogue.product_float(matrix.panel)
         return Call(kernel, args, reads, out, share, frozenset({op.source}))
 
     def _bias(self, op: MatMul, matrix: PackedMatrix) -> tuple[int, int]:
@@ -276,29 +269,29 @@ class Lowering:
             factors = weights.rope_factors(self._file, op.table)
             self._rotations[op.table] = rope.rotations(op.table, self._limits.n_context, factors)
         cosines, sines = self._rotations[op.table]
-        args = np.zeros(1, rotary.ROPE_ARGUMENTS)
+        args = np.zeros(1, records.ROPE)
         args["value"], args["stride"] = self.values.at(op.value)
         args["heads"], args["head_stride"] = op.heads, padded(op.head_width) * 4
         args["half"], args["cosines"], args["sines"] = op.table.rotary_width // 2, address(cosines), address(sines)
         args["step"], args["parts"] = self._step.n_tokens_at, self._spec.kv_heads
         names = frozenset({op.value})
-        return Call(rotary.ROPE, args, names, names, self._by_parts())
+        return Call(catalogue.ROPE, args, names, names, self._by_parts())
 
     def _store(self, op: StoreKV) -> Call:
         pool = self._pools[op.layer]
-        args = np.zeros(1, store.ARGUMENTS)
+        args = np.zeros(1, records.STORE_KV)
         args["key"], args["value"] = address(self.values.buffers[op.key]), address(self.values.buffers[op.value])
         args["stride"], args["head_stride"] = self.values.at(op.key)[1], padded(op.head_width) * 4
         args["kv_heads"], args["head_width"], args["step"] = op.kv_heads, op.head_width, self._step.n_tokens_at
         args["keys"], args["values"] = address(pool.keys), address(pool.values)
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         reads, writes = frozenset({op.key, op.value}), frozenset({f"kv {op.layer}"})
-        return Call(store.store_kernel(pool.layout), args, reads, writes, self._by_parts())
+        return Call(catalogue.store_kv(pool.layout), args, reads, writes, self._by_parts())
 
     def _attention(self, op: Attention) -> list[Call]:
         pool, heads = self._pools[op.layer], self.values.heads[op.query]
         scratch, partials = self._attention_memory(op)
-        args = np.zeros(1, attention.ARGUMENTS)
+        args = np.zeros(1, records.ATTENTION)
         args["query"], args["query_stride"] = self.values.at(op.query)
         args["out"], args["out_stride"] = self.values.at(op.out)
         args["keys"], args["values"] = address(pool.keys), address(pool.values)
@@ -313,7 +306,7 @@ class Lowering:
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
         reads = frozenset({op.query, f"kv {op.layer}"})
         own, kept = frozenset({op.out}), frozenset({"attention partials"})
-        kernels = attention.attention_kernels(pool.layout, self._packed.isa_name)
+        kernels = catalogue.attention(pool.layout, self._packed.isa_name)
         return [
             Call(kernels.by_tile, args, NOTHING, own, "by tiles", reads),
             Call(kernels.by_chunk, args, NOTHING, kept, "by chunks", reads),
@@ -324,14 +317,14 @@ class Lowering:
         """Scratch of each worker and the partials of small passes, shared by all layers."""
         tile_rows = tile_tokens(self._spec) * op.heads // op.kv_heads
         if self._scratch is None:
-            size = padded(attention.scratch_bytes(tile_rows, self._pools[op.layer].layout), 4096)
+            size = padded(attention_scratch_bytes(tile_rows, self._pools[op.layer].layout), 4096)
             self._scratch = aligned((self._n_workers, size), np.uint8)
             self._partials = aligned(self.values.layout.partials_shape, np.float32)
         assert self._partials is not None
         return self._scratch, self._partials
 
     def _columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
-        args = np.zeros(1, rows.COLUMNS_ARGUMENTS)
+        args = np.zeros(1, records.COLUMNS)
         args["source"], args["other"] = address(self.values.buffers[source]), address(self.values.buffers[other])
         args["out"], args["stride"] = self.values.at(out)
         args["n_vectors"], args["count"], args["cap"] = (
@@ -342,10 +335,10 @@ class Lowering:
         return Call(kernel, args, frozenset({source, other, out}), frozenset({out}), self._by_columns(out))
 
     def _take(self, op: TakeOutputs) -> Call:
-        args = np.zeros(1, rows.TAKE_ARGUMENTS)
+        args = np.zeros(1, records.TAKE_OUTPUTS)
         args["source"], args["out"] = address(self.values.buffers[op.source]), address(self.values.buffers[op.out])
         args["stride"], args["n_vectors"] = self.values.at(op.out)[1], self.values.buffers[op.out].shape[1] // LANES
         args["outputs"] = self._step.outputs_at
         args["count"] = self._step.n_outputs_at
         taken, out = frozenset({op.source}), frozenset({op.out})
-        return Call(rows.TAKE_OUTPUTS, args, NOTHING, out, self._by_tokens(op.out), taken)
+        return Call(catalogue.TAKE_OUTPUTS, args, NOTHING, out, self._by_tokens(op.out), taken)

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, Crew, Progress
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels.packing import JOB, SIGNATURE, pack_panels
+from edgeinfer.backends.cpu.catalogue import PACK_PANELS
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS, Panel, panel_for
 from edgeinfer.backends.cpu.pinning import pin
 from edgeinfer.backends.cpu.recipes import Recipes
+from edgeinfer.backends.cpu.records import PACKING_JOB
 from edgeinfer.backends.cpu.repacking import Job, MatrixPacking
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.models.gguf import GGUFFile
@@ -57,7 +58,7 @@ class PackedMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a worker does of a batch: JOB[n] of the compiled packing, and units of matrices that are unpacked."""
+    """What a worker does of a batch: PACKING_JOB[n] of the compiled packing, and units of unpacked matrices."""
 
     batch: Batch  # owns what the jobs point to
     jobs: NDArray[np.void]
@@ -71,7 +72,7 @@ class PackedWeights:
         self.isa_name = isa_name
         self._file = file
         self._recipes = Recipes()
-        self._pack_panels = library.function(SIGNATURE, pack_panels)
+        self._pack_panels = library.function(PACK_PANELS)
         self._matrices: dict[Key, PackedMatrix] = {}
 
     @property
@@ -158,7 +159,7 @@ def shares_of(batch: Batch, n_workers: int) -> list[Share]:
                 jobs += matrix.jobs(first, end)
             else:
                 unpacked.append((matrix, first, end))
-        shares.append(Share(batch, np.array(jobs, JOB), unpacked))
+        shares.append(Share(batch, np.array(jobs, PACKING_JOB), unpacked))
     return shares
 
 

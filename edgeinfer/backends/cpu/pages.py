@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Int32s
-from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
+from edgeinfer.backends.cpu.layout import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES, padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.settings import KVKind
 
@@ -60,6 +60,13 @@ class PageLayout:
     @property
     def _rounded_bytes(self) -> int:
         return self.codes_bytes + PAGE * SCALE_BYTES * self.blocks
+
+
+def attention_scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
+    """Bytes of scratch that a worker of `kernels.attention` needs: five parts per query row, and a chunk's pages."""
+    head = padded(layout.head_width)
+    rows = tile_rows * (head * 4 + 2 * SCORE_BYTES + 2 * (LANES + head) * 4)
+    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes)
 
 
 class KVPool:

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Crew
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels.launch import ENTRY_INTS, NOTHING
+from edgeinfer.backends.cpu.catalogue import NOTHING
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.records import ENTRY_INTS
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.ops import Op

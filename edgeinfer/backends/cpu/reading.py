@@ -11,13 +11,13 @@ import time
 from collections.abc import Sequence
 
 from edgeinfer.backends.base import Crew
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels import product
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.records import PRODUCT
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import Team
 
 ROUNDS = 7
-MEASURED_BYTES = 96 << 20
+MEASURED_BYTES = 48 << 20
 """Weights read in a round: some milliseconds, and more than most caches hold."""
 HARM = 1.03
 """Time with asking ahead, as a share of the time without it, from which on it is not done."""
@@ -43,7 +43,7 @@ def _first_products(calls: Sequence[Call]) -> list[Call]:
     """Integer products from the start of a model up to MEASURED_BYTES of weights."""
     found, n_bytes = [], 0
     for call in calls:
-        if call.arguments.dtype == product.ARGUMENTS and n_bytes < MEASURED_BYTES:
+        if call.arguments.dtype == PRODUCT and n_bytes < MEASURED_BYTES:
             found.append(call)
             n_bytes += int(call.arguments["n_units"][0] * call.arguments["unit_bytes"][0])
     return found

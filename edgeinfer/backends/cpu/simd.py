@@ -10,7 +10,7 @@ import inspect
 import platform
 
 from llvmlite import ir
-from numba import types
+from numba import from_dtype, types
 from numba.core.datamodel import models
 from numba.extending import intrinsic, register_model
 
@@ -195,6 +195,12 @@ def sum_lanes(builder, x):
     return emit.halve(builder, x, builder.fadd)
 
 
+@operation(FLOAT, FLOAT)
+def sqrt(builder, x):
+    """The square root of one float32, rounded to nearest."""
+    return emit.call(builder, "llvm.sqrt.f32", emit.F32, [x])
+
+
 @operation(FLOAT, FLOATS)
 def max_lanes(builder, x):
     """The largest lane."""
@@ -278,14 +284,15 @@ def stack_space(typing_context, n_bytes):
     return types.intp(n_bytes), generate
 
 
-def record_pointer(record):
-    """An intrinsic that reads an address as a pointer to a Numba record."""
+def record_at(kind):
+    """An intrinsic that takes the record of that dtype at an address, in place."""
+    record = from_dtype(kind)
 
     @intrinsic
     def at_address(typing_context, address):
         def generate(context, builder, signature, values):
-            return builder.inttoptr(values[0], context.get_value_type(signature.return_type))
+            return builder.inttoptr(values[0], context.get_value_type(record))
 
-        return types.CPointer(record)(types.intp), generate
+        return record(types.intp), generate
 
     return at_address

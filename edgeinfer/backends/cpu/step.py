@@ -30,6 +30,12 @@ STEP = np.dtype(
     ]
 )
 TILE_INTS = 8
+_PLACES = {name: place for place, name in enumerate(STEP.names or ())}
+CHANGING = np.array(
+    [_PLACES[name] for name in ("n_tokens", "n_outputs", "tables", "table_stride", "n_tiles", "n_chunks", "split")]
+)
+"""Fields that every step sets."""
+PATHS = _PLACES["paths"]
 
 
 def address(array: NDArray[np.generic]) -> int:
@@ -43,6 +49,7 @@ class StepRecord:
     def __init__(self, limits: Limits, tile_tokens: int) -> None:
         self._tile_tokens = tile_tokens
         self.record = np.zeros(1, STEP)
+        self._numbers = self.record.view(np.int64)
         self._positions = np.zeros(limits.max_tokens, np.int32)
         self._slots = np.zeros(limits.max_tokens, np.int32)
         self._outputs = np.zeros(limits.max_outputs, np.int32)
@@ -65,7 +72,7 @@ class StepRecord:
     @property
     def outputs_at(self) -> int:
         """Address of the address of the output rows."""
-        return address(self.record) + list(STEP.names or ()).index("outputs") * 8
+        return address(self.record) + _PLACES["outputs"] * 8
 
     def fill(self, step: Step) -> None:
         """Take over a step."""
@@ -75,15 +82,23 @@ class StepRecord:
         self._slots[:n_tokens] = step.slots
         self._outputs[:n_outputs] = batch.outputs
         self._tables = np.ascontiguousarray(step.tables, np.int32)
-        tiles, paths = attention_tiles(step, self._tile_tokens)
-        self._tiles[: len(tiles), : tiles.shape[1]] = tiles
-        self._paths = paths
-        record = self.record
-        record["n_tokens"], record["n_outputs"], record["n_tiles"] = n_tokens, n_outputs, len(tiles)
-        record["tables"], record["table_stride"] = address(self._tables), self._tables.strides[0]
-        record["paths"] = address(self._paths)
-        record["n_chunks"] = int(batch.positions.max()) // CHUNK + 1
-        record["split"] = int(n_tokens <= SPLIT_TOKENS)
+        if n_tokens == 1 and _is_direct(step):
+            self._tiles[0, :5] = 0, 1, step.rows[0], step.starts[0], -1
+            n_tiles, last = 1, int(batch.positions[0])
+        else:
+            tiles, self._paths = attention_tiles(step, self._tile_tokens)
+            n_tiles, last = len(tiles), int(batch.positions.max())
+            self._tiles[:n_tiles, : tiles.shape[1]] = tiles
+            self._numbers[PATHS] = address(self._paths)
+        self._numbers[CHANGING] = (
+            n_tokens,
+            n_outputs,
+            address(self._tables),
+            self._tables.strides[0],
+            n_tiles,
+            last // CHUNK + 1,
+            n_tokens <= SPLIT_TOKENS,
+        )
 
 
 def attention_tiles(step: Step, tile_tokens: int) -> tuple[Int32s, Int32s]:
@@ -112,6 +127,12 @@ def attention_tiles(step: Step, tile_tokens: int) -> tuple[Int32s, Int32s]:
         tiles.append((first, stop - first, row, start, -1))
         first = stop
     return np.array(tiles, np.int32), np.array(paths or [0], np.int32)
+
+
+def _is_direct(step: Step) -> bool:
+    """Whether the one token of a step lies where its sequence's table says."""
+    position = int(step.batch.positions[0])
+    return bool(step.tables[step.rows[0], position // PAGE] * PAGE + position % PAGE == step.slots[0])
 
 
 def direct_tokens(step: Step) -> NDArray[np.bool_]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Progress, no_progress
-from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
-from edgeinfer.backends.cpu.kernels.launch import ENTRY_INTS
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.records import ENTRY_INTS
 from edgeinfer.backends.cpu.step import address
 
 

@@ -15,10 +15,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Crew, Timing
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels import crew as crews
-from edgeinfer.backends.cpu.kernels import launch
+from edgeinfer.backends.base import WHOLE, Crew, Timing
+from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.pinning import pin, unpin, yield_function
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.errors import BadSetting, EngineClosed
@@ -53,8 +52,7 @@ class _Seating:
     def __init__(self, crew: Crew) -> None:
         self.crew = crew
         self._members = np.array(crew.workers, np.int64)
-        self._shares = np.zeros(len(crew.cuts) + 1, np.int64)
-        crews.fill(self._shares, crew.cuts)
+        self._shares = records.crew_record(crew.cuts)
         self.addresses = address(self._shares), address(self._members)
 
 
@@ -64,14 +62,14 @@ class Team:
     def __init__(self, n_workers: int, cores: tuple[int, ...], library: KernelLibrary) -> None:
         self.n_workers = n_workers
         self.cores = cores
-        self._lead = library.function("int64(intp, intp, int64, intp, intp)", launch.lead)
-        self._serve = library.function("int64(intp, int64, int64, int64)", launch.serve)
-        self._doze = library.function("int64(intp, int64)", launch.doze)
+        self._lead = library.function(catalogue.LEAD)
+        self._serve = library.function(catalogue.SERVE)
+        self._doze = library.function(catalogue.DOZE)
         self._clock = _TickClock(library)
-        self._flags = np.zeros(n_workers * launch.LINE, np.uint8)
-        self._meters = np.zeros(n_workers, launch.METER)
+        self._flags = np.zeros(n_workers * records.LINE, np.uint8)
+        self._meters = np.zeros(n_workers, records.METER)
         self._seats, self._asleep = np.zeros(n_workers, np.int64), np.zeros(n_workers, np.int64)
-        self._slowness = np.full(n_workers, launch.NOT_SLOWED)
+        self._slowness = np.full(n_workers, records.NOT_SLOWED)
         self._record = np.zeros((0, 0, 2), np.int64)
         self._yield = yield_function()
         self._control = self._new_control()
@@ -94,7 +92,7 @@ class Team:
             thread.start()
 
     def _new_control(self) -> NDArray[np.void]:
-        control = np.zeros(1, launch.CONTROL)
+        control = np.zeros(1, records.CONTROL)
         control["launch_at"] = address(control)
         control["flags"], control["meters"] = address(self._flags), address(self._meters)
         control["seats"], control["asleep"] = address(self._seats), address(self._asleep)
@@ -159,7 +157,7 @@ class Team:
 
     def slow_down(self, worker: int, times: float) -> None:
         """Make each call of a worker take that many times as long. For benchmarks and tests."""
-        self._slowness[worker] = round(times * launch.NOT_SLOWED)
+        self._slowness[worker] = round(times * records.NOT_SLOWED)
         self._control["slowness"] = address(self._slowness)
 
     @property
@@ -178,7 +176,7 @@ class Team:
             seen = self._serve(self._control_at, worker, seen, patience)
             patience = int(PATIENCE_S / self._clock.seconds_per_tick())
             with self._wake[worker]:
-                while not self.closed and self._doze(self._control_at, worker) // launch.TEAM_LIMIT <= seen:
+                while not self.closed and self._doze(self._control_at, worker) // records.TEAM_LIMIT <= seen:
                     self._wake[worker].wait()
                 self._asleep[worker] = 0
             if self.closed:
@@ -202,7 +200,7 @@ class _TickClock:
     """Turns ticks of the time stamp counter into seconds."""
 
     def __init__(self, library: KernelLibrary) -> None:
-        self._read = library.function("int64()", launch.read_ticks)
+        self._read = library.function(catalogue.READ_TICKS)
         self._started_s, self._started_ticks = time.perf_counter(), self._read()
 
     def seconds_per_tick(self) -> float:
@@ -220,6 +218,6 @@ def _checked(crew: Crew, n_workers: int) -> Crew:
         raise BadSetting(f"a team of {crew.workers} was asked for; this model has 1 to {n_workers} workers")
     if len(crew.cuts) != size + 1 or list(crew.cuts) != sorted(crew.cuts):
         raise BadSetting(f"{size} workers cannot take shares cut at {crew.cuts}: they need {size + 1}, increasing")
-    if (crew.cuts[0], crew.cuts[-1]) != (0, crews.WHOLE):
-        raise BadSetting(f"shares must begin at 0 and end at {crews.WHOLE}, not {crew.cuts[0]} and {crew.cuts[-1]}")
+    if (crew.cuts[0], crew.cuts[-1]) != (0, WHOLE):
+        raise BadSetting(f"shares must begin at 0 and end at {WHOLE}, not {crew.cuts[0]} and {crew.cuts[-1]}")
     return crew

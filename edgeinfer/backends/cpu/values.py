@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import Floats, Limits
-from edgeinfer.backends.cpu.kernels import activations
-from edgeinfer.backends.cpu.layout import LANES, ROUNDED_BYTES, BufferLayout, Heads, heads_of, padded
+from edgeinfer.backends.cpu.layout import LANES, BufferLayout, Heads, heads_of, padded
 from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.rounded import RECORD_BYTES, read_records
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
@@ -74,7 +74,7 @@ class Values:
     def rounded_at(self, name: str, own: bool) -> tuple[int, int]:
         """Address of a buffer's int8 form and bytes between the copies of two workers, 0 where there is one for all."""
         if name not in self._rounded:
-            own_bytes = padded(self.layout.padded_blocks(name) * ROUNDED_BYTES, 4096)
+            own_bytes = padded(self.layout.padded_blocks(name) * RECORD_BYTES, 4096)
             self._rounded[name] = aligned((self.layout.rounded_bytes(name),), np.uint8)
             self._own_rounded[name] = aligned((self._n_workers, own_bytes), np.uint8)
         if own:
@@ -93,5 +93,5 @@ class Values:
     def rounded(self, name: str) -> Floats:
         """What the int8 form of a buffer's rows stands for: float32[n_rows, width]."""
         n_padded = self.layout.padded_blocks(name)
-        values: Floats = activations.read_records(self._rounded[name], self.n_rows(name), n_padded)
+        values: Floats = read_records(self._rounded[name], self.n_rows(name), n_padded)
         return values[:, : self._spec.buffer(name).width]

@@ -7,7 +7,7 @@ from edgeinfer.models.text.chat_template import ChatTemplate, Rendering
 from edgeinfer.models.text.detokenizer import StreamDecoder
 from edgeinfer.models.text.message import Message
 from edgeinfer.models.text.template_meter import TemplateLimits
-from edgeinfer.models.text.tokenizer import Tokenizer
+from edgeinfer.models.text.tokenizer import Tokenizer, vocabulary_of
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, TokenType, Vocabulary
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "Tokenizer",
     "TokenizerMetadata",
     "Vocabulary",
+    "vocabulary_of",
 ]

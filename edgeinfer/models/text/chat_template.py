@@ -8,6 +8,7 @@ says is in the text whatever the template does with that role. Does not know tok
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,11 @@ class ChatTemplate:
     def names(self) -> tuple[str, ...]:
         """The names of the templates there are."""
         return tuple(self.sources)
+
+    def prepare(self) -> None:
+        """Compile the template that most chats use, ahead of the first; what is wrong with it is said at its use."""
+        with suppress(BadTemplate):
+            self._template(self._pick(None, has_tools=False))
 
     def render(
         self,

@@ -43,14 +43,11 @@ class Tokenizer:
         Raises UnsupportedModel for a kind of tokenizer or a pre-tokenizer that edgeinfer lacks, BadGGUF for lists that
         do not fit together.
         """
-        key = "tokenizer.ggml.model"
-        model = metadata.text(key) if key in metadata else None
-        if model not in SUPPORTED:
-            found = f"is {model!r}" if model is not None else "is missing"
-            raise UnsupportedModel(
-                f"{key} {found}; edgeinfer reads gpt2 (byte-level BPE) and llama (SentencePiece BPE)"
-            )
-        vocabulary = Vocabulary.from_metadata(metadata)
+        return cls.with_vocabulary(vocabulary_of(metadata), metadata)
+
+    @classmethod
+    def with_vocabulary(cls, vocabulary: Vocabulary, metadata: TokenizerMetadata) -> Tokenizer:
+        """As `from_metadata`, given what `vocabulary_of` gave: this is the longer part of the work."""
         return cls(vocabulary, _encoder(vocabulary, metadata))
 
     @property
@@ -124,6 +121,16 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Each token's own text; a token that holds part of a character shows U+FFFD."""
         return [self.piece(token).decode("utf-8", "replace") for token in ids]
+
+
+def vocabulary_of(metadata: TokenizerMetadata) -> Vocabulary:
+    """The vocabulary that a GGUF file describes. Raises UnsupportedModel for a kind that edgeinfer lacks, BadGGUF."""
+    key = "tokenizer.ggml.model"
+    model = metadata.text(key) if key in metadata else None
+    if model not in SUPPORTED:
+        found = f"is {model!r}" if model is not None else "is missing"
+        raise UnsupportedModel(f"{key} {found}; edgeinfer reads gpt2 (byte-level BPE) and llama (SentencePiece BPE)")
+    return Vocabulary.from_metadata(metadata)
 
 
 def _encoder(vocabulary: Vocabulary, metadata: TokenizerMetadata) -> TextEncoder:

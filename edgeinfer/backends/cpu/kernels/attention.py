@@ -10,65 +10,30 @@ worker: queries, scores, scaled shares, partials and totals of `tile_rows` rows,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
-from numba import carray
 
 from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import Kernel, inline
+from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels import scores, scores_int8
 from edgeinfer.backends.cpu.kernels.crew import is_mine, share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
 from edgeinfer.backends.cpu.kernels.slots import direct_page, page_at
 from edgeinfer.backends.cpu.kernels.softmax import (
-    SCORE_BYTES,
     cap_scores,
-    join_partial,
+    join_rows,
+    join_run,
     softmax_chunk,
     start_total,
     write_result,
 )
-from edgeinfer.backends.cpu.layout import CHUNK, padded
-from edgeinfer.backends.cpu.pages import PageLayout
+from edgeinfer.backends.cpu.layout import CHUNK, CHUNK_PAGES, SCORE_BYTES
+from edgeinfer.backends.cpu.records import ATTENTION
 from edgeinfer.backends.cpu.step import TILE_INTS
 
-ARGUMENTS = np.dtype(
-    [
-        ("query", "i8"),
-        ("query_stride", "i8"),
-        ("out", "i8"),
-        ("out_stride", "i8"),
-        ("keys", "i8"),  # uint8[n_pages, G, key_bytes]
-        ("values", "i8"),  # uint8[n_pages, G, value_bytes]
-        ("key_bytes", "i8"),
-        ("value_bytes", "i8"),
-        ("heads", "i8"),
-        ("kv_heads", "i8"),
-        ("head_width", "i8"),
-        ("head_padded", "i8"),
-        ("window", "i8"),  # positions a token sees, itself included
-        ("scratch", "i8"),
-        ("scratch_stride", "i8"),  # bytes between workers
-        ("tile_rows", "i8"),
-        ("ahead", "i8"),  # 1: ask for keys and values early
-        ("partials", "i8"),  # float32[T, H, max_chunks, 16 + head_padded]
-        ("max_chunks", "i8"),
-        ("step", "i8"),
-        ("scale", "f4"),
-        ("cap", "f4"),  # 0: none
-    ]
-)
-
-CHUNK_PAGES = CHUNK // PAGE
-
-
-def scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
-    """Bytes of scratch one worker needs."""
-    head = padded(layout.head_width)
-    rows = tile_rows * (head * 4 + 2 * SCORE_BYTES + 2 * (16 + head) * 4)
-    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes)
+arguments_at = simd.record_at(ATTENTION)
 
 
 @inline
@@ -194,8 +159,7 @@ def attend_by_tile(int8, isa, args, step, worker, crew):
         for chunk in range(first_chunk(args, step, tile), last_chunk(step, tile) + 1):
             following = (tile, kv_head, chunk + 1)
             attend_chunk(int8, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride)
-            for row in range(rows):
-                join_partial(totals + row * stride, partials + row * stride, args.head_padded)
+            join_rows(totals, partials, stride, rows, args.head_padded)
         for row in range(rows):
             head = kv_head * repeats + row % repeats
             out = args.out + (first + row // repeats) * args.out_stride + head * args.head_width * 4
@@ -236,8 +200,8 @@ def attend_by_chunk(int8, isa, args, step, worker, crew):
 
 def join_chunks(pointer, worker, crew):
     """Small passes, second half: each task is a token and a head, its chunks' partials joined in order."""
-    args = carray(pointer, 1)[0]
-    step = carray(step_at(args.step), 1)[0]
+    args = arguments_at(pointer)
+    step = step_at(args.step)
     if step.split == 0:
         return
     stride = (16 + args.head_padded) * 4
@@ -247,40 +211,31 @@ def join_chunks(pointer, worker, crew):
         token, head = task // args.heads, task % args.heads
         position = simd.load_int32(step.positions + 4 * token)
         start_total(total, args.head_padded)
-        for chunk in range(max(0, position + 1 - args.window) // CHUNK, position // CHUNK + 1):
-            kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
-            join_partial(total, kept, args.head_padded)
+        chunk = max(0, position + 1 - args.window) // CHUNK
+        kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
+        join_run(total, kept, stride, position // CHUNK + 1 - chunk, args.head_padded)
         write_result(total, args.out + token * args.out_stride + head * args.head_width * 4, args.head_width)
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionKernels:
-    """The kernels of an attention op, to be called one after the other: which of them works depends on the step."""
+def by_tile(int8: str | None, isa: str) -> Callable[..., None]:
+    """The kernel of large passes, for a kind of pages and an instruction set."""
 
-    by_tile: Kernel
-    by_chunk: Kernel
-    join: Kernel
-
-
-def attention_kernels(layout: PageLayout, isa_name: str) -> AttentionKernels:
-    """The kernels for a kind of pages and an instruction set."""
-    int8 = "int8" if layout.kind == "int8" else None
-
-    def by_tile(pointer, worker, crew):
-        args = carray(pointer, 1)[0]
-        step = carray(step_at(args.step), 1)[0]
+    def attend_tiles(pointer, worker, crew):
+        args = arguments_at(pointer)
+        step = step_at(args.step)
         if step.split == 0:
-            attend_by_tile(int8, isa_name, args, step, worker, crew)
+            attend_by_tile(int8, isa, args, step, worker, crew)
 
-    def by_chunk(pointer, worker, crew):
-        args = carray(pointer, 1)[0]
-        step = carray(step_at(args.step), 1)[0]
+    return attend_tiles
+
+
+def by_chunk(int8: str | None, isa: str) -> Callable[..., None]:
+    """The first kernel of small passes; `join_chunks` is the second."""
+
+    def attend_chunks(pointer, worker, crew):
+        args = arguments_at(pointer)
+        step = step_at(args.step)
         if step.split != 0:
-            attend_by_chunk(int8, isa_name, args, step, worker, crew)
+            attend_by_chunk(int8, isa, args, step, worker, crew)
 
-    name = f"{layout.kind}-{isa_name}"
-    return AttentionKernels(
-        Kernel(f"attend_by_tile-{name}", by_tile, ARGUMENTS),
-        Kernel(f"attend_by_chunk-{name}", by_chunk, ARGUMENTS),
-        Kernel("join_chunks", join_chunks, ARGUMENTS),
-    )
+    return attend_chunks

@@ -7,15 +7,9 @@ same items. Uneven cuts give faster cores more. Knows nothing of cores or speeds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
+from edgeinfer.backends.base import WHOLE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
-
-WHOLE = 1 << 16
 
 
 @inline
@@ -36,14 +30,3 @@ def is_mine(crew, worker, task):
 def size(crew):
     """How many workers take part."""
     return simd.load_int64(crew)
-
-
-def even_cuts(n_workers: int) -> list[int]:
-    """Cuts that give every worker the same."""
-    return [WHOLE * worker // n_workers for worker in range(n_workers + 1)]
-
-
-def fill(record: NDArray[np.int64], cuts: Sequence[int]) -> None:
-    """Write a crew of len(cuts) - 1 workers into int64[at least 1 + len(cuts)]."""
-    record[0] = len(cuts) - 1
-    record[1 : 1 + len(cuts)] = cuts

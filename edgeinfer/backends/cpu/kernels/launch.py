@@ -8,50 +8,14 @@ next one. A thread takes part in a launch as worker `w` when its seat holds the 
 
 from __future__ import annotations
 
-import numba
-import numpy as np
-from numba import carray
-
 from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import Kernel, inline
+from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import size
 from edgeinfer.backends.cpu.kernels.ticks import fence, ticks
+from edgeinfer.backends.cpu.records import CONTROL, ENTRY_INTS, LINE, NOT_SLOWED, TEAM_LIMIT
 
-ENTRY_INTS = 4
-LINE = 128
-"""Bytes between the flags of two workers: no two share a cache line."""
 SPINS_BEFORE_YIELD = 2000
-TEAM_LIMIT = 1024
-"""More than the workers there can be; a seat is launch * TEAM_LIMIT + worker."""
-NOT_SLOWED = 16
-"""What `slowness` holds for a worker at its own speed; 32 makes each call take twice as long."""
-
-CONTROL = np.dtype(
-    [
-        ("launch", "i8"),  # launches so far; threads wait for it to move
-        ("pad", "i8", (15,)),
-        ("launch_at", "i8"),  # address of `launch`
-        ("tape", "i8"),
-        ("n_entries", "i8"),
-        ("crew", "i8"),  # address of the crew of this launch
-        ("flags", "i8"),  # address of one barrier flag per worker, LINE bytes apart
-        ("meters", "i8"),  # address of one METER per worker, LINE bytes apart
-        ("seats", "i8"),  # address of int64[threads]
-        ("asleep", "i8"),  # address of int64[threads]: 1 while a thread sleeps or is about to
-        ("record", "i8"),  # 0, or address of int64[workers, n_entries, 2]: ticks waited before and spent in each call
-        ("slowness", "i8"),  # 0, or address of int64[threads] in sixteenths: for benchmarks and tests
-        ("yield_at", "i8"),  # C function that gives up the core
-        ("stand_in", "i8"),  # the thread whose core the caller uses
-        ("stopping", "i8"),
-        ("barriers", "i8"),  # barriers passed before this launch
-        ("finished", "i8"),  # the last launch that worker 0 has run to its end
-    ]
-)
-
-METER = np.dtype([("busy", "i8"), ("passed", "i8"), ("pad", "i8", (14,))])
-"""Ticks of a worker in the last launch: in calls that the crew shares out, and from its start to its last barrier."""
-
-control_at = simd.record_pointer(numba.from_dtype(CONTROL))
+control_at = simd.record_at(CONTROL)
 
 
 @inline
@@ -140,7 +104,7 @@ def lead(control_address, tape, n_entries, crew, members):
     `members`: int64[workers] of the threads; the caller takes the place of the first. Without a tape: run what was
     published, if that was not done yet.
     """
-    control = carray(control_at(control_address), 1)[0]
+    control = control_at(control_address)
     if tape != 0 and publish(control, tape, n_entries, crew, members):
         return 1
     if control.finished != control.launch:
@@ -154,7 +118,7 @@ def serve(control_address, thread, seen, patience):
 
     That is when no launch came for so many ticks, or one came without this thread: its core may be wanted.
     """
-    control = carray(control_at(control_address), 1)[0]
+    control = control_at(control_address)
     idle_since = ticks()
     while True:
         found = simd.load_acquire(control_address)
@@ -173,7 +137,7 @@ def serve(control_address, thread, seen, patience):
 
 def doze(control_address, thread):
     """Announce that a thread falls asleep; returns its seat."""
-    control = carray(control_at(control_address), 1)[0]
+    control = control_at(control_address)
     simd.store_release(control.asleep + 8 * thread, 1)
     fence()
     return simd.load_acquire(control.seats + 8 * thread)
@@ -186,6 +150,3 @@ def read_ticks():
 
 def nothing(pointer, worker, crew):
     """A kernel that does nothing, to measure what a call costs."""
-
-
-NOTHING = Kernel("nothing", nothing, np.dtype([("unused", "i8")]))

@@ -1,46 +1,29 @@
 """Packing: moves bits of 16 rows at a time into panels, as a recipe says.
 
-Memory: JOB[n_jobs], each with rows int64[n_panels * 16], addresses of rows, out uint8[n_panels, panel_bytes], and a
-recipe's stores STORE[n_stores] and terms TERM[sum of n_terms] (`recipes`). A record takes `source_bytes` of each row,
-SOURCE_BYTES at most. A store writes one number of `row_bytes` (1, 2 or 4) bytes per row at `at` of the record: the low
-bytes of `flip` ^ the sum of its terms. A term takes the 32 bits at `byte`: ((bits >> shift & keep) * factor) & mask.
-Floats are moved as bits. Its NumPy twin: reading the panel back gives what the format's `unpack` gives.
+Memory: PACKING_JOB[n_jobs], each with rows int64[n_panels * 16], addresses of rows, out uint8[n_panels, panel_bytes],
+and a recipe's stores STORE[n_stores] and terms TERM[sum of n_terms] (`recipes`). A record takes `source_bytes` of each
+row, SOURCE_BYTES at most. A store writes one number of `row_bytes` (1, 2 or 4) bytes per row at `at` of the record: the
+low bytes of `flip` ^ the sum of its terms. A term takes the 32 bits at `byte`: ((bits >> shift & keep) * factor) &
+mask. Floats are moved as bits. Its NumPy twin: reading the panel back gives what the format's `unpack` gives.
 """
 
 from __future__ import annotations
 
-import numba
-import numpy as np
 from llvmlite import ir
-from numba import carray, types
+from numba import types
 from numba.core.cgutils import raw_memcpy
 from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu.panels import PANEL_ROWS
 from edgeinfer.backends.cpu.recipes import SOURCE_BYTES, STORE, TERM
+from edgeinfer.backends.cpu.records import PACKING_JOB
 
 COPY_BYTES = SOURCE_BYTES + 16
 """A row's part of a record and what a word at its end reads beyond; no multiple of 64."""
 COPIES_BYTES = PANEL_ROWS * COPY_BYTES
-JOB = np.dtype(
-    [
-        ("rows", "i8"),
-        ("skip", "i8"),  # bytes of each row that other jobs take
-        ("n_panels", "i8"),
-        ("out", "i8"),
-        ("panel_bytes", "i8"),
-        ("n_records", "i8"),
-        ("source_bytes", "i8"),
-        ("record_bytes", "i8"),
-        ("stores", "i8"),
-        ("n_stores", "i8"),
-        ("terms", "i8"),
-    ]
-)
-JOB_BYTES = JOB.itemsize
-SIGNATURE = "void(intp, intp)"
-job_at = simd.record_pointer(numba.from_dtype(JOB))
+JOB_BYTES = PACKING_JOB.itemsize
+job_at = simd.record_at(PACKING_JOB)
 
 
 def field(builder, record, kind, name):
@@ -113,7 +96,7 @@ def pack_panels(jobs, n_jobs):
     """Do some jobs: equal records of some panels each."""
     copies = simd.stack_space(COPIES_BYTES)
     for number in range(n_jobs):
-        job = carray(job_at(jobs + number * JOB_BYTES), 1)[0]
+        job = job_at(jobs + number * JOB_BYTES)
         for panel in range(job.n_panels):
             rows, at, out = job.rows + 8 * PANEL_ROWS * panel, job.skip, job.out + panel * job.panel_bytes
             for _ in range(job.n_records):

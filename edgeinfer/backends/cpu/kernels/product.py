@@ -11,43 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numba
-import numpy as np
-from numba import carray
-
+from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import Kernel, inline
-from edgeinfer.backends.cpu.kernels import activations as act
+from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.tiles import multiply
-from edgeinfer.backends.cpu.panels import IntegerPanel
+from edgeinfer.backends.cpu.records import PLAIN, PRODUCT, SILU
 from edgeinfer.backends.cpu.targets import target
 
-ARGUMENTS = np.dtype(
-    [
-        ("weights", "i8"),
-        ("unit_bytes", "i8"),  # bytes from a unit's first panel to the next unit's
-        ("second", "i8"),  # bytes from a unit's first panel to its second
-        ("n_units", "i8"),
-        ("n_records", "i8"),
-        ("n_blocks", "i8"),  # blocks of 32 columns of a panel, padding included
-        ("activations", "i8"),
-        ("activations_stride", "i8"),  # bytes between the copies of two workers, 0: they share one
-        ("block_tokens", "i8"),  # tokens whose activations stay in cache, a multiple of 8
-        ("ahead", "i8"),  # 1: while a unit is read, the next one is asked for
-        ("next", "i8"),  # address of the arguments of the product after this one, asked for at the end; 0: none
-        ("out", "i8"),
-        ("out_stride", "i8"),  # bytes between tokens
-        ("count", "i8"),  # address of the number of tokens
-        ("accumulate", "i8"),  # 1: add to out
-        ("bias", "i8"),  # float32[n_units, 32], or float32[32] zeros with stride 0
-        ("bias_stride", "i8"),  # bytes between units
-        ("curve", "i8"),  # one of CURVES; bias and accumulate are for PLAIN only
-    ]
-)
-arguments_at = simd.record_pointer(numba.from_dtype(ARGUMENTS))
-PLAIN, SILU, GELU_TANH = range(3)
-CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH}
+arguments_at = simd.record_at(PRODUCT)
 SUMS_BYTES = 2 * 8 * 64
 """Sums of the largest tile: two panels, eight tokens."""
 
@@ -59,7 +31,7 @@ def bytes_ahead(args, crew, worker, unit, n_units, stop):
         return 0
     if unit + n_units < stop or args.next == 0:
         return n_units * args.unit_bytes
-    following = carray(arguments_at(args.next), 1)[0]
+    following = arguments_at(args.next)
     first = following.weights + share_start(crew, worker, following.n_units) * following.unit_bytes
     return first - args.weights - unit * args.unit_bytes
 
@@ -100,20 +72,19 @@ def write(args, unit, token, n_tokens, sums):
         write_gated(args, unit, token, n_tokens, sums)
 
 
-def product_kernel(panel: IntegerPanel, isa_name: str) -> Kernel:
+def product(key: str, isa: str) -> Callable[..., None]:
     """The kernel for an integer panel and an instruction set.
 
-    Kernels close over names alone: Numba's cache would take functions among them for new ones in every process.
+    Kernels close over names alone, so that what they were made with can be told from their own name.
     """
-    build = wide_product if target(isa_name).vectors >= 32 else narrow_product
-    return Kernel(f"product-{panel.key}-{isa_name}", build(panel.key, isa_name), ARGUMENTS)
+    return (wide_product if target(isa).vectors >= 32 else narrow_product)(key, isa)
 
 
 def wide_product(key: str, isa: str) -> Callable[..., None]:
     """For many registers: one panel times eight tokens, two times four or fewer, four times one."""
 
     def product(pointer, worker, crew):
-        args = carray(pointer, 1)[0]
+        args = arguments_at(pointer)
         count, token_bytes, second = simd.load_int64(args.count), args.n_blocks * act.RECORD_BYTES, args.second
         activations, n_records = args.activations + worker * args.activations_stride, args.n_records
         unit, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
@@ -127,8 +98,9 @@ def wide_product(key: str, isa: str) -> Callable[..., None]:
             write(args, unit + 1, 0, 1, sums + 2 * 64)
             unit += 2
         own = unit
-        for block in range(0, count, args.block_tokens):
-            end = min(count, block + args.block_tokens)
+        end = 0
+        while end < count:
+            block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):
                 first = args.weights + unit * args.unit_bytes
                 token, x, ahead = (
@@ -162,13 +134,14 @@ def narrow_product(key: str, isa: str) -> Callable[..., None]:
     """For few registers: one panel times four tokens or fewer, two times one."""
 
     def product(pointer, worker, crew):
-        args = carray(pointer, 1)[0]
+        args = arguments_at(pointer)
         count, token_bytes, second = simd.load_int64(args.count), args.n_blocks * act.RECORD_BYTES, args.second
         activations, n_records = args.activations + worker * args.activations_stride, args.n_records
         sums = simd.stack_space(SUMS_BYTES)
         own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
-        for block in range(0, count, args.block_tokens):
-            end = min(count, block + args.block_tokens)
+        end = 0
+        while end < count:
+            block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):
                 first = args.weights + unit * args.unit_bytes
                 token, x, ahead = (

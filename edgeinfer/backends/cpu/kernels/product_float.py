@@ -7,33 +7,18 @@ Even and odd columns are two chains, joined at the end, the same for any tile si
 
 from __future__ import annotations
 
-import numpy as np
-from numba import carray, types
+from collections.abc import Callable
+
+from numba import types
 from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu import emit, simd
-from edgeinfer.backends.cpu.jit import Kernel
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product import write_plain
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel
+from edgeinfer.backends.cpu.records import FLOAT_PRODUCT
 
-ARGUMENTS = np.dtype(
-    [
-        ("weights", "i8"),
-        ("panel_bytes", "i8"),
-        ("n_units", "i8"),  # pairs of panels
-        ("n_rounds", "i8"),  # columns / 4
-        ("source", "i8"),
-        ("source_stride", "i8"),  # bytes between tokens
-        ("block_tokens", "i8"),  # tokens whose activations stay in cache, a multiple of 4
-        ("out", "i8"),
-        ("out_stride", "i8"),  # bytes between tokens
-        ("count", "i8"),  # address of the number of tokens
-        ("accumulate", "i8"),  # 1: add to out
-        ("bias", "i8"),  # float32[n_units, 32], or float32[32] zeros with stride 0
-        ("bias_stride", "i8"),  # bytes between units
-    ]
-)
+arguments_at = simd.record_at(FLOAT_PRODUCT)
 
 LOADS = {"f16": emit.load_halves, "bf16": emit.load_bfloats, "f32": emit.load_floats}
 CHAINS = 2
@@ -73,17 +58,17 @@ def multiply(context, element, n_tokens, panels, source, source_stride, n_rounds
     return types.void(element, n_tokens, panels, *[types.intp] * 4), generate
 
 
-def product_float_kernel(panel: FloatPanel) -> Kernel:
-    """The kernel for a float panel."""
-    element = panel.element
+def product(element: str) -> Callable[..., None]:
+    """The kernel for panels of that element."""
 
-    def product(pointer, worker, crew):
-        args = carray(pointer, 1)[0]
+    def product_float(pointer, worker, crew):
+        args = arguments_at(pointer)
         count, stride, n_rounds = simd.load_int64(args.count), args.source_stride, args.n_rounds
         sums = simd.stack_space(SUMS_BYTES)
         own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
-        for block in range(0, count, args.block_tokens):
-            end = min(count, block + args.block_tokens)
+        end = 0
+        while end < count:
+            block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):
                 first = args.weights + 2 * unit * args.panel_bytes
                 panels, token, source = (first, first + args.panel_bytes), block, args.source + block * stride
@@ -99,4 +84,4 @@ def product_float_kernel(panel: FloatPanel) -> Kernel:
                     multiply(element, 1, panels, source, stride, n_rounds, sums)
                     write_plain(args, unit, token, 1, sums)
 
-    return Kernel(f"product-{element}", product, ARGUMENTS)
+    return product_float

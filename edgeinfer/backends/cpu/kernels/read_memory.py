@@ -7,14 +7,11 @@ an exclusive or over all int64 words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from llvmlite import ir
 
 from edgeinfer.backends.cpu import emit, simd
+from edgeinfer.backends.cpu.bandwidth import LINE_BYTES, LINES_PER_ROUND
 
-LINE_BYTES = 64
-LINES_PER_ROUND = 4
 PREFETCH_BYTES = 4096
 WORDS = ir.VectorType(emit.I64, LINE_BYTES // 8)
 
@@ -93,14 +90,3 @@ def read_four_streams(start, lines):
 def read_four_streams_ahead(start, lines):
     """Forward through four streams by turns, asking for lines ahead."""
     return _FOUR_AHEAD(start, lines)
-
-
-PATTERNS: tuple[tuple[int, Callable[[int, int], int]], ...] = (
-    (1, read_one_stream),
-    (1, read_one_stream_ahead),
-    (2, read_two_streams),
-    (2, read_two_streams_ahead),
-    (4, read_four_streams),
-    (4, read_four_streams_ahead),
-)
-"""Streams of each pattern, and its function."""

@@ -6,36 +6,20 @@ NumPy twin is `backends.reference.rotate`.
 
 from __future__ import annotations
 
-import numba
-import numpy as np
-from numba import carray
-
 from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import Kernel
 from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.records import ROPE
 from edgeinfer.backends.cpu.step import STEP
 
-ROPE_ARGUMENTS = np.dtype(
-    [
-        ("value", "i8"),
-        ("stride", "i8"),
-        ("heads", "i8"),
-        ("head_stride", "i8"),  # bytes
-        ("parts", "i8"),  # groups of heads that are shared out
-        ("half", "i8"),  # pairs of a head
-        ("cosines", "i8"),
-        ("sines", "i8"),
-        ("step", "i8"),
-    ]
-)
+arguments_at = simd.record_at(ROPE)
 
-step_at = simd.record_pointer(numba.from_dtype(STEP))
+step_at = simd.record_at(STEP)
 
 
 def rope(pointer, worker, crew):
     """Rotate pairs (i, i + half) of every head by the angles of the token's position, by tokens and parts."""
-    args = carray(pointer, 1)[0]
-    step = carray(step_at(args.step), 1)[0]
+    args = arguments_at(pointer)
+    step = step_at(args.step)
     count, half = step.n_tokens * args.parts, args.half
     whole, heads = half // 16 * 16, args.heads // args.parts
     for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
@@ -55,6 +39,3 @@ def rope(pointer, worker, crew):
                 cos_last, sin_last = simd.load_float(cosines + index), simd.load_float(sines + index)
                 simd.store_float(first + index, x_last * cos_last - y_last * sin_last)
                 simd.store_float(second + index, x_last * sin_last + y_last * cos_last)
-
-
-ROPE = Kernel("rope", rope, ROPE_ARGUMENTS)

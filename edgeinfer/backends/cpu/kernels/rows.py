@@ -8,48 +8,17 @@ a product of that width, so no barrier is needed between the two. Their NumPy tw
 from __future__ import annotations
 
 import numpy as np
-from numba import carray
 
 from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import Kernel
 from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.records import COLUMNS, RMS_NORM, TAKE_OUTPUTS
 
-NORM_ARGUMENTS = np.dtype(
-    [
-        ("source", "i8"),
-        ("source_stride", "i8"),
-        ("out", "i8"),
-        ("out_stride", "i8"),
-        ("weight", "i8"),  # float32[group_stride / 4], zero-padded
-        ("groups", "i8"),
-        ("group_stride", "i8"),  # bytes between groups of a row
-        ("n_vectors", "i8"),  # vectors of a group
-        ("count", "i8"),
-        ("width", "f4"),  # columns of a group
-        ("epsilon", "f4"),
-    ]
-)
-
-COLUMNS_ARGUMENTS = np.dtype(
-    [
-        ("source", "i8"),
-        ("other", "i8"),
-        ("out", "i8"),
-        ("stride", "i8"),  # of all three, bytes
-        ("n_vectors", "i8"),
-        ("count", "i8"),
-        ("cap", "f4"),
-    ]
-)
-
-TAKE_ARGUMENTS = np.dtype(
-    [("source", "i8"), ("out", "i8"), ("stride", "i8"), ("n_vectors", "i8"), ("outputs", "i8"), ("count", "i8")]
-)
+norm_at, columns_at, take_at = (simd.record_at(kind) for kind in (RMS_NORM, COLUMNS, TAKE_OUTPUTS))
 
 
 def rms_norm(pointer, worker, crew):
     """out = source / sqrt(mean(source^2) + epsilon) * weight: two sums, even and odd vectors, joined at the end."""
-    args = carray(pointer, 1)[0]
+    args = norm_at(pointer)
     count = simd.load_int64(args.count)
     for row in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
         for group in range(args.groups):
@@ -64,7 +33,7 @@ def rms_norm(pointer, worker, crew):
                     value = simd.load(source + index * 64 + 64)
                     odd = simd.fma(value, value, odd)
             mean = simd.sum_lanes(simd.add(even, odd)) / args.width
-            inverse = simd.splat(np.float32(1.0) / np.sqrt(mean + args.epsilon))
+            inverse = simd.splat(np.float32(1.0) / simd.sqrt(mean + args.epsilon))
             for index in range(args.n_vectors):
                 value = simd.mul(simd.load(source + index * 64), inverse)
                 simd.store(out + index * 64, simd.mul(value, simd.load(args.weight + index * 64)))
@@ -72,7 +41,7 @@ def rms_norm(pointer, worker, crew):
 
 def gated_silu(pointer, worker, crew):
     """out = silu(source) * other, by columns."""
-    args = carray(pointer, 1)[0]
+    args = columns_at(pointer)
     pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
         for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
@@ -82,7 +51,7 @@ def gated_silu(pointer, worker, crew):
 
 def gated_gelu_tanh(pointer, worker, crew):
     """out = gelu_tanh(source) * other, by columns."""
-    args = carray(pointer, 1)[0]
+    args = columns_at(pointer)
     pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
         for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
@@ -92,7 +61,7 @@ def gated_gelu_tanh(pointer, worker, crew):
 
 def add_rows(pointer, worker, crew):
     """out += source, by columns."""
-    args = carray(pointer, 1)[0]
+    args = columns_at(pointer)
     pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
         for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
@@ -102,7 +71,7 @@ def add_rows(pointer, worker, crew):
 
 def soft_cap(pointer, worker, crew):
     """out = cap * tanh(source / cap), by columns."""
-    args = carray(pointer, 1)[0]
+    args = columns_at(pointer)
     cap = simd.splat(args.cap)
     pairs = args.n_vectors // 2
     for row in range(simd.load_int64(args.count)):
@@ -113,20 +82,10 @@ def soft_cap(pointer, worker, crew):
 
 def take_outputs(pointer, worker, crew):
     """out[o] = source[outputs[o]], by tokens."""
-    args = carray(pointer, 1)[0]
+    args = take_at(pointer)
     count = simd.load_int64(args.count)
     outputs = simd.load_int64(args.outputs)
     for row in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
         source = args.source + simd.load_int32(outputs + 4 * row) * args.stride
         for index in range(args.n_vectors):
             simd.store(args.out + row * args.stride + index * 64, simd.load(source + index * 64))
-
-
-RMS_NORM = Kernel("rms_norm", rms_norm, NORM_ARGUMENTS)
-GATED = {
-    "silu": Kernel("gated_silu", gated_silu, COLUMNS_ARGUMENTS),
-    "gelu_tanh": Kernel("gated_gelu_tanh", gated_gelu_tanh, COLUMNS_ARGUMENTS),
-}
-ADD = Kernel("add_rows", add_rows, COLUMNS_ARGUMENTS)
-SOFT_CAP = Kernel("soft_cap", soft_cap, COLUMNS_ARGUMENTS)
-TAKE_OUTPUTS = Kernel("take_outputs", take_outputs, TAKE_ARGUMENTS)

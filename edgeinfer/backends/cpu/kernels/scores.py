@@ -12,8 +12,7 @@ from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu import emit
 from edgeinfer.backends.cpu.jit import inline
-from edgeinfer.backends.cpu.kernels.softmax import SCORE_BYTES
-from edgeinfer.backends.cpu.layout import LANES
+from edgeinfer.backends.cpu.layout import LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.pages import GROUPS
 from edgeinfer.backends.cpu.targets import target
 

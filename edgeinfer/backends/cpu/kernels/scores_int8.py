@@ -15,11 +15,11 @@ from numba.extending import intrinsic
 
 from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import emit, simd
+from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu.jit import inline
-from edgeinfer.backends.cpu.kernels import activations as act
+from edgeinfer.backends.cpu.kernels.activations import round_block
 from edgeinfer.backends.cpu.kernels.scores import ZEROS, ask_ahead, blend_into, blended, many_registers
-from edgeinfer.backends.cpu.kernels.softmax import SCORE_BYTES
-from edgeinfer.backends.cpu.layout import BLOCK, LANES
+from edgeinfer.backends.cpu.layout import BLOCK, LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.pages import GROUPS, SCALE_BYTES, VECTORS
 from edgeinfer.backends.cpu.targets import target
 
@@ -38,7 +38,7 @@ def round_query(source, scale, head_padded, records):
         low, high = simd.load(source + 128 * block), simd.splat(np.float32(0.0))
         if block * BLOCK + LANES < head_padded:
             high = simd.load(source + 128 * block + 64)
-        act.round_block(simd.mul(low, factor), simd.mul(high, factor), records + act.RECORD_BYTES * block)
+        round_block(simd.mul(low, factor), simd.mul(high, factor), records + act.RECORD_BYTES * block)
 
 
 @intrinsic(prefer_literal=True)

@@ -10,10 +10,9 @@ import numpy as np
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
-from edgeinfer.backends.cpu.layout import CHUNK
 
-SCORE_BYTES = CHUNK * 4
 LOWEST = -1e30
+FACTORS_BYTES = 2 * 64
 
 
 @inline
@@ -27,8 +26,16 @@ def cap_scores(scores, cap, n_vectors):
 @inline
 def softmax_chunk(scores, first, stop, n_vectors):
     """Turn scores of positions first..stop-1 into e^(score - largest), the rest into 0. Returns (largest, sum)."""
-    lowest = simd.splat(np.float32(LOWEST))
-    largest, total = lowest, simd.splat(np.float32(0.0))
+    largest, total = simd.splat(np.float32(LOWEST)), simd.splat(np.float32(0.0))
+    if first <= 0 and stop >= 16 * n_vectors:
+        for vector in range(n_vectors):
+            largest = simd.maximum(largest, simd.load(scores + 64 * vector))
+        most = simd.max_lanes(largest)
+        for vector in range(n_vectors):
+            value = simd.exp(simd.sub(simd.load(scores + 64 * vector), simd.splat(most)))
+            simd.store(scores + 64 * vector, value)
+            total = simd.add(total, value)
+        return most, simd.sum_lanes(total)
     for vector in range(n_vectors):
         value = simd.load(scores + 64 * vector)
         value = simd.keep_lanes(value, first - 16 * vector, stop - 16 * vector, np.float32(LOWEST))
@@ -43,11 +50,25 @@ def softmax_chunk(scores, first, stop, n_vectors):
 
 
 @inline
-def join_partial(total, partial, head_padded):
-    """Add a later chunk's partial to the running one; a partial without any position changes nothing."""
-    before, new = simd.load_float(total), simd.load_float(partial)
-    largest = max(before, new)
-    keep, take = simd.exp(simd.splat(before - largest)), simd.exp(simd.splat(new - largest))
+def join_factors(factors):
+    """What totals and partials are multiplied by when they are joined, 16 at a time.
+
+    factors float32[2, 16], largest scores of the totals and of the partials: becomes the factors of each.
+    """
+    before, new = simd.load(factors), simd.load(factors + 64)
+    largest = simd.maximum(before, new)
+    simd.store(factors, simd.exp(simd.sub(before, largest)))
+    simd.store(factors + 64, simd.exp(simd.sub(new, largest)))
+
+
+@inline
+def join_partial(total, partial, head_padded, factor):
+    """Add a later chunk's partial to the running one; a partial without any position changes nothing.
+
+    `factor`: address of the total's factor; the partial's lies 64 bytes on.
+    """
+    keep, take = simd.splat(simd.load_float(factor)), simd.splat(simd.load_float(factor + 64))
+    largest = max(simd.load_float(total), simd.load_float(partial))
     share = simd.mul(simd.splat(simd.load_float(total + 4)), keep)
     simd.store(total, simd.fma(simd.splat(simd.load_float(partial + 4)), take, share))
     simd.store_float(total + 4, simd.load_float(total))
@@ -55,6 +76,37 @@ def join_partial(total, partial, head_padded):
     for index in range(64, 64 + head_padded * 4, 64):
         kept = simd.mul(simd.load(total + index), keep)
         simd.store(total + index, simd.fma(simd.load(partial + index), take, kept))
+
+
+@inline
+def join_rows(totals, partials, stride, rows, head_padded):
+    """Add the partials of a later chunk to the totals of some rows, `stride` bytes apart."""
+    factors = simd.stack_space(FACTORS_BYTES)
+    for first in range(0, rows, 16):
+        count = min(16, rows - first)
+        total, partial = totals + first * stride, partials + first * stride
+        for row in range(count):
+            simd.store_float(factors + 4 * row, simd.load_float(total + row * stride))
+            simd.store_float(factors + 64 + 4 * row, simd.load_float(partial + row * stride))
+        join_factors(factors)
+        for row in range(count):
+            join_partial(total + row * stride, partial + row * stride, head_padded, factors + 4 * row)
+
+
+@inline
+def join_run(total, partials, stride, count, head_padded):
+    """Add `count` partials of chunks that follow one another, `stride` bytes apart, to one total."""
+    factors = simd.stack_space(FACTORS_BYTES)
+    for first in range(0, count, 16):
+        group, largest = min(16, count - first), simd.load_float(total)
+        for place in range(group):
+            new = simd.load_float(partials + (first + place) * stride)
+            simd.store_float(factors + 4 * place, largest)
+            simd.store_float(factors + 64 + 4 * place, new)
+            largest = max(largest, new)
+        join_factors(factors)
+        for place in range(group):
+            join_partial(total, partials + (first + place) * stride, head_padded, factors + 4 * place)
 
 
 @inline

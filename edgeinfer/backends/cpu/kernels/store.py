@@ -8,33 +8,21 @@ numbers beyond 127 * 65504 shrink with their block to that size and nothing beco
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from numba import carray
 
 from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import Kernel, inline
-from edgeinfer.backends.cpu.kernels.activations import SMALLEST
+from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
 from edgeinfer.backends.cpu.layout import BLOCK, LANES
-from edgeinfer.backends.cpu.pages import VECTORS, PageLayout
+from edgeinfer.backends.cpu.pages import VECTORS
+from edgeinfer.backends.cpu.records import STORE_KV
+from edgeinfer.backends.cpu.rounded import SMALLEST
 
-ARGUMENTS = np.dtype(
-    [
-        ("key", "i8"),
-        ("value", "i8"),
-        ("stride", "i8"),  # bytes between tokens, of both
-        ("head_stride", "i8"),  # bytes between heads, of both
-        ("kv_heads", "i8"),
-        ("head_width", "i8"),
-        ("keys", "i8"),  # uint8[n_pages, G, key_bytes]
-        ("values", "i8"),  # uint8[n_pages, G, value_bytes]
-        ("key_bytes", "i8"),
-        ("value_bytes", "i8"),
-        ("step", "i8"),
-    ]
-)
+arguments_at = simd.record_at(STORE_KV)
 
 LARGEST_HALF = 65504.0
 SIGN_BITS = -0x7F7F7F80
@@ -85,14 +73,13 @@ def store_rounded(args, key, value, keys, values, offset):
         round_block(value + at, has_second, values + place * BLOCK, value_scales + place * 2)
 
 
-def store_kernel(layout: PageLayout) -> Kernel:
-    """The kernel for a kind of pages."""
-    int8 = "int8" if layout.kind == "int8" else None
+def store(int8: str | None) -> Callable[..., None]:
+    """The kernel for pages of float16, or of int8 where `int8` is a text."""
 
-    def store(pointer, worker, crew):
+    def store_kv(pointer, worker, crew):
         """Write each token's keys and values into its slot, by tokens and heads."""
-        args = carray(pointer, 1)[0]
-        step = carray(step_at(args.step), 1)[0]
+        args = arguments_at(pointer)
+        step = step_at(args.step)
         count = step.n_tokens * args.kv_heads
         for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
             token, head = unit // args.kv_heads, unit % args.kv_heads
@@ -105,4 +92,4 @@ def store_kernel(layout: PageLayout) -> Kernel:
             else:
                 store_rounded(args, args.key + at, args.value + at, keys, values, slot % PAGE)
 
-    return Kernel(f"store_kv-{layout.kind}", store, ARGUMENTS)
+    return store_kv

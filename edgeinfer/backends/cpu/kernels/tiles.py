@@ -11,7 +11,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from edgeinfer.backends.cpu import emit
-from edgeinfer.backends.cpu.kernels import activations as act
+from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu.kernels.codes import PairReader
 from edgeinfer.backends.cpu.panels import IntegerPanel
 from edgeinfer.backends.cpu.targets import target

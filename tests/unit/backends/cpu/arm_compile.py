@@ -10,7 +10,6 @@ from __future__ import annotations
 import platform
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import get_args
 
 import llvmlite.binding as llvm
@@ -38,32 +37,25 @@ def pretend() -> None:
 
 def compile_kernel(name: str, folder: Path) -> None:
     """Write one kernel's assembly and object file."""
-    import numba
-
-    from edgeinfer.backends.cpu.jit import Kernel
-    from edgeinfer.backends.cpu.kernels import activations, attention, product, rotary, rows, store
+    from edgeinfer.backends.cpu import catalogue, jit
+    from edgeinfer.backends.cpu.catalogue import Kernel
     from edgeinfer.backends.cpu.pages import PageLayout
     from edgeinfer.backends.cpu.panels import IntegerPanel
     from edgeinfer.settings import KVKind
 
     def find() -> Kernel:
-        modules: list[ModuleType] = [activations, attention, rotary, rows]
-        known = [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
+        known = [value for value in vars(catalogue).values() if isinstance(value, Kernel)] + [*catalogue.GATED.values()]
         for layout in (PageLayout(kind, 64) for kind in get_args(KVKind)):
-            found = attention.attention_kernels(layout, "neon")
-            known += [found.by_tile, found.by_chunk, found.join, store.store_kernel(layout)]
+            found = catalogue.attention(layout, "neon")
+            known += [found.by_tile, found.by_chunk, found.join, catalogue.store_kv(layout)]
         for kernel in known:
             if kernel.name == name:
                 return kernel
-        return product.product_kernel(IntegerPanel.parse(name.removeprefix("product-").removesuffix("-neon")), "neon")
+        return catalogue.product(IntegerPanel.parse(name.removeprefix("product-").removesuffix("-neon")), "neon")
 
     kernel = find()
-    record = numba.types.CPointer(numba.from_dtype(kernel.arguments))
-    signature = numba.types.void(record, numba.types.intp, numba.types.intp)
-    compiled = numba.cfunc(signature, nopython=True, error_model="numpy")(kernel.function)
-    text = compiled.inspect_llvm().replace(compiled.native_name, "kernel")
     machine = llvm.Target.from_triple(TRIPLE).create_target_machine(cpu=CPU, opt=3, reloc="pic")
-    module = llvm.parse_assembly(text)
+    module = jit.compiled(kernel.load(), kernel.n_arguments, kernel.returns, "kernel", machine)
     (folder / f"{name}.s").write_text(machine.emit_assembly(module))
     (folder / f"{name}.o").write_bytes(machine.emit_object(module))
 

@@ -17,8 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
-from edgeinfer.backends.cpu.kernels import crew
+from edgeinfer.backends.base import Crew
+from edgeinfer.backends.cpu import records
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.library import KernelLibrary
 from tests.unit.backends.cpu.kernel_calls import Array
 from tests.unit.backends.cpu.target_modules import Function
 
@@ -74,8 +76,7 @@ class Recorder:
         record = np.zeros(1, kernel.arguments)
         for name, value in fields.items():
             record[name] = self.address(value) if isinstance(value, np.ndarray) else value
-        shares = np.zeros(workers + 2, np.int64)
-        crew.fill(shares, crew.even_cuts(workers) if cuts is None else cuts)
+        shares = records.crew_record(Crew.even(workers).cuts if cuts is None else cuts)
         places = self.address(record), self.address(shares)
         before = self._memory()
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)(library.address(kernel))
@@ -129,7 +130,7 @@ def run_function(function: Function, machine: tuple[str, str, str], folder: Path
 def _emulate(code: Path, head: tuple[int, int, int], before: list[Segment]) -> list[Segment]:
     program, image, result = code.with_suffix(".exe"), code.with_suffix(".image"), code.with_suffix(".result")
     if not program.exists():
-        link = [COMPILER, "-O1", "-static", "-Wl,--unresolved-symbols=ignore-all"]  # Numba's unused error paths
+        link = [COMPILER, "-O1", "-static"]
         subprocess.run([*link, DRIVER, code, "-o", program], check=True)
     ints = [*head, len(before)]
     for segment in before:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Batch, Limits, Step
+from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu import step as step_module
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels import attention, store
 from edgeinfer.backends.cpu.layout import CHUNK, padded
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
-from edgeinfer.backends.cpu.pages import KVPool, PageLayout
+from edgeinfer.backends.cpu.pages import KVPool, PageLayout, attention_scratch_bytes
 from edgeinfer.backends.cpu.step import STEP, StepRecord
 from edgeinfer.backends.reference import context_slots, round_activations, round_cached
 from edgeinfer.settings import KVKind
@@ -75,7 +75,7 @@ class Pages:
         step["n_tokens"], step["slots"] = len(slots), step_module.address(slots)
         call(
             self._library,
-            store.store_kernel(self.pool.layout),
+            catalogue.store_kv(self.pool.layout),
             key=rows[0],
             value=rows[1],
             stride=rows[0].strides[0],
@@ -133,7 +133,7 @@ class Pages:
         query[..., : shape.width] = self.queries(step)
         out = aligned((n_tokens + 1, shape.heads * shape.width + 16), np.float32)
         out[:] = UNTOUCHED
-        size = attention.scratch_bytes(shape.tile_tokens * shape.repeats, layout)
+        size = attention_scratch_bytes(shape.tile_tokens * shape.repeats, layout)
         scratch = aligned((workers, padded(size, 64)), np.uint8)
         scratch[:] = 0xFF  # not-a-number wherever it is read before it is written
         partials = aligned((n_tokens, shape.heads, LONGEST // CHUNK, 16 + head), np.float32)
@@ -161,7 +161,7 @@ class Pages:
             "scale": scale(shape),
             "cap": shape.cap,
         }
-        kernels = attention.attention_kernels(layout, isa or RUNNABLE[0])
+        kernels = catalogue.attention(layout, isa or RUNNABLE[0])
         for kernel in (kernels.by_tile, kernels.by_chunk, kernels.join):
             call(self._library, kernel, workers, **fields)
         width = shape.heads * shape.width

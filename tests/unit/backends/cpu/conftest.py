@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.library import KernelLibrary
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ from edgeinfer.backends.cpu import lane, lowering, pages
 from edgeinfer.backends.cpu import packing as packing_module
 from edgeinfer.backends.cpu import values as values_module
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.models.quants import FORMATS
 from edgeinfer.settings import KVKind

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu import targets
-from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary, cpu_features
-from edgeinfer.backends.cpu.kernels import activations, crew
+from edgeinfer.backends.base import Crew
+from edgeinfer.backends.cpu import catalogue, records, rounded, targets
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.library import KernelLibrary, cpu_features
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import address
 
@@ -36,8 +37,7 @@ def call(
     for name, value in fields.items():
         record[name] = address(value) if isinstance(value, np.ndarray) else value
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_ssize_t)(library.address(kernel))
-    shares = np.zeros(workers + 2, np.int64)
-    crew.fill(shares, crew.even_cuts(workers) if cuts is None else cuts)
+    shares = records.crew_record(Crew.even(workers).cuts if cuts is None else cuts)
     for worker in range(workers):
         function(address(record), worker, address(shares))
 
@@ -61,11 +61,11 @@ def quantised(library: KernelLibrary, values: NDArray[np.float32], workers: int 
     n_blocks = columns // 32
     n_padded = n_blocks + n_blocks % 2
     source = buffer(values)
-    records: NDArray[np.uint8] = aligned((n_rows * n_padded * activations.RECORD_BYTES,), np.uint8)
+    records: NDArray[np.uint8] = aligned((n_rows * n_padded * rounded.RECORD_BYTES,), np.uint8)
     records[:] = 0xAB
     call(
         library,
-        activations.ROUND_ROWS,
+        catalogue.ROUND_ROWS,
         workers,
         source=source,
         source_stride=source.strides[0],

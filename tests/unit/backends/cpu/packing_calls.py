@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels.packing import JOB, SIGNATURE, pack_panels
+from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import panel_for
 from edgeinfer.backends.cpu.recipes import Recipes
@@ -20,7 +20,7 @@ Bytes = NDArray[np.uint8]
 
 def pack_rows(library: KernelLibrary, form: QuantFormat, rows: Bytes, columns: int) -> Bytes:
     """uint8[16 * n, row_bytes] as uint8[n, panel_bytes]."""
-    pack = library.function(SIGNATURE, pack_panels)
+    pack = library.function(catalogue.PACK_PANELS)
     raw: Bytes = aligned(rows.shape, np.uint8)
     raw[:] = rows
     out: Bytes = aligned((len(raw) // 16, panel_for(form).panel_bytes(columns)), np.uint8)
@@ -30,8 +30,8 @@ def pack_rows(library: KernelLibrary, form: QuantFormat, rows: Bytes, columns: i
         sizes = (count, recipe.source_bytes, recipe.record_bytes)
         jobs.append((address(rows_at), skip, len(out), target, out.shape[1], *sizes, *recipe.places))
         skip, target = skip + count * recipe.source_bytes, target + count * recipe.record_bytes
-    records = np.array(jobs, JOB)
-    pack(address(records), len(records))
+    listed = np.array(jobs, records.PACKING_JOB)
+    pack(address(listed), len(listed))
     return out
 
 

@@ -5,20 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import carray
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import simd
-from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
+from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.kernels.crew import share_start, size
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.tape import Call, Tape
 
 ARGUMENTS = np.dtype([("number", "i8"), ("cells", "i8"), ("seen", "i8"), ("late", "i8"), ("pauses", "i8")])
+arguments_at = simd.record_at(ARGUMENTS)
 
 
 def write_cell(pointer, worker, crew):
     """cells[worker] = number + worker, the late worker after some pauses."""
-    args = carray(pointer, 1)[0]
+    args = arguments_at(pointer)
     if worker == args.late:
         for _ in range(args.pauses):
             simd.pause()
@@ -27,14 +28,14 @@ def write_cell(pointer, worker, crew):
 
 def read_next_cell(pointer, worker, crew):
     """seen[worker] = the cell of the worker after this one, less that worker's number; seen[64 + worker] = team."""
-    args = carray(pointer, 1)[0]
+    args = arguments_at(pointer)
     other = (worker + 1) % size(crew)
     simd.store_int64(args.seen + 8 * worker, simd.load_int64(args.cells + 8 * other) - other)
     simd.store_int64(args.seen + 512 + 8 * worker, size(crew))
 
 
-WRITE = Kernel("test-write-cell", write_cell, ARGUMENTS)
-READ = Kernel("test-read-next-cell", read_next_cell, ARGUMENTS)
+WRITE = Kernel("test-write-cell", lambda: write_cell, ARGUMENTS)
+READ = Kernel("test-read-next-cell", lambda: read_next_cell, ARGUMENTS)
 
 
 @dataclass(slots=True)
@@ -69,18 +70,19 @@ class Cells:
 
 
 ITEMS_ARGUMENTS = np.dtype([("owner", "i8"), ("count", "i8"), ("pauses", "i8")])
+items_at = simd.record_at(ITEMS_ARGUMENTS)
 
 
 def own_items(pointer, worker, crew):
     """owner[item] = worker for the items of the worker's share, with pauses at each."""
-    args = carray(pointer, 1)[0]
+    args = items_at(pointer)
     for item in range(share_start(crew, worker, args.count), share_start(crew, worker + 1, args.count)):
         simd.store_int64(args.owner + 8 * item, worker)
         for _ in range(args.pauses):
             simd.pause()
 
 
-OWN = Kernel("test-own-items", own_items, ITEMS_ARGUMENTS)
+OWN = Kernel("test-own-items", lambda: own_items, ITEMS_ARGUMENTS)
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import reference
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels import activations
+from edgeinfer.backends.cpu import rounded
+from edgeinfer.backends.cpu.library import KernelLibrary
 from tests.unit.backends.cpu.kernel_calls import quantised, same_bits
 
 RECORD = np.dtype(
@@ -47,7 +47,7 @@ def test_records_hold_what_the_reference_rounds_to(library: KernelLibrary, n_blo
     for n_rows in range(1, 21):
         values = rows(n_rows, n_blocks)
         n_padded = n_blocks + n_blocks % 2
-        held = activations.read_records(quantised(library, values), n_rows, n_padded)
+        held = rounded.read_records(quantised(library, values), n_rows, n_padded)
         assert np.array_equal(held[:, : n_blocks * 32], reference.round_activations(values))
         assert not held[:, n_blocks * 32 :].any()
 
@@ -71,13 +71,13 @@ def test_sums_of_a_record(library: KernelLibrary) -> None:
 
 
 def test_tiny_blocks_are_zeros_here_and_in_the_reference(library: KernelLibrary) -> None:
-    assert activations.SMALLEST == reference.SMALLEST
+    assert rounded.SMALLEST == reference.SMALLEST
     for largest in (1e-45, 1e-38, 1e-36, 9e-31):
         values = np.full((1, 32), largest, np.float32)
-        assert not activations.read_records(quantised(library, values), 1, 2).any()
+        assert not rounded.read_records(quantised(library, values), 1, 2).any()
         assert not reference.round_activations(values).any()
     values = np.full((1, 32), 1.1e-30, np.float32)
-    assert np.array_equal(activations.read_records(quantised(library, values), 1, 2)[:, :32], values)
+    assert np.array_equal(rounded.read_records(quantised(library, values), 1, 2)[:, :32], values)
 
 
 @pytest.mark.parametrize("workers", [2, 3, 7])
@@ -89,7 +89,7 @@ def test_any_split_over_workers_writes_the_same(library: KernelLibrary, workers:
 
 def test_tiles_cover_all_tokens_once() -> None:
     for count in range(1, 60):
-        tiles = [activations.tile_of.py_func(token, count) for token in range(count)]
+        tiles = [rounded.tile_of(token, count) for token in range(count)]
         seen = [first + i for first, size in dict.fromkeys(tiles) for i in range(size)]
         assert seen == list(range(count))
         assert all(first <= token < first + size for token, (first, size) in enumerate(tiles))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu import step
-from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.targets import CODE_BITS, MOST_STEPS, target
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu import (

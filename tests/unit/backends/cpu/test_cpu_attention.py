@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import PAGE, Step
-from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.step import attention_tiles, direct_tokens
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tables_of, tree

@@ -8,27 +8,29 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu import bandwidth
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels.read_memory import LINE_BYTES, LINES_PER_ROUND, PATTERNS
+from edgeinfer.backends.cpu.bandwidth import LINE_BYTES, LINES_PER_ROUND
+from edgeinfer.backends.cpu.catalogue import READ_PATTERNS
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import address
 
 ROUNDS = 3
 
 
-@pytest.mark.parametrize(("streams", "read"), PATTERNS, ids=[read.__name__ for _, read in PATTERNS])
-def test_a_pattern_reads_every_line_once_and_nothing_else(library: KernelLibrary, streams: int, read: object) -> None:
+@pytest.mark.parametrize("name", READ_PATTERNS)
+def test_a_pattern_reads_every_line_once_and_nothing_else(library: KernelLibrary, name: str) -> None:
+    streams, read = READ_PATTERNS[name]
     lines = LINES_PER_ROUND * ROUNDS
     buffer = aligned((1 + streams * lines + 1, LINE_BYTES // 8), np.int64)
     buffer[:] = np.random.default_rng(0).integers(-(2**62), 2**62, buffer.shape)
     inside = buffer[1:-1]
-    compiled = library.function("int64(intp, int64)", read)  # type: ignore[arg-type]
+    compiled = library.function(read)
     assert compiled(address(inside), lines) == np.bitwise_xor.reduce(inside, axis=None)
 
 
 def test_every_pattern_is_measured(library: KernelLibrary) -> None:
     readings = bandwidth.measure((0, 0), 1 << 20, library)
-    assert [reading.pattern for reading in readings] == [read.__name__ for _, read in PATTERNS]
+    assert [reading.pattern for reading in readings] == list(READ_PATTERNS)
     assert all(reading.bytes_per_s > 0 for reading in readings)
 
 

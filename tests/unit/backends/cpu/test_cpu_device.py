@@ -12,7 +12,7 @@ import pytest
 from edgeinfer.backends.base import Batch, DeviceOptions, Limits, Step
 from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.jit import cpu_features
+from edgeinfer.backends.cpu.library import cpu_features
 from edgeinfer.errors import BadSetting, DeviceUnavailable, EngineClosed
 from edgeinfer.models.load import open_model
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, same_bits

@@ -11,7 +11,7 @@ import pytest
 
 from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.features import ASKED, features_of
-from edgeinfer.backends.cpu.jit import cpu_features
+from edgeinfer.backends.cpu.library import cpu_features
 
 X86 = "x86_64-unknown-linux-gnu"
 AVX2 = {"avx2", "fma", "f16c"}
@@ -19,7 +19,7 @@ AVX512 = AVX2 | {"avx512f", "avx512bw"}
 
 CHOSEN = """
 from edgeinfer.backends.cpu import targets
-from edgeinfer.backends.cpu.jit import cpu_features
+from edgeinfer.backends.cpu.library import cpu_features
 print(targets.choose(cpu_features()).name)
 """
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import no_progress
-from edgeinfer.backends.cpu.jit import KernelLibrary
 from edgeinfer.backends.cpu.layout import Heads
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.packing import PackedWeights, row_order
 from edgeinfer.backends.cpu.panels import panel_for
 from edgeinfer.models.gguf import GGUFFile

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import BLOCK, FloatPanel, IntegerPanel, panel_for
 from edgeinfer.backends.cpu.unpacked import pack_codes

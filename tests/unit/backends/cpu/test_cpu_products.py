@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
-from edgeinfer.backends.cpu.kernels import activations, product, product_float
+from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, panel_for
+from edgeinfer.backends.cpu.rounded import read_records
 from edgeinfer.models.quants import FORMATS
 from tests.unit.backends.cpu.kernel_calls import (
     RUNNABLE,
@@ -68,7 +70,7 @@ class Product:
         return out[: len(source), :ROWS].copy()
 
     def _source(self, library: KernelLibrary, source: Floats) -> dict[str, NDArray[np.generic] | int]:
-        if self.kernel.arguments is product.ARGUMENTS:
+        if self.kernel.arguments is records.PRODUCT:
             return {"activations": quantised(library, source)}
         rows = buffer(source)
         return {"source": rows, "source_stride": rows.strides[0]}
@@ -90,7 +92,7 @@ def integer_product(panel: IntegerPanel, isa: str, contents: Contents) -> Produc
         values += np.repeat(codes.minimum, panel.group, axis=1)
     fields = {"weights": data, "unit_bytes": 2 * data.shape[1], "second": data.shape[1]}
     fields |= {"n_records": panel.n_records(columns), "n_blocks": -(-columns // 64) * 2}
-    return Product(product.product_kernel(panel, isa), fields, values)
+    return Product(catalogue.product(panel, isa), fields, values)
 
 
 def columns_of(panel: IntegerPanel, n_blocks: int) -> int:
@@ -133,7 +135,7 @@ def assert_close(actual: Floats, values: NDArray[np.float64], rounded: NDArray[n
 def rounded(library: KernelLibrary, source: Floats) -> NDArray[np.float64]:
     """What the int8 records of a source stand for."""
     n_blocks = source.shape[1] // 32
-    held = activations.read_records(quantised(library, source), len(source), n_blocks + n_blocks % 2)
+    held = read_records(quantised(library, source), len(source), n_blocks + n_blocks % 2)
     return held[:, : source.shape[1]].astype(np.float64)
 
 
@@ -224,7 +226,7 @@ def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
     rows = np.ascontiguousarray(raw[key]).view(np.uint8).reshape(ROWS, -1)
     data = pack_rows(library, FORMATS.get(key), rows, columns)
     fields = {"weights": data, "panel_bytes": data.shape[1], "n_rounds": -(-columns // 4)}
-    matrix = Product(product_float.product_float_kernel(panel), fields, exact.astype(np.float64))
+    matrix = Product(catalogue.product_float(panel), fields, exact.astype(np.float64))
     source = random.standard_normal((MOST_TOKENS, columns)).astype("f4")
     bias, before = (random.standard_normal(shape).astype("f4") for shape in ((ROWS,), (MOST_TOKENS, ROWS)))
     out = new_out(MOST_TOKENS + 1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import Crew
-from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.profile import OpTime, op_times, overhead
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.team import CallTimes, Team

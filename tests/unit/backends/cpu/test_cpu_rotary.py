@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import reference
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels import rotary
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import STEP
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, call, same_bits
@@ -46,7 +46,7 @@ def test_rotation(library: KernelLibrary, heads: int, width: int, rotary_width: 
         padded = in_heads(values, heads, width)
         call(
             library,
-            rotary.ROPE,
+            catalogue.ROPE,
             workers,
             value=padded,
             stride=padded.strides[0],

@@ -7,8 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import reference
-from edgeinfer.backends.cpu.jit import Kernel, KernelLibrary
-from edgeinfer.backends.cpu.kernels import rows
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, buffer, call, count_of, same_bits
 
@@ -29,7 +30,7 @@ def norm(library: KernelLibrary, values: Floats, weight: Floats, groups: int, ep
     out[:] = UNTOUCHED
     call(
         library,
-        rows.RMS_NORM,
+        catalogue.RMS_NORM,
         workers,
         source=source,
         source_stride=source.strides[0],
@@ -78,13 +79,15 @@ def special(n_rows: int, width: int, seed: int) -> Floats:
 
 
 @pytest.mark.parametrize("width", [32, 64, 160])
-@pytest.mark.parametrize("activation", sorted(rows.GATED))
+@pytest.mark.parametrize("activation", sorted(catalogue.GATED))
 def test_gated_activations(library: KernelLibrary, activation: str, width: int) -> None:
     gate, up = special(6, width, seed=1), drawn(6, width, seed=2)
     results = []
     for workers in (1, 2, 3, 5):
         out = buffer(np.zeros_like(gate), width)
-        columns(library, rows.GATED[activation], workers, source=buffer(gate, width), other=buffer(up, width), out=out)
+        columns(
+            library, catalogue.GATED[activation], workers, source=buffer(gate, width), other=buffer(up, width), out=out
+        )
         results.append(out[:5].copy())
     expected = (reference.ACTIVATIONS[activation](gate) * up)[:5]
     cancelled = 5e-7 * np.abs(gate * up)[:5]  # 1 + tanh of a negative number
@@ -96,7 +99,7 @@ def test_added_rows(library: KernelLibrary) -> None:
     source, before = drawn(4, 96, seed=1), drawn(4, 96, seed=2)
     for workers in (1, 2, 4):
         out = buffer(before)
-        columns(library, rows.ADD, workers, source=buffer(source), out=out)
+        columns(library, catalogue.ADD, workers, source=buffer(source), out=out)
         assert same_bits(out[:3], (before + source)[:3])
 
 
@@ -105,7 +108,7 @@ def test_soft_cap(library: KernelLibrary, cap: float) -> None:
     values = special(4, 64, seed=3) * np.float32(10)
     for workers in (1, 3):
         out = buffer(values)
-        columns(library, rows.SOFT_CAP, workers, cap, source=out, out=out)
+        columns(library, catalogue.SOFT_CAP, workers, cap, source=out, out=out)
         expected = np.float32(cap) * np.tanh(values / np.float32(cap))
         assert np.allclose(out[:3], expected[:3], rtol=1e-6, atol=2e-7 * cap)
 
@@ -118,7 +121,7 @@ def test_output_rows(library: KernelLibrary) -> None:
         out = buffer(np.full((6, 48), UNTOUCHED, np.float32), 48)
         call(
             library,
-            rows.TAKE_OUTPUTS,
+            catalogue.TAKE_OUTPUTS,
             workers,
             source=source,
             out=out,

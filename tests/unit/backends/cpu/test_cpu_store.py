@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import reference
 from edgeinfer.backends.base import PAGE
-from edgeinfer.backends.cpu.jit import KernelLibrary
-from edgeinfer.backends.cpu.kernels import store
+from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import padded
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.pages import KVPool, PageLayout, read_pages, write_pages
 from edgeinfer.backends.cpu.step import STEP
@@ -46,7 +46,7 @@ def stored(library: KernelLibrary, kind: KVKind, keys: Floats, values: Floats, w
     step["n_tokens"], step["slots"] = len(SLOTS), SLOTS.ctypes.data
     call(
         library,
-        store.store_kernel(pool.layout),
+        catalogue.store_kv(pool.layout),
         workers,
         key=rows[0],
         value=rows[1],

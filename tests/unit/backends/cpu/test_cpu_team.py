@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import WHOLE, Crew
-from edgeinfer.backends.cpu.jit import KernelLibrary
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import BadSetting, EngineClosed
 from tests.unit.backends.cpu.team_kernels import Cells, Items

@@ -1,0 +1,132 @@
+"""Every kernel by name: its argument record and where its code is. Code is loaded only to be compiled.
+
+In: panels, page layouts, instruction sets. Out: `Kernel`s and `Function`s for a `KernelLibrary`. A name says everything
+that the compiled code depends on beside the sources. Loads no compiler.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgeinfer.backends.cpu import records
+from edgeinfer.backends.cpu.pages import PageLayout
+from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel
+
+Code = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Code that a tape calls with (address of one argument record, worker, crew), and the record's dtype."""
+
+    name: str
+    load: Callable[[], Code]
+    arguments: np.dtype[np.void]
+
+    @property
+    def n_arguments(self) -> int:
+        return 3
+
+    @property
+    def returns(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """Code that Python calls with int64s, and that returns an int64 or nothing."""
+
+    name: str
+    load: Callable[[], Code]
+    n_arguments: int
+    returns: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A function of a module of `kernels`, or with `parameters` what that function makes."""
+
+    module: str
+    name: str
+    parameters: tuple[str | None, ...] | None = None
+
+    def __call__(self) -> Code:
+        found: Code = getattr(importlib.import_module(f"edgeinfer.backends.cpu.kernels.{self.module}"), self.name)
+        made: Code = found if self.parameters is None else found(*self.parameters)
+        return made
+
+
+ROUND_ROWS = Kernel("round_rows", Source("activations", "round_rows"), records.ROUND_ROWS)
+RMS_NORM = Kernel("rms_norm", Source("rows", "rms_norm"), records.RMS_NORM)
+GATED = {
+    "silu": Kernel("gated_silu", Source("rows", "gated_silu"), records.COLUMNS),
+    "gelu_tanh": Kernel("gated_gelu_tanh", Source("rows", "gated_gelu_tanh"), records.COLUMNS),
+}
+ADD = Kernel("add_rows", Source("rows", "add_rows"), records.COLUMNS)
+SOFT_CAP = Kernel("soft_cap", Source("rows", "soft_cap"), records.COLUMNS)
+TAKE_OUTPUTS = Kernel("take_outputs", Source("rows", "take_outputs"), records.TAKE_OUTPUTS)
+ROPE = Kernel("rope", Source("rotary", "rope"), records.ROPE)
+NOTHING = Kernel("nothing", Source("launch", "nothing"), records.NOTHING)
+
+LEAD = Function("lead", Source("launch", "lead"), 5)
+SERVE = Function("serve", Source("launch", "serve"), 4)
+DOZE = Function("doze", Source("launch", "doze"), 2)
+READ_TICKS = Function("read_ticks", Source("launch", "read_ticks"), 0)
+PACK_PANELS = Function("pack_panels", Source("packing", "pack_panels"), 2, returns=False)
+READ_PATTERNS = {
+    name: (streams, Function(name, Source("read_memory", name), 2))
+    for name, streams in (
+        ("read_one_stream", 1),
+        ("read_one_stream_ahead", 1),
+        ("read_two_streams", 2),
+        ("read_two_streams_ahead", 2),
+        ("read_four_streams", 4),
+        ("read_four_streams_ahead", 4),
+    )
+}
+"""Ways to read memory: streams of each, and its function of (start, lines of a stream)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionKernels:
+    """The kernels of an attention op, to be called one after the other: which of them works depends on the step."""
+
+    by_tile: Kernel
+    by_chunk: Kernel
+    join: Kernel
+
+
+def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
+    """The kernels for a kind of pages and an instruction set."""
+    name, parameters = f"{layout.kind}-{isa_name}", (_int8(layout), isa_name)
+    return AttentionKernels(
+        Kernel(f"attend_by_tile-{name}", Source("attention", "by_tile", parameters), records.ATTENTION),
+        Kernel(f"attend_by_chunk-{name}", Source("attention", "by_chunk", parameters), records.ATTENTION),
+        Kernel("join_chunks", Source("attention", "join_chunks"), records.ATTENTION),
+    )
+
+
+def store_kv(layout: PageLayout) -> Kernel:
+    """The kernel for a kind of pages."""
+    return Kernel(f"store_kv-{layout.kind}", Source("store", "store", (_int8(layout),)), records.STORE_KV)
+
+
+def product(panel: IntegerPanel, isa_name: str) -> Kernel:
+    """The kernel for an integer panel and an instruction set."""
+    source = Source("product", "product", (panel.key, isa_name))
+    return Kernel(f"product-{panel.key}-{isa_name}", source, records.PRODUCT)
+
+
+def product_float(panel: FloatPanel) -> Kernel:
+    """The kernel for a float panel."""
+    return Kernel(f"product-{panel.key}", Source("product_float", "product", (panel.key,)), records.FLOAT_PRODUCT)
+
+
+def _int8(layout: PageLayout) -> str | None:
+    """What kernels close over: a literal or None, so that they are compiled for their kind of pages alone."""
+    return "int8" if layout.kind == "int8" else None

@@ -1,0 +1,107 @@
+"""Compiling kernels in child processes, several at a time: the compiler's memory and settings stay out of this one.
+
+In: kernels and functions of the catalogue. Out: object code, each as soon as it is there. What a child cannot do is
+left out, for the caller to try itself. A child is this module's `serve`: requests and answers are lines of JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+from edgeinfer.backends.cpu.catalogue import Function, Kernel, Source
+
+Wanted = Kernel | Function
+PROCESSES = 4
+"""At most so many children: each needs some 200 MB."""
+CHILD = "from edgeinfer.backends.cpu.compilation import serve; serve()"
+
+
+def compile_apart(wanted: Sequence[Wanted], n_processes: int) -> Iterator[tuple[str, bytes]]:
+    """Names and object code, in the order in which they are done. Kernels that share code go to one child."""
+    groups: dict[tuple[str, tuple[str | None, ...]], list[Wanted]] = {}
+    for each in wanted:
+        if isinstance(each.load, Source):
+            groups.setdefault((each.load.module, each.load.parameters or ()), []).append(each)
+    waiting: queue.SimpleQueue[list[Wanted]] = queue.SimpleQueue()
+    for group in sorted(groups.values(), key=_is_small):
+        waiting.put(group)
+    done: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
+    n_children = min(n_processes, PROCESSES, len(groups))
+    threads = [threading.Thread(target=_drive, args=(waiting, done.put), daemon=True) for _ in range(n_children)]
+    for thread in threads:
+        thread.start()
+    while n_children:
+        result = done.get()
+        if result is None:
+            n_children -= 1
+        else:
+            yield result
+
+
+def _is_small(group: list[Wanted]) -> bool:
+    """Kernels for an instruction set hold large tiles: they come first."""
+    source = group[0].load
+    return not (isinstance(source, Source) and len(source.parameters or ()) > 1)
+
+
+def _drive(waiting: queue.SimpleQueue[list[Wanted]], done: Callable[[tuple[str, bytes] | None], None]) -> None:
+    """Feed one child, and report what it answers; None at the end."""
+    try:
+        with _child() as child:
+            assert child.stdin
+            assert child.stdout
+            try:
+                while True:
+                    for each in waiting.get_nowait():
+                        child.stdin.write(json.dumps(_request(each)) + "\n")
+                        child.stdin.flush()
+                        done((each.name, base64.b64decode(json.loads(child.stdout.readline())["code"])))
+            finally:
+                child.kill()
+    except (queue.Empty, OSError, ValueError, KeyError):
+        pass
+    finally:
+        done(None)
+
+
+def _child() -> subprocess.Popen[str]:
+    """A Python that finds what this one finds, and optimises each kernel once (see `jit`)."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_OPT": "0"}
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment,
+    )
+
+
+def _request(wanted: Wanted) -> dict[str, object]:
+    source = wanted.load
+    assert isinstance(source, Source)
+    return {
+        "name": wanted.name,
+        "source": [source.module, source.name, source.parameters],
+        "n_arguments": wanted.n_arguments,
+        "returns": wanted.returns,
+    }
+
+
+def serve() -> None:
+    """The child: answer requests until there are no more."""
+    from edgeinfer.backends.cpu.library import object_code
+
+    for line in sys.stdin:
+        asked = json.loads(line)
+        module, name, parameters = asked["source"]
+        source = Source(module, name, None if parameters is None else tuple(parameters))
+        code = object_code(Function(asked["name"], source, asked["n_arguments"], asked["returns"]))
+        print(json.dumps({"code": base64.b64encode(code).decode()}), flush=True)

@@ -1,0 +1,83 @@
+"""Which kernels a model needs, told before any of its memory is there, so that all can be compiled at once.
+
+In: a ModelSpec, a tensor table, the kind of KV pages, an instruction set. Out: kernels and functions of the catalogue.
+`lowering` makes the same choices with the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.catalogue import Function, Kernel
+from edgeinfer.backends.cpu.fusion import Fusion, fuse
+from edgeinfer.backends.cpu.pages import PageLayout
+from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel, panel_for
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.quants import format_of
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Add, Attention, GatedAct, MatMul, Op, RMSNorm, Rope, SoftCap, StoreKV, TakeOutputs
+from edgeinfer.settings import KVKind
+
+TEAM = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
+
+
+class Choice:
+    """What is decided about a model's ops by their weights' formats alone."""
+
+    def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> None:
+        self.ops: list[Op] = list(spec.ops())
+        self._tensors = tensors
+        self.fusion: Fusion = fuse(self.ops, self.is_integer, self._same_panels)
+
+    def panel(self, op: MatMul) -> Panel:
+        """How a product's weights are packed."""
+        return panel_for(format_of(self._tensors[op.weight.tensor].ggml_type))
+
+    def is_integer(self, op: MatMul) -> bool:
+        """Whether a product's activations are rounded to int8."""
+        return isinstance(self.panel(op), IntegerPanel)
+
+    def _same_panels(self, first: MatMul, second: MatMul) -> bool:
+        shapes = [(self.panel(op), op.weight.n_rows, op.weight.columns) for op in (first, second)]
+        return shapes[0] == shapes[1]
+
+
+def kernels_of(
+    spec: ModelSpec, tensors: Mapping[str, TensorInfo], kv: KVKind, isa_name: str
+) -> list[Kernel | Function]:
+    """All that a lane of this model calls, each once."""
+    choice = Choice(spec, tensors)
+    found: list[Kernel | Function] = [*TEAM, catalogue.PACK_PANELS]
+    for place, op in enumerate(choice.ops):
+        found += _kernels_of_op(choice, place, op, kv, isa_name)
+    return list({kernel.name: kernel for kernel in found}.values())
+
+
+def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str) -> list[Kernel]:
+    fusion = choice.fusion
+    match op:
+        case RMSNorm():
+            return [catalogue.ROUND_ROWS if place in fusion.rounded_norms else catalogue.RMS_NORM]
+        case MatMul():
+            panel = choice.panel(op)
+            if isinstance(panel, FloatPanel):
+                return [catalogue.product_float(panel)]
+            return [catalogue.ROUND_ROWS, catalogue.product(panel, isa_name)]
+        case Rope():
+            return [catalogue.ROPE]
+        case StoreKV():
+            return [catalogue.store_kv(PageLayout(kv, op.head_width))]
+        case Attention():
+            kernels = catalogue.attention(PageLayout(kv, op.head_width), isa_name)
+            return [kernels.by_tile, kernels.by_chunk, kernels.join]
+        case GatedAct():
+            return [] if place in fusion.gated else [catalogue.GATED[op.activation]]
+        case Add():
+            return [catalogue.ADD]
+        case SoftCap():
+            return [catalogue.SOFT_CAP]
+        case TakeOutputs():
+            return [] if place in fusion.taken_rows else [catalogue.TAKE_OUTPUTS]
+        case _:
+            return []

@@ -1,0 +1,152 @@
+"""Compiled kernels on disk: a second process compiles nothing and loads no compiler; changed sources are seen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.backends.base import no_progress
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu import library as library_module
+from edgeinfer.backends.cpu.catalogue import Function
+from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
+
+COMPILE = """
+import json, sys
+from pathlib import Path
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.panels import FloatPanel
+library = KernelLibrary(Path(sys.argv[1]))
+for element in ("f16", "f32"):
+    library.address(catalogue.product_float(FloatPanel(element)))
+library.address(catalogue.ADD)
+ticks = library.function(catalogue.READ_TICKS)
+assert 0 < ticks() < ticks()
+print(json.dumps([library.n_compiled, "numba" in sys.modules]))
+"""
+
+
+def compiled_in(folder: Path) -> tuple[int, bool]:
+    """How many kernels a fresh process has to compile with this folder, and whether it loads the compiler."""
+    done = subprocess.run([sys.executable, "-c", COMPILE, folder], capture_output=True, text=True, check=True)
+    n_compiled, has_numba = json.loads(done.stdout)
+    return n_compiled, has_numba
+
+
+def test_a_second_process_compiles_nothing_and_loads_no_compiler(tmp_path: Path) -> None:
+    assert compiled_in(tmp_path / "cache") == (4, True)
+    assert compiled_in(tmp_path / "cache") == (0, False)
+    names = {path.name for path in (tmp_path / "cache").iterdir()}
+    assert names == {"product-f16.o", "product-f32.o", "add_rows.o", "read_ticks.o"}
+
+
+PREPARE = """
+import sys
+from pathlib import Path
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.library import KernelLibrary
+library = KernelLibrary(Path(sys.argv[1]))
+wanted = [catalogue.ADD, catalogue.READ_TICKS, catalogue.DOZE]
+library.prepare(wanted, 2, lambda what, done, total: print(what, done, total))
+assert all(library.address(each) for each in wanted)
+assert library.n_compiled == 3, library.n_compiled
+assert "numba" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_other_processes_compile(tmp_path: Path, kept: bool) -> None:
+    folder = tmp_path / "cache"
+    if not kept:
+        folder.write_text("no folder")
+    done = subprocess.run([sys.executable, "-c", PREPARE, folder], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"preparing kernels {number} 3" for number in range(4)]
+    assert folder.is_dir() == kept
+
+
+def test_what_no_other_process_can_compile_is_left_for_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    library = KernelLibrary(tmp_path)
+    library.prepare([catalogue.NOTHING], 2, no_progress)
+    assert library.n_compiled == 0
+    assert library.address(catalogue.NOTHING)
+    assert library.n_compiled == 1
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:40] + b"x" + content[41:]])
+def test_damaged_code_is_compiled_again(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    KernelLibrary(tmp_path).address(catalogue.NOTHING)
+    kept = tmp_path / "nothing.o"
+    whole = kept.read_bytes()
+    kept.write_bytes(damage(whole))
+    again = KernelLibrary(tmp_path)
+    assert again.address(catalogue.NOTHING)
+    assert again.n_compiled == 1
+    assert len(kept.read_bytes()) == len(whole)
+    third = KernelLibrary(tmp_path)
+    assert third.address(catalogue.NOTHING)
+    assert third.n_compiled == 0
+
+
+def test_addresses_are_kept(library: KernelLibrary) -> None:
+    before = library.n_compiled
+    assert library.address(catalogue.ADD) == library.address(catalogue.ADD)
+    assert library.address(catalogue.ADD) != library.address(catalogue.SOFT_CAP)
+    assert library.n_compiled <= before + 2
+
+
+def twice(value: int) -> int:
+    return 2 * value
+
+
+def value_or_error(value: int) -> int:
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def test_code_from_outside_the_package_is_not_kept(tmp_path: Path) -> None:
+    library = KernelLibrary(tmp_path)
+    assert library.function(Function("twice", lambda: twice, 1))(21) == 42
+    assert not list(tmp_path.iterdir())
+
+
+def test_code_that_needs_python_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="value_or_error needs"):
+        KernelLibrary(tmp_path).function(Function("raises", lambda: value_or_error, 1))
+
+
+@pytest.mark.parametrize("changed", ["cpu/simd.py", "cpu/kernels/product.py", "cpu/targets/avx2.py", "base.py"])
+def test_a_changed_source_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
+    own = cache_folder()
+    copy = tmp_path / "backends"
+    shutil.copytree(Path(library_module.__file__).parent.parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(library_module, "__file__", str(copy / "cpu" / "library.py"))
+    assert cache_folder() == own
+    with (copy / changed).open("a") as source:
+        source.write("\n")
+    assert cache_folder() != own
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NUMBA_CPU_NAME", "haswell"), ("NUMBA_CPU_FEATURES", "+sse2")])
+def test_the_folder_depends_on_the_cpu(monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+    own = cache_folder()
+    monkeypatch.setenv(variable, value)
+    assert cache_folder() != own
+
+
+def test_without_a_place_to_write_kernels_are_compiled_all_the_same(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("no folder")
+    library = KernelLibrary(blocker / "cache")
+    assert library.address(catalogue.NOTHING)
+    assert library.n_compiled == 1
