@@ -79,7 +79,7 @@ class Limits:
 
     n_context: int
     n_pages: int
-    max_tokens: int = 512
+    max_tokens: int = 256
     max_outputs: int = 64
     kv: KVKind = "f16"
 

@@ -251,7 +251,7 @@ def context_slots(step: Step, token: int) -> NDArray[np.int64]:
 
 def rms_norm(source: Floats, weight: Floats, groups: int, epsilon: float) -> Floats:
     """RMSNorm of each of `groups` slices of the rows (Zhang & Sennrich, arXiv 1910.07467)."""
-    sliced = source.reshape(len(source), groups, -1)
+    sliced = source.reshape(len(source), groups, source.shape[1] // groups)
     mean_square = np.mean(sliced * sliced, axis=-1, keepdims=True, dtype=np.float32)
     root: Floats = np.sqrt(mean_square + np.float32(epsilon))
     normed: Floats = sliced / root * weight

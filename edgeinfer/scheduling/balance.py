@@ -20,6 +20,8 @@ SOME_TOKENS = 64
 """Larger passes are prompts: long enough that one tells something. Smaller ones are compared by their exact length."""
 PHASES = MappingProxyType({"one": (2, 16, 16), "few": (2, 16, 16), "some": (2, 16, 16), "many": (1, 64, 4)})
 """Kinds of steps: how many tell two team sizes apart, when the first trial is due, and the first after a change."""
+WINDOWS = MappingProxyType({"one": 9, "few": 9, "some": 5, "many": 1})
+"""Steps of each kind whose median says how fast the workers are."""
 WARM_STEPS = 6
 """Small passes that a prompt slows down: cores clock lower for a while after it, and caches hold other things."""
 SPEEDS_EVERY = 2
@@ -54,7 +56,9 @@ class Balance:
 
     def __init__(self, n_workers: int) -> None:
         sizes = candidate_sizes(n_workers)
-        self._phases = {name: _Phase(TeamSize(sizes, *trials), Speeds(n_workers)) for name, trials in PHASES.items()}
+        self._phases = {
+            name: _Phase(TeamSize(sizes, *trials), Speeds(n_workers, WINDOWS[name])) for name, trials in PHASES.items()
+        }
         self._n_workers = n_workers
         self._phase = self._phases["one"]
         self._bucket: Hashable = None

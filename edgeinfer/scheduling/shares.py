@@ -7,15 +7,17 @@ busy times count.
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 WHOLE = 1 << 16
 """Parts of a step."""
 WEIGHT = 1 / 8
-"""Of a new measurement in the moving average, once there are some."""
+"""Of a new median in the moving average, once there are some."""
 RECENT_WEIGHT = 1 / 4
-DEAD_BAND = 0.04
+DEAD_BAND = 0.05
 """Shares are equal while no worker would get this much more or less than the others."""
 SMALLEST_MOVE = 0.02
 """Shares stay as they are while no worker's would change by more."""
@@ -26,12 +28,17 @@ CLASS_WIDTH = 1.1
 
 
 class Speeds:
-    """Moving averages of the relative speed of each of `n_workers`."""
+    """The relative speed of each of `n_workers`: moving averages of the median of what the last `window` steps said.
 
-    def __init__(self, n_workers: int) -> None:
+    Half as many must have spoken before anything changes: a step that something disturbed says nothing by itself.
+    """
+
+    def __init__(self, n_workers: int, window: int) -> None:
         self._speeds = [1.0] * n_workers
         self._recent = [1.0] * n_workers
+        self._window = window
         self._counts = [0] * n_workers
+        self._rates: list[deque[float]] = [deque(maxlen=window) for _ in range(n_workers)]
         self._applied: dict[tuple[int, ...], list[float]] = {}
         self._cuts: dict[tuple[int, ...], tuple[int, ...]] = {}  # of the present speeds
 
@@ -41,12 +48,17 @@ class Speeds:
         if len(workers) < 2 or not all(shares) or not all(time > 0 for time in busy):
             return
         rates = [share / time for share, time in zip(shares, busy, strict=True)]
-        _blend(self._recent, workers, rates, [RECENT_WEIGHT] * len(workers))
+        for worker, rate in zip(workers, _scaled(rates, self._recent, workers), strict=True):
+            self._recent[worker] += RECENT_WEIGHT * (rate - self._recent[worker])
         if steady:
             self._cuts.clear()
+            for worker, rate in zip(workers, _scaled(rates, self._speeds, workers), strict=True):
+                self._rates[worker].append(rate)
             for worker in workers:
-                self._counts[worker] += 1
-            _blend(self._speeds, workers, rates, [max(WEIGHT, 1 / self._counts[worker]) for worker in workers])
+                if 2 * len(self._rates[worker]) > self._window:
+                    self._counts[worker] += 1
+                    weight = max(WEIGHT, 1 / self._counts[worker])
+                    self._speeds[worker] += weight * (statistics.median(self._rates[worker]) - self._speeds[worker])
 
     def fastest(self, size: int) -> tuple[int, ...]:
         """The `size` workers that were fastest of late, in increasing order; of equally fast ones the first."""
@@ -73,11 +85,10 @@ class Speeds:
         return wanted
 
 
-def _blend(speeds: list[float], workers: Sequence[int], rates: Sequence[float], weights: Sequence[float]) -> None:
-    """Move the workers' averages towards their rates, scaled so that the averages' sum stays what it was."""
+def _scaled(rates: Sequence[float], speeds: Sequence[float], workers: Sequence[int]) -> list[float]:
+    """Rates of some workers as multiples of what their speeds are multiples of."""
     scale = sum(speeds[worker] for worker in workers) / sum(rates)
-    for worker, rate, weight in zip(workers, rates, weights, strict=True):
-        speeds[worker] += weight * (rate * scale - speeds[worker])
+    return [rate * scale for rate in rates]
 
 
 def _class_of(ratio: float) -> int:

@@ -28,6 +28,10 @@ WEIGHT = 1 / 8
 WAIT_AFTER_ALARM = 4
 """Steps until a size is tried again that an alarm had tried in vain: that comparison was a hasty one."""
 WAIT_AFTER_CHANGE = 16
+MOST_DOUBT = 4
+"""Each alarm in vain doubles the slow steps that the next one takes, up to so many times."""
+FORGET_DOUBT = 256
+"""Usual steps after which an alarm in vain is forgotten."""
 LONGEST_WAIT = 2048
 LONGEST_BLIND_WAIT = 48
 """For a larger size, when nobody says which cores are free: a load that has ended is found out by trying only."""
@@ -82,7 +86,8 @@ class TeamSize:
         self._index = len(sizes) - 1
         self._rivals = [_Rival(first_wait, first_wait) for _ in sizes]
         self._usual: dict[Hashable, _Usual] = {}
-        self._last: deque[float] = deque(maxlen=2 * trial_steps)  # costs of the last steps, in terms of the usual
+        self._last: deque[float] = deque(maxlen=2 * trial_steps << MOST_DOUBT)  # costs of steps, in terms of the usual
+        self._doubt, self._n_usual = 0, 0  # alarms in vain of late; usual steps since the last slow one
         self._trial: _Trial | None = None
         self._queue: list[int] = []
         self._is_blocked = False
@@ -101,7 +106,7 @@ class TeamSize:
     @property
     def is_steady(self) -> bool:
         """Whether the last steps were usual: no trial, none dear."""
-        return self._trial is None and not any(ratio > SLOW for ratio in self._last)
+        return self._trial is None and not any(ratio > SLOW for ratio in self._latest(2 * self._trial_steps))
 
     def note_free(self, n_free: float) -> None:
         """How many cores nobody uses now. When they fall free for the next larger team, it is tried at once."""
@@ -140,8 +145,13 @@ class TeamSize:
         """Take a step with the size in use into the average, or give the alarm."""
         if usual.count >= FAMILIAR:
             self._last.append(cost / usual.cost)
-        if sum(ratio > SLOW for ratio in self._last) >= self._trial_steps:
-            slow_ones = list(dropwhile(_is_usual, self._last))
+            self._n_usual = 0 if cost > SLOW * usual.cost else self._n_usual + 1
+            if self._n_usual == FORGET_DOUBT:
+                self._doubt, self._n_usual = max(0, self._doubt - 1), 0
+        needed = self._trial_steps << self._doubt
+        latest = self._latest(2 * needed)
+        if sum(ratio > SLOW for ratio in latest) >= needed:
+            slow_ones = list(dropwhile(_is_usual, latest))
             self._scale(statistics.fmean(slow_ones))
             self._last.clear()
             self._queue = self._neighbours
@@ -149,6 +159,10 @@ class TeamSize:
         elif cost <= SLOW * usual.cost or usual.count < FAMILIAR:
             usual.count += 1
             usual.cost += max(WEIGHT, 1 / usual.count) * (cost - usual.cost)
+
+    def _latest(self, count: int) -> list[float]:
+        """Costs of the last steps, as multiples of the usual."""
+        return list(self._last)[-count:]
 
     def _scale(self, factor: float) -> None:
         for usual in self._usual.values():
@@ -191,6 +205,7 @@ class TeamSize:
         self._trial = None
         rival = self._rivals[trial.index]
         if tried < BETTER * present:
+            self._doubt = 0
             self._is_blocked = self._is_blocked and trial.index < self._index
             self._index = trial.index
             self._scale(tried)
@@ -198,6 +213,7 @@ class TeamSize:
             self._queue = self._queue and [index for index in self._neighbours if index < trial.index]
         else:
             self._scale(present)
+            self._doubt = min(MOST_DOUBT, self._doubt + trial.alarmed)
             longer = rival.interval * (8 if tried > CLEARLY_WORSE * present else 2)
             longest = LONGEST_BLIND_WAIT if self._is_blind and trial.index > self._index else LONGEST_WAIT
             rival.interval = WAIT_AFTER_ALARM if trial.alarmed else min(longest, longer)

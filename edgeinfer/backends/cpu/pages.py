@@ -63,10 +63,10 @@ class PageLayout:
 
 
 def attention_scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
-    """Bytes of scratch that a worker of `kernels.attention` needs: five parts per query row, and a chunk's pages."""
+    """Bytes of scratch of an attention worker: five parts per query row, a chunk's pages, a page as float32."""
     head = padded(layout.head_width)
     rows = tile_rows * (head * 4 + 2 * SCORE_BYTES + 2 * (LANES + head) * 4)
-    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes)
+    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes) + 4 * PAGE * head
 
 
 class KVPool:

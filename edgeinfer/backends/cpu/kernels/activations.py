@@ -11,6 +11,7 @@ import numpy as np
 from edgeinfer.backends.cpu import rounded, simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.rounding import BLOCKS, round_blocks
 from edgeinfer.backends.cpu.records import ROUND_ROWS
 from edgeinfer.backends.cpu.rounded import (
     HALF_LESS_AT,
@@ -66,18 +67,22 @@ def round_block(low, high, record):
 @inline
 def round_row(args, source, record, step):
     """Records of one row, `step` bytes apart; with a weight the row is normalised first."""
+    block, inverse = 0, np.float32(1.0)
     if args.weight != 0:
-        inverse = simd.splat(inverse_size(source, args.n_blocks, args.width, args.epsilon))
-        for block in range(args.n_blocks):
-            low = simd.mul(simd.mul(simd.load(source + 128 * block), inverse), simd.load(args.weight + 128 * block))
-            high = simd.mul(simd.load(source + 128 * block + 64), inverse)
-            high = simd.mul(high, simd.load(args.weight + 128 * block + 64))
-            round_block(low, high, record)
-            record += step
-    else:
-        for block in range(args.n_blocks):
-            round_block(simd.load(source + 128 * block), simd.load(source + 128 * block + 64), record)
-            record += step
+        inverse = inverse_size(source, args.n_blocks, args.width, args.epsilon)
+        while args.n_blocks - block >= BLOCKS:
+            round_blocks(1, source + 128 * block, args.weight + 128 * block, inverse, record, step)
+            block, record = block + BLOCKS, record + BLOCKS * step
+    while args.n_blocks - block >= BLOCKS:
+        round_blocks(0, source + 128 * block, 0, inverse, record, step)
+        block, record = block + BLOCKS, record + BLOCKS * step
+    while block < args.n_blocks:
+        low, high = simd.load(source + 128 * block), simd.load(source + 128 * block + 64)
+        if args.weight != 0:
+            low = simd.mul(simd.mul(low, simd.splat(inverse)), simd.load(args.weight + 128 * block))
+            high = simd.mul(simd.mul(high, simd.splat(inverse)), simd.load(args.weight + 128 * block + 64))
+        round_block(low, high, record)
+        block, record = block + 1, record + step
     for _ in range(args.n_blocks, args.n_padded):
         simd.store(record, simd.splat(np.float32(0.0)))
         record += step

@@ -5,7 +5,8 @@ partials are joined in order of position, so the bits depend on the context alon
 passes by (tile, kv head, chunk) with the joining in a second kernel, large ones by (tile, kv head).
 
 `int8` is None for float16 pages; a literal, so that a kernel is compiled for its kind of pages alone. Scratch of a
-worker: queries, scores, scaled shares, partials and totals of `tile_rows` rows, then the gathered pages of a chunk.
+worker: queries, scores, scaled shares, partials and totals of `tile_rows` rows, then the gathered pages of a chunk, and
+room for the keys or values of a page as float32: large passes turn float16 into it once for all rows of a tile.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from edgeinfer.backends.cpu.kernels.softmax import (
     start_total,
     write_result,
 )
-from edgeinfer.backends.cpu.layout import CHUNK, CHUNK_PAGES, SCORE_BYTES
+from edgeinfer.backends.cpu.layout import CHUNK, CHUNK_PAGES, LANES, SCORE_BYTES
+from edgeinfer.backends.cpu.pages import GROUPS
 from edgeinfer.backends.cpu.records import ATTENTION
 from edgeinfer.backends.cpu.step import TILE_INTS
 
@@ -54,21 +56,28 @@ def load_queries(int8, args, tile, kv_head, scratch):
 
 
 @inline
-def score_page(int8, isa, args, queries, rows, keys, ahead, to):
-    """Scores of a tile's rows over a page."""
+def score_page(int8, floats, isa, args, queries, rows, keys, ahead, wide, to):
+    """Scores of a tile's rows over a page; `wide` has room for its keys or values as float32."""
     if int8 is None:
-        scores.score_page(isa, queries, args.head_padded * 4, rows, keys, args.head_width, ahead, to)
+        if scores.is_widened(floats):
+            scores.widen(keys, GROUPS * args.head_width, wide)
+            keys, ahead = wide, 0
+        scores.score_page(floats, isa, queries, args.head_padded * 4, rows, keys, args.head_width, ahead, to)
     else:
         blocks = args.value_bytes // scores_int8.VALUE_BLOCK_BYTES
         scores_int8.score_page(isa, queries, args.head_padded * 4, rows, keys, blocks, ahead, to)
 
 
 @inline
-def blend_page(int8, isa, args, shares, rows, values, first, n_seen, scaled, ahead, out, stride, adds):
+def blend_page(int8, floats, isa, args, shares, rows, values, first, n_seen, scaled, ahead, wide, out, stride, adds):
     """Blend a page's positions first..n_seen-1 into the results of a tile's rows."""
     if int8 is None:
-        at = values + first * args.head_padded * 2
-        scores.blend_page(isa, shares + first * 4, rows, at, args.head_padded, n_seen - first, ahead, out, stride, adds)
+        at, n_positions = values + first * args.head_padded * 2, n_seen - first
+        if scores.is_widened(floats):
+            scores.widen(at, n_positions * args.head_padded // LANES, wide)
+            at, ahead = wide, 0
+        of = shares + first * 4
+        scores.blend_page(floats, isa, of, rows, at, args.head_padded, n_positions, ahead, out, stride, adds)
     else:
         head_padded = args.head_padded
         scores_int8.blend_page(isa, shares, rows, values, head_padded, first, n_seen, scaled, ahead, out, stride, adds)
@@ -86,7 +95,7 @@ def next_keys(args, step, following, part, values):
 
 
 @inline
-def attend_chunk(int8, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, out, stride):
+def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, out, stride):
     """Partial results of a tile's rows over one chunk: out float32[rows, stride / 4]; queries lie in scratch.
 
     `following`: tile, kv head and chunk that come next, whose keys are asked for while values are blended.
@@ -99,11 +108,11 @@ def attend_chunk(int8, isa, args, step, tile, kv_head, chunk, scratch, gathered,
     n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, position + 1 - args.window - start)
     shares = scratch + args.tile_rows * args.head_padded * 4
     scaled = shares + args.tile_rows * SCORE_BYTES
-    target = gathered
+    target, wide = gathered, gathered + CHUNK_PAGES * (args.key_bytes + args.value_bytes)
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
         keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
         ahead = (values - keys) * args.ahead
-        score_page(int8, isa, args, scratch, rows, keys, ahead, shares + part * PAGE * 4)
+        score_page(int8, floats, isa, args, scratch, rows, keys, ahead, wide, shares + part * PAGE * 4)
         target += args.key_bytes + args.value_bytes
     n_vectors = (n_seen + 15) // 16
     for row in range(rows):
@@ -120,7 +129,8 @@ def attend_chunk(int8, isa, args, step, tile, kv_head, chunk, scratch, gathered,
         at, ahead = shares + part * PAGE * 4, 0
         if args.ahead != 0:
             ahead = next_keys(args, step, following, part, values)
-        blend_page(int8, isa, args, at, rows, values, begin, end, scaled, ahead, out + 64, stride, adds)
+        to = out + 64
+        blend_page(int8, floats, isa, args, at, rows, values, begin, end, scaled, ahead, wide, to, stride, adds)
         target += args.key_bytes + args.value_bytes
         adds = 1
 
@@ -158,7 +168,9 @@ def attend_by_tile(int8, isa, args, step, worker, crew):
             start_total(totals + row * stride, args.head_padded)
         for chunk in range(first_chunk(args, step, tile), last_chunk(step, tile) + 1):
             following = (tile, kv_head, chunk + 1)
-            attend_chunk(int8, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride)
+            attend_chunk(
+                int8, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
+            )
             join_rows(totals, partials, stride, rows, args.head_padded)
         for row in range(rows):
             head = kv_head * repeats + row % repeats
@@ -189,7 +201,7 @@ def attend_by_chunk(int8, isa, args, step, worker, crew):
             load_queries(int8, args, tile, kv_head, scratch)
             held = task // step.n_chunks
         following = split_task(args, step, min(task + 1, n_tasks - 1))
-        attend_chunk(int8, isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride)
+        attend_chunk(int8, "f16", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride)
         for row in range(simd.load_int32(tile + 4) * repeats):
             head = kv_head * repeats + row % repeats
             token = simd.load_int32(tile) + row // repeats

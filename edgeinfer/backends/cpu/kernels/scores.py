@@ -1,8 +1,8 @@
 """The two products of attention over a page of float16 keys and values, a few query rows at a time.
 
-Memory: queries float32[R, stride / 4], keys float16[GROUPS, head_width, 16] of a page, scores float32[R, CHUNK], values
-float16[PAGE, head_padded], results float32[R, stride / 4]. The chain of a score runs over the head's width, the chain
-of a result over the chunk's positions, in order, whatever the tile.
+Memory: queries float32[R, stride / 4], keys float16 or float32[GROUPS, head_width, 16] of a page, scores float32[R,
+CHUNK], values of the same kind [PAGE, head_padded], results float32[R, stride / 4]. The chain of a score runs over the
+head's width, the chain of a result over the chunk's positions, in order, whatever the tile.
 """
 
 from __future__ import annotations
@@ -10,33 +10,35 @@ from __future__ import annotations
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit
+from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.layout import LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.pages import GROUPS
 from edgeinfer.backends.cpu.targets import target
 
 ZEROS = emit.repeated(emit.F32S, 0.0)
+LOADS = {"f16": (emit.load_halves, 2 * LANES), "f32": (emit.load_floats, 4 * LANES)}
+"""How keys and values are loaded, and bytes of 16 of them: large tiles turn a page into float32 first."""
 
 
 @intrinsic(prefer_literal=True)
-def score_rows(context, rows, groups, queries, stride, keys, head_width, ahead, scores):
+def score_rows(context, floats, rows, groups, queries, stride, keys, head_width, ahead, scores):
     """scores[r, p] = sum over k of queries[r, k] * keys[k, p] for `rows` rows and `groups` groups of 16 positions."""
     size, n_groups = rows.literal_value, groups.literal_value
+    load, n_bytes = LOADS[floats.literal_value]
 
     def generate(context, builder, signature, values):
-        _, _, queries, stride, keys, head_width, ahead, scores = values
+        _, _, _, queries, stride, keys, head_width, ahead, scores = values
         early = builder.icmp_signed("!=", ahead, emit.integer(0))
         starts = [builder.add(queries, builder.mul(stride, emit.integer(row))) for row in range(size)]
-        group_bytes = builder.mul(head_width, emit.integer(2 * LANES))
+        group_bytes = builder.mul(head_width, emit.integer(n_bytes))
         groups_at = [builder.add(keys, builder.mul(group_bytes, emit.integer(group))) for group in range(n_groups)]
 
         def body(index, sums):
-            down = builder.mul(index, emit.integer(2 * LANES))
-            columns = [emit.load_halves(builder, builder.add(group, down)) for group in groups_at]
-            ask_ahead(
-                builder, early, builder.add(keys, builder.mul(down, emit.integer(n_groups))), ahead, 32 * n_groups
-            )
+            down = builder.mul(index, emit.integer(n_bytes))
+            columns = [load(builder, builder.add(group, down)) for group in groups_at]
+            place = builder.add(keys, builder.mul(down, emit.integer(n_groups)))
+            ask_ahead(builder, early, place, ahead, n_bytes * n_groups)
             at, results = builder.mul(index, emit.integer(4)), []
             for row in range(size):
                 query = emit.broadcast_float(builder, builder.add(starts[row], at))
@@ -50,28 +52,29 @@ def score_rows(context, rows, groups, queries, stride, keys, head_width, ahead, 
             emit.store(builder, total, scores, SCORE_BYTES * row + 64 * group, align=4)
         return context.get_dummy_value()
 
-    return types.void(rows, groups, *[types.intp] * 6), generate
+    return types.void(floats, rows, groups, *[types.intp] * 6), generate
 
 
 @intrinsic(prefer_literal=True)
-def blend_rows(context, rows, vectors, shares, values, value_stride, n_positions, ahead, out, stride, adds):
+def blend_rows(context, floats, rows, vectors, shares, values, value_stride, n_positions, ahead, out, stride, adds):
     """out[r, k] (+)= sum over p of shares[r, p] * values[p, k] for `rows` rows and `vectors` vectors of columns."""
     size, width = rows.literal_value, vectors.literal_value
+    load, n_bytes = LOADS[floats.literal_value]
 
     def generate(context, builder, signature, arguments):
-        _, _, shares, values, value_stride, n_positions, ahead, out, stride, adds = arguments
+        _, _, _, shares, values, value_stride, n_positions, ahead, out, stride, adds = arguments
         early = builder.icmp_signed("!=", ahead, emit.integer(0))
 
         def body(index, sums):
             value = builder.add(values, builder.mul(index, value_stride))
-            columns = [emit.load_halves(builder, value, 32 * vector) for vector in range(width)]
-            ask_ahead(builder, early, value, ahead, 32 * width)
+            columns = [load(builder, value, n_bytes * vector) for vector in range(width)]
+            ask_ahead(builder, early, value, ahead, n_bytes * width)
             return blended(builder, shares, index, columns, sums)
 
         blend_into(builder, (size, width), n_positions, (out, stride, adds), body)
         return context.get_dummy_value()
 
-    return types.void(rows, vectors, *[types.intp] * 8), generate
+    return types.void(floats, rows, vectors, *[types.intp] * 8), generate
 
 
 def ask_ahead(builder, early, address, ahead, n_bytes):
@@ -113,93 +116,122 @@ def many_registers(context, isa_name):
     return types.boolean(isa_name), generate
 
 
+@intrinsic(prefer_literal=True)
+def vector_bytes(context, floats):
+    """Bytes of 16 keys or values; a constant where it is used."""
+    _, found = LOADS[floats.literal_value]
+
+    def generate(context, builder, signature, values):
+        return emit.integer(found)
+
+    return types.intp(floats), generate
+
+
+@intrinsic(prefer_literal=True)
+def is_widened(context, floats):
+    """Whether pages are turned into float32 first; a constant where it is used."""
+    found = floats.literal_value == "f32"
+
+    def generate(context, builder, signature, values):
+        return context.get_constant(types.boolean, found)
+
+    return types.boolean(floats), generate
+
+
 @inline
-def score_tile(isa, rows, queries, stride, keys, head_width, ahead, scores):
+def widen(source, count, target):
+    """Turn 16 * count float16 into float32."""
+    for index in range(count):
+        simd.store(target + 64 * index, simd.load_halves(source + 32 * index))
+
+
+@inline
+def score_tile(floats, isa, rows, queries, stride, keys, head_width, ahead, scores):
     """Scores of 1 to 6 rows over a page: all groups at once where registers hold them."""
     if many_registers(isa):
-        score_rows(rows, 4, queries, stride, keys, head_width, ahead, scores)
+        score_rows(floats, rows, 4, queries, stride, keys, head_width, ahead, scores)
         return
     for group in range(0, GROUPS, 2):
-        score_rows(rows, 2, queries, stride, keys + group * head_width * 32, head_width, ahead, scores + group * 64)
+        at = keys + group * head_width * vector_bytes(floats)
+        score_rows(floats, rows, 2, queries, stride, at, head_width, ahead, scores + group * 64)
 
 
 @inline
-def score_page(isa, queries, stride, rows, keys, head_width, ahead, scores):
+def score_page(floats, isa, queries, stride, rows, keys, head_width, ahead, scores):
     """Scores of any number of rows over a page."""
     row, wide = 0, many_registers(isa)
     while row < rows:
         left, at, to = rows - row, queries + row * stride, scores + row * SCORE_BYTES
         if wide and left >= 6 and left != 8:
-            score_tile(isa, 6, at, stride, keys, head_width, ahead, to)
+            score_tile(floats, isa, 6, at, stride, keys, head_width, ahead, to)
             row += 6
         elif wide and left >= 4:
-            score_tile(isa, 4, at, stride, keys, head_width, ahead, to)
+            score_tile(floats, isa, 4, at, stride, keys, head_width, ahead, to)
             row += 4
         elif left >= 3:
-            score_tile(isa, 3, at, stride, keys, head_width, ahead, to)
+            score_tile(floats, isa, 3, at, stride, keys, head_width, ahead, to)
             row += 3
         elif left == 2:
-            score_tile(isa, 2, at, stride, keys, head_width, ahead, to)
+            score_tile(floats, isa, 2, at, stride, keys, head_width, ahead, to)
             row += 2
         else:
-            score_tile(isa, 1, at, stride, keys, head_width, ahead, to)
+            score_tile(floats, isa, 1, at, stride, keys, head_width, ahead, to)
             row += 1
         ahead = 0
 
 
 @inline
-def blend_tile(isa, rows, shares, values, value_stride, n_positions, ahead, out, stride, adds):
+def blend_tile(floats, isa, rows, shares, values, value_stride, n_positions, ahead, out, stride, adds):
     """Results of 1 to 6 rows for 64 columns: all at once where registers hold them."""
     if many_registers(isa):
-        blend_rows(rows, 4, shares, values, value_stride, n_positions, ahead, out, stride, adds)
+        blend_rows(floats, rows, 4, shares, values, value_stride, n_positions, ahead, out, stride, adds)
         return
     for column in range(0, 64, 32):
-        blend_rows(
-            rows, 2, shares, values + 2 * column, value_stride, n_positions, ahead, out + 4 * column, stride, adds
-        )
+        at, to = values + column // 16 * vector_bytes(floats), out + 4 * column
+        blend_rows(floats, rows, 2, shares, at, value_stride, n_positions, ahead, to, stride, adds)
 
 
 @inline
-def blend_columns(isa, shares, rows, values, value_stride, n_positions, ahead, out, stride, adds):
+def blend_columns(floats, isa, shares, rows, values, value_stride, n_positions, ahead, out, stride, adds):
     """Results of any number of rows for 64 columns."""
     row, wide = 0, many_registers(isa)
     while row < rows:
         left, at, to = rows - row, shares + row * SCORE_BYTES, out + row * stride
         if wide and left >= 6 and left != 8:
-            blend_tile(isa, 6, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_tile(floats, isa, 6, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 6
         elif wide and left >= 4:
-            blend_tile(isa, 4, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_tile(floats, isa, 4, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 4
         elif left >= 3:
-            blend_tile(isa, 3, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_tile(floats, isa, 3, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 3
         elif left == 2:
-            blend_tile(isa, 2, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_tile(floats, isa, 2, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 2
         else:
-            blend_tile(isa, 1, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_tile(floats, isa, 1, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 1
         ahead = 0
 
 
 @inline
-def blend_page(isa, shares, rows, values, head_padded, n_positions, ahead, out, stride, adds):
+def blend_page(floats, isa, shares, rows, values, head_padded, n_positions, ahead, out, stride, adds):
     """Results of any number of rows over positions of a page, added to `out` if `adds`."""
-    value_stride = head_padded * 2
-    column = 0
+    step, column = vector_bytes(floats), 0
+    value_stride = head_padded // 16 * step
     while head_padded - column >= 64:
-        at, to = values + column * 2, out + column * 4
-        blend_columns(isa, shares, rows, at, value_stride, n_positions, ahead, to, stride, adds)
+        at, to = values + column // 16 * step, out + column * 4
+        blend_columns(floats, isa, shares, rows, at, value_stride, n_positions, ahead, to, stride, adds)
         column += 64
     while column < head_padded:
-        row = 0
+        row, at = 0, values + column // 16 * step
         while rows - row >= 4:
-            at, to = shares + row * SCORE_BYTES, out + row * stride + column * 4
-            blend_rows(4, 1, at, values + column * 2, value_stride, n_positions, ahead, to, stride, adds)
+            of, to = shares + row * SCORE_BYTES, out + row * stride + column * 4
+            blend_rows(floats, 4, 1, of, at, value_stride, n_positions, ahead, to, stride, adds)
             row += 4
         while row < rows:
-            at, to = shares + row * SCORE_BYTES, out + row * stride + column * 4
-            blend_rows(1, 1, at, values + column * 2, value_stride, n_positions, ahead, to, stride, adds)
+            of, to = shares + row * SCORE_BYTES, out + row * stride + column * 4
+            blend_rows(floats, 1, 1, of, at, value_stride, n_positions, ahead, to, stride, adds)
             row += 1
         column += 16
