@@ -106,9 +106,9 @@ def test_a_huge_model_runs_on_the_null_device_and_touches_no_weights(huge: Model
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with Executor.open(huge.spec, huge.file, "huge", limits, "null") as executor:
         sequence = executor.create()
-        for start in range(0, 2048, 512):
-            logits = executor.evaluate(chain(sequence, start, [0] * 512))
-            executor.commit(sequence, np.arange(512, dtype=np.int32))
+        for start in range(0, 2048, 256):
+            logits = executor.evaluate(chain(sequence, start, [0] * 256))
+            executor.commit(sequence, np.arange(256, dtype=np.int32))
         assert logits.shape == (1, VOCABULARY)
         assert executor.resident_bytes == 0
     grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

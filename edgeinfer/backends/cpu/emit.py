@@ -119,11 +119,11 @@ def call(builder: Builder, name: str, result: ir.Type, arguments: Sequence[Value
     return builder.call(function, list(arguments))
 
 
-def prefetch(builder: Builder, address: Value, offset: int = 0) -> None:
-    """Ask for the cache line at address + offset bytes; any address will do."""
+def prefetch(builder: Builder, address: Value, offset: int = 0, nearness: int = 3) -> None:
+    """Ask for the cache line at address + offset bytes; any address will do. `nearness`: 3 first-level cache, 2 second."""
     line = pointer(builder, address, I8, offset)
-    to_read, nearest, data = (ir.Constant(I32, number) for number in (0, 3, 1))
-    call(builder, "llvm.prefetch.p0", VOID, [line, to_read, nearest, data])
+    to_read, near, data = (ir.Constant(I32, number) for number in (0, nearness, 1))
+    call(builder, "llvm.prefetch.p0", VOID, [line, to_read, near, data])
 
 
 def fma(builder: Builder, x: Value, y: Value, z: Value) -> Value:

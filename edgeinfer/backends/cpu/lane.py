@@ -16,7 +16,7 @@ from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights
-from edgeinfer.backends.cpu.pages import KVPool, PageLayout, read_pages, write_pages
+from edgeinfer.backends.cpu.pages import PageLayout, pools_of, read_pages, write_pages
 from edgeinfer.backends.cpu.profile import OpTime, Overhead, op_times, overhead
 from edgeinfer.backends.cpu.reading import choose_ahead
 from edgeinfer.backends.cpu.step import StepRecord
@@ -51,7 +51,7 @@ class CpuLane:
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
         packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress)
         layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
-        self._pools = [KVPool(layout, limits.n_pages, kv.kv_heads) for layout, kv in zip(layouts, spec.kv, strict=True)]
+        self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages)
         self._step = StepRecord(limits, tile_tokens(spec))
         self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers)
         self._packed, self._values = packed, self._lowering.values

@@ -10,7 +10,9 @@ and pools of pages whose slots can be copied. Loads no compiler.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -69,13 +71,35 @@ def attention_scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
     return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes) + 4 * PAGE * head
 
 
+def pool_bytes(layout: PageLayout, n_pages: int, kv_heads: int) -> int:
+    """Bytes of the pages of a layer."""
+    return n_pages * kv_heads * (layout.key_bytes + layout.value_bytes)
+
+
+def pools_of(layouts: Sequence[PageLayout], kv_heads: Sequence[int], n_pages: int) -> list[KVPool]:
+    """The pools of all layers in one piece of memory: however short the context, it lies on huge pages."""
+    sizes = [pool_bytes(layout, n_pages, heads) for layout, heads in zip(layouts, kv_heads, strict=True)]
+    memory, stops = aligned((sum(sizes),), np.uint8), accumulate(sizes)
+    return [
+        KVPool(layout, n_pages, heads, memory[stop - size : stop])
+        for layout, heads, size, stop in zip(layouts, kv_heads, sizes, stops, strict=True)
+    ]
+
+
 class KVPool:
     """The KV pages of one layer: keys uint8[n_pages, G, key_bytes] and values uint8[n_pages, G, value_bytes]."""
 
-    def __init__(self, layout: PageLayout, n_pages: int, kv_heads: int) -> None:
+    def __init__(
+        self, layout: PageLayout, n_pages: int, kv_heads: int, memory: NDArray[np.uint8] | None = None
+    ) -> None:
+        """`memory`: uint8[pool_bytes] of zeros on a 64-byte boundary; by default new."""
         self.layout = layout
-        self.keys: NDArray[np.uint8] = aligned((n_pages, kv_heads, layout.key_bytes), np.uint8)
-        self.values: NDArray[np.uint8] = aligned((n_pages, kv_heads, layout.value_bytes), np.uint8)
+        if memory is None:
+            memory = aligned((pool_bytes(layout, n_pages, kv_heads),), np.uint8)
+        n_heads = n_pages * kv_heads
+        keys, values = memory[: n_heads * layout.key_bytes], memory[n_heads * layout.key_bytes :]
+        self.keys: NDArray[np.uint8] = keys.reshape(n_pages, kv_heads, layout.key_bytes)
+        self.values: NDArray[np.uint8] = values.reshape(n_pages, kv_heads, layout.value_bytes)
 
     @property
     def nbytes(self) -> int:
