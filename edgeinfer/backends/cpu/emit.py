@@ -120,7 +120,7 @@ def call(builder: Builder, name: str, result: ir.Type, arguments: Sequence[Value
 
 
 def prefetch(builder: Builder, address: Value, offset: int = 0, nearness: int = 3) -> None:
-    """Ask for the cache line at address + offset bytes; any address will do. `nearness`: 3 first-level cache, 2 second."""
+    """Ask for the cache line at address + offset bytes; any address will do. `nearness`: 3 first cache, 2 second."""
     line = pointer(builder, address, I8, offset)
     to_read, near, data = (ir.Constant(I32, number) for number in (0, nearness, 1))
     call(builder, "llvm.prefetch.p0", VOID, [line, to_read, near, data])

@@ -78,8 +78,10 @@ def blend_rows(context, floats, rows, vectors, shares, values, value_stride, n_p
 
 
 def ask_ahead(builder, early, address, ahead, n_bytes):
-    """Ask for the `n_bytes` that lie `ahead` bytes after an address, if it is time to be `early`: a page is too much for
-    the first-level cache."""
+    """Ask for the `n_bytes` that lie `ahead` bytes after an address, if it is time to be `early`.
+
+    Into the second cache: a page is too much for the first.
+    """
     with builder.if_then(early):
         for line in range(0, n_bytes, 64):
             emit.prefetch(builder, builder.add(address, ahead), line, nearness=2)
