@@ -24,7 +24,7 @@ WINDOWS = MappingProxyType({"one": 9, "few": 9, "some": 5, "many": 1})
 """Steps of each kind whose median says how fast the workers are."""
 WARM_STEPS = 6
 """Small passes that a prompt slows down: cores clock lower for a while after it, and caches hold other things."""
-SPEEDS_EVERY = 2
+SPEEDS_EVERY = 3
 """Steps of a quiet stream of small passes between two that the speeds are learned from."""
 DEPTH_STEP = 512
 """Cached tokens that make a noticeable difference to a step."""

@@ -61,7 +61,7 @@ def _unoptimised() -> Iterator[None]:
     """Numba optimises each function and then again what it is linked into; once, in the end, is enough."""
     with _LEVEL_LOCK:
         before = config.OPT
-        config.OPT = 0
+        config.OPT = type(before)(0)
         try:
             yield
         finally:

@@ -24,7 +24,7 @@ from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.quants import dequantise
+from edgeinfer.models.quants import decode_rows, format_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Embed, MatMul, Op
 
@@ -46,6 +46,7 @@ class CpuLane:
         self._spec, self._file, self._team = spec, file, team
         self._embed = _embedding(spec)
         self._embedding = file.tensors[self._embed.weight.tensor]
+        self._embedding_format = format_of(self._embedding.ggml_type)
         packed = PackedWeights(file, isa_name, library)
         heads = heads_of(spec)
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
@@ -130,7 +131,7 @@ class CpuLane:
         embed, info = self._embed, self._embedding
         rows = self._values.buffers[embed.out]
         raw = self._file.raw(embed.weight.tensor).reshape(info.shape[0], -1)[step.batch.tokens]
-        values = dequantise(raw, (len(raw), embed.weight.columns), info.ggml_type)
+        values = decode_rows(raw, self._embedding_format)
         rows[: len(raw), : embed.weight.columns] = values if embed.scale == 1.0 else values * np.float32(embed.scale)
 
     def _logits(self, step: Step) -> Floats:

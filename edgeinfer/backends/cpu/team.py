@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import WHOLE, Crew, Timing
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.pinning import pin, unpin, yield_function
+from edgeinfer.backends.cpu.pinning import pin, running_on, unpin, yield_function
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.errors import BadSetting, EngineClosed
 
@@ -68,6 +69,7 @@ class Team:
         self._clock = _TickClock(library)
         self._flags = np.zeros(n_workers * records.LINE, np.uint8)
         self._meters = np.zeros(n_workers, records.METER)
+        self._busy = self._meters["busy"]
         self._seats, self._asleep = np.zeros(n_workers, np.int64), np.zeros(n_workers, np.int64)
         self._slowness = np.full(n_workers, records.NOT_SLOWED)
         self._record = np.zeros((0, 0, 2), np.int64)
@@ -130,7 +132,7 @@ class Team:
             self._tape, self._tape_at = tape, (address(tape.entries), len(tape.entries))
         if crew is not self._seating.crew:
             self._seating = _Seating(_checked(crew, self.n_workers))
-        before = pin(self._core_of(crew.workers[0]) if crew.pinned else self.cores)
+        before = self._pin_caller(crew)
         try:
             started = time.perf_counter()
             if self._lead(self._control_at, *self._tape_at, *self._seating.addresses):
@@ -138,6 +140,16 @@ class Team:
             self._seconds = time.perf_counter() - started
         finally:
             unpin(before)
+
+    def _pin_caller(self, crew: Crew) -> Collection[int]:
+        """Take the first worker's core, for `unpin` to give it up. A thread that is there already mostly stays there.
+
+        The other cores have their workers; two system calls a step would be a fiftieth of a small model's step.
+        """
+        core = self._core_of(crew.workers[0])
+        if crew.pinned and core and running_on() == core[0]:
+            return ()
+        return pin(core if crew.pinned else self.cores)
 
     def _finish_interrupted(self) -> None:
         """Of a launch that was published but not run: wake who sleeps and run the caller's part."""
@@ -153,7 +165,7 @@ class Team:
     @property
     def timing(self) -> Timing:
         """What the last run took."""
-        return Timing(self._seconds, tuple(self._meters["busy"][: len(self._seating.crew.workers)].tolist()))
+        return Timing(self._seconds, tuple(self._busy[: len(self._seating.crew.workers)].tolist()))
 
     def slow_down(self, worker: int, times: float) -> None:
         """Make each call of a worker take that many times as long. For benchmarks and tests."""

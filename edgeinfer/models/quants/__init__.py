@@ -29,6 +29,7 @@ __all__ = [
     "Number",
     "Plane",
     "QuantFormat",
+    "decode_rows",
     "dequantise",
     "format_of",
 ]
@@ -57,6 +58,16 @@ def format_of(ggml_type: int) -> QuantFormat:
             return entry
     readable = ", ".join(entry.name for entry in sorted(entries, key=lambda entry: entry.ggml_type))
     raise UnsupportedModel(f"weights of {type_name(ggml_type)} (ggml type {ggml_type}) cannot be read; use: {readable}")
+
+
+def decode_rows(raw: NDArray[np.uint8], form: QuantFormat) -> NDArray[np.float32]:
+    """The values of whole rows, uint8[N, row_bytes], as a new array float32[N, K]: `dequantise` unchecked."""
+    if isinstance(form, FloatFormat):
+        return form.decode(raw)
+    codes = form.unpack(raw)
+    values = np.empty(codes.codes.shape, np.float32)
+    codes.write_values(values)
+    return values
 
 
 def dequantise(raw: NDArray[np.uint8], shape: tuple[int, ...], ggml_type: int) -> NDArray[np.float32]:
