@@ -54,7 +54,7 @@ def test_passes_are_placed_at_the_depth_and_their_median_is_given(
     assert step.batch.positions.tolist() == [600]
     assert (step.tables[step.rows[0], : 600 // PAGE + 1] >= 0).all()
     subject.run(Job("ops", 2000, depth=0))
-    assert len(lane.steps[-1].batch.tokens) == 512  # one pass holds no more
+    assert len(lane.steps[-1].batch.tokens) == 256  # one pass holds no more
 
 
 def test_a_device_that_does_not_time_its_ops_says_so(subject: OpTimes) -> None:

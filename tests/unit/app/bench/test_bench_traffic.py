@@ -34,8 +34,8 @@ def test_a_decoded_token_reads_all_weights_and_what_is_cached(traffic: Traffic) 
 def test_a_pass_reads_its_weights_once(traffic: Traffic) -> None:
     weights = traffic.footprint.weight_bytes
     assert traffic.bytes_per_token("verify", 4, 10) == (weights + 14 * KV_TOKEN_BYTES) / 4
-    two_passes = (2 * weights + (512 + 600) * KV_TOKEN_BYTES) / 600
-    assert traffic.bytes_per_token("prefill", 600, 0) == pytest.approx(two_passes)
+    three_passes = (3 * weights + (256 + 512 + 600) * KV_TOKEN_BYTES) / 600
+    assert traffic.bytes_per_token("prefill", 600, 0) == pytest.approx(three_passes)
     assert traffic.bytes_per_token("start", 1, 0) is None
 
 
