@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from edgeinfer.backends.cpu.catalogue import Function, Kernel, Source
 
@@ -34,15 +35,25 @@ def compile_apart(wanted: Sequence[Wanted], n_processes: int) -> Iterator[tuple[
         waiting.put(group)
     done: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
     n_children = min(n_processes, PROCESSES, len(groups))
-    threads = [threading.Thread(target=_drive, args=(waiting, done.put), daemon=True) for _ in range(n_children)]
+    children: list[subprocess.Popen[str]] = []
+    threads = [
+        threading.Thread(target=_drive, args=(waiting, children, done.put), daemon=True) for _ in range(n_children)
+    ]
     for thread in threads:
         thread.start()
-    while n_children:
-        result = done.get()
-        if result is None:
-            n_children -= 1
-        else:
-            yield result
+    try:
+        while n_children:
+            result = done.get()
+            if result is None:
+                n_children -= 1
+            else:
+                yield result
+    finally:  # the caller may have been interrupted
+        with suppress(queue.Empty):
+            while True:
+                waiting.get_nowait()
+        for child in children:
+            child.kill()
 
 
 def _is_small(group: list[Wanted]) -> bool:
@@ -51,10 +62,15 @@ def _is_small(group: list[Wanted]) -> bool:
     return not (isinstance(source, Source) and len(source.parameters or ()) > 1)
 
 
-def _drive(waiting: queue.SimpleQueue[list[Wanted]], done: Callable[[tuple[str, bytes] | None], None]) -> None:
+def _drive(
+    waiting: queue.SimpleQueue[list[Wanted]],
+    children: list[subprocess.Popen[str]],
+    done: Callable[[tuple[str, bytes] | None], None],
+) -> None:
     """Feed one child, and report what it answers; None at the end."""
     try:
         with _child() as child:
+            children.append(child)
             assert child.stdin
             assert child.stdout
             try:

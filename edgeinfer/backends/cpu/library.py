@@ -76,16 +76,12 @@ class KernelLibrary:
         self._lock = threading.Lock()
         self.n_compiled = 0
 
-    def has(self, kernel: Kernel) -> bool:
-        """Whether a kernel's address can be had without compiling it."""
-        return kernel.name in self._addresses or self._kept(kernel.name) is not None
-
     def prepare(self, wanted: Sequence[Kernel | Function], n_processes: int, progress: Progress) -> None:
         """Have many at hand: what is missing is compiled by as many processes at a time.
 
         Without a Python of its own to start (a program packed into one file) that is left to `address`.
         """
-        missing = [each for each in wanted if each.name not in self._addresses and self._kept(each.name) is None]
+        missing = [each for each in wanted if not self._is_at_hand(each.name)]
         if not missing or not sys.executable or getattr(sys, "frozen", False):
             return
         progress("preparing kernels", 0, len(missing))
@@ -116,6 +112,15 @@ class KernelLibrary:
         kind = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * function.n_arguments)
         return kind(self.address(function))
 
+    def _is_at_hand(self, name: str) -> bool:
+        """Whether nothing need be compiled for a name; what is in the folder is read once."""
+        if name not in self._addresses and name not in self._codes:
+            code = self._kept(name)
+            if code is None:
+                return False
+            self._codes[name] = code
+        return True
+
     def _kept(self, name: str) -> bytes | None:
         """Object code from the folder; None where there is none, or not what was written."""
         try:
@@ -129,9 +134,10 @@ class KernelLibrary:
         """Write object code to the folder, if it can be written; other processes see all of it or nothing."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                file.write(hashlib.sha256(code).digest() + code)
-            os.replace(file.name, self._folder / f"{name}.o")
+            with tempfile.TemporaryDirectory(dir=self._folder) as beside:
+                whole = Path(beside) / "code"
+                whole.write_bytes(hashlib.sha256(code).digest() + code)
+                os.replace(whole, self._folder / f"{name}.o")
         except OSError:  # a read-only or full disk
             pass
 

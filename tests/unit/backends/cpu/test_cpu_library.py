@@ -9,13 +9,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu import library as library_module
 from edgeinfer.backends.cpu.catalogue import Function
+from edgeinfer.backends.cpu.compilation import compile_apart
 from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
+from edgeinfer.backends.cpu.panels import FloatPanel
 
 COMPILE = """
 import json, sys
@@ -81,6 +84,15 @@ def test_what_no_other_process_can_compile_is_left_for_this_one(
     assert library.n_compiled == 0
     assert library.address(catalogue.NOTHING)
     assert library.n_compiled == 1
+
+
+def test_an_interrupted_compilation_leaves_no_process() -> None:
+    longer = [catalogue.product_float(FloatPanel(element)) for element in ("f16", "bf16", "f32")]
+    found = compile_apart([catalogue.NOTHING, *longer], 1)
+    next(found)
+    (child,) = (process for process in psutil.Process().children() if "compilation" in " ".join(process.cmdline()))
+    found.close()
+    child.wait(timeout=30)
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:40] + b"x" + content[41:]])
