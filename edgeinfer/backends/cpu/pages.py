@@ -1,9 +1,10 @@
 """How cached keys and values lie in memory: pages of PAGE positions of one kv head, as float16 or as int8 with scales.
 
-Keys come in groups of 16 positions, the lanes of the score kernels:
-  f16   keys float16[groups, head_width, 16]; values float16[PAGE, head_padded]
-  int8  keys uint8[groups, blocks, 8, 16, 4] (code + 128, four columns of each position side by side), then their scales
-        float16[groups, blocks, 16]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]
+Positions are the lanes of the score kernels, so keys come by columns:
+  f16   keys float16[head_width, PAGE]; values float16[PAGE, head_padded]
+  int8  keys uint8[blocks, 8, PAGE, 4] (code + 128, four columns of each position side by side), then their scales
+        float16[blocks, PAGE]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]
+The pages of one head follow each other, so that a long sequence is read in few long runs, as caches like it.
 A block is 32 columns, the last one padded with zeros; code * scale is what it stands for. In: sizes. Out: byte counts,
 and pools of pages whose slots can be copied. Loads no compiler.
 """
@@ -26,7 +27,7 @@ from edgeinfer.settings import KVKind
 GROUPS = PAGE // LANES
 SCALE_BYTES = 2
 VECTORS = BLOCK // 4
-"""Vectors of 64 bytes that hold the key codes of a group and block."""
+"""Vectors of 64 bytes that hold the key codes of 16 positions and a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,57 +88,57 @@ def pools_of(layouts: Sequence[PageLayout], kv_heads: Sequence[int], n_pages: in
 
 
 class KVPool:
-    """The KV pages of one layer: keys uint8[n_pages, G, key_bytes] and values uint8[n_pages, G, value_bytes]."""
+    """The KV pages of one layer: keys uint8[G, n_pages, key_bytes] and values uint8[G, n_pages, value_bytes]."""
 
     def __init__(
         self, layout: PageLayout, n_pages: int, kv_heads: int, memory: NDArray[np.uint8] | None = None
     ) -> None:
         """`memory`: uint8[pool_bytes] of zeros on a 64-byte boundary; by default new."""
-        self.layout = layout
+        self.layout, self.n_pages = layout, n_pages
         if memory is None:
             memory = aligned((pool_bytes(layout, n_pages, kv_heads),), np.uint8)
         n_heads = n_pages * kv_heads
         keys, values = memory[: n_heads * layout.key_bytes], memory[n_heads * layout.key_bytes :]
-        self.keys: NDArray[np.uint8] = keys.reshape(n_pages, kv_heads, layout.key_bytes)
-        self.values: NDArray[np.uint8] = values.reshape(n_pages, kv_heads, layout.value_bytes)
+        self.keys: NDArray[np.uint8] = keys.reshape(kv_heads, n_pages, layout.key_bytes)
+        self.values: NDArray[np.uint8] = values.reshape(kv_heads, n_pages, layout.value_bytes)
 
     @property
     def nbytes(self) -> int:
         return self.keys.nbytes + self.values.nbytes
 
     def parts(self) -> tuple[NDArray[Any], ...]:
-        """Views of all that a slot holds, [n_pages, groups, 16, G, ...]: keys and values, or their codes and scales.
+        """Views of all that a slot holds, [n_pages, PAGE, G, ...]: keys and values, or their codes and scales.
 
         f16: keys float16[..., head_width], values float16[..., head_padded]. int8: key codes uint8[..., blocks * 8, 4],
         key scales float16[..., blocks], value codes int8[..., blocks, 32], value scales float16[..., blocks].
         """
         layout, start = self.layout, self.keys.shape[:2]
         if layout.kind == "f16":
-            keys = self.keys.view(np.float16).reshape(*start, GROUPS, layout.head_width, LANES)
-            values = self.values.view(np.float16).reshape(*start, GROUPS, LANES, -1)
-            return keys.transpose(0, 2, 4, 1, 3), values.transpose(0, 2, 3, 1, 4)
+            keys = self.keys.view(np.float16).reshape(*start, layout.head_width, PAGE)
+            values = self.values.view(np.float16).reshape(*start, PAGE, -1)
+            return keys.transpose(1, 3, 0, 2), values.transpose(1, 2, 0, 3)
         codes, blocks = layout.codes_bytes, layout.blocks
-        key_codes = self.keys[..., :codes].reshape(*start, GROUPS, blocks * VECTORS, LANES, 4)
-        key_scales = self.keys[..., codes:].view(np.float16).reshape(*start, GROUPS, blocks, LANES)
-        value_codes = self.values[..., :codes].view(np.int8).reshape(*start, blocks, GROUPS, LANES, BLOCK)
-        value_scales = self.values[..., codes:].view(np.float16).reshape(*start, blocks, GROUPS, LANES)
+        key_codes = self.keys[..., :codes].reshape(*start, blocks * VECTORS, PAGE, 4)
+        key_scales = self.keys[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
+        value_codes = self.values[..., :codes].view(np.int8).reshape(*start, blocks, PAGE, BLOCK)
+        value_scales = self.values[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
         return (
-            key_codes.transpose(0, 2, 4, 1, 3, 5),
-            key_scales.transpose(0, 2, 4, 1, 3),
-            value_codes.transpose(0, 3, 4, 1, 2, 5),
-            value_scales.transpose(0, 3, 4, 1, 2),
+            key_codes.transpose(1, 3, 0, 2, 4),
+            key_scales.transpose(1, 3, 0, 2),
+            value_codes.transpose(1, 3, 0, 2, 4),
+            value_scales.transpose(1, 3, 0, 2),
         )
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots."""
         for part in self.parts():
-            part[_places(targets)] = part[_places(sources)]
+            part[targets // PAGE, targets % PAGE] = part[sources // PAGE, sources % PAGE]
 
 
 def read_pages(pools: list[KVPool], pages: Int32s) -> NDArray[np.uint8]:
     """Contents of pages of all layers: uint8[len(pages), page_bytes]."""
-    parts = [array[pages].reshape(len(pages), -1) for pool in pools for array in (pool.keys, pool.values)]
-    return np.concatenate(parts, axis=1)
+    parts = [array[:, pages].swapaxes(0, 1) for pool in pools for array in (pool.keys, pool.values)]
+    return np.concatenate([part.reshape(len(pages), -1) for part in parts], axis=1)
 
 
 def write_pages(pools: list[KVPool], pages: Int32s, contents: NDArray[np.uint8]) -> None:
@@ -145,11 +146,7 @@ def write_pages(pools: list[KVPool], pages: Int32s, contents: NDArray[np.uint8])
     start = 0
     for pool in pools:
         for array in (pool.keys, pool.values):
-            width = array[0].size
-            array[pages] = contents[:, start : start + width].reshape(len(pages), *array.shape[1:])
-            start += width
-
-
-def _places(slots: Int32s) -> tuple[Int32s, Int32s, Int32s]:
-    """Page, group and lane of slots."""
-    return slots // PAGE, slots % PAGE // LANES, slots % LANES
+            kv_heads, _, n_bytes = array.shape
+            own = contents[:, start : start + kv_heads * n_bytes].reshape(len(pages), kv_heads, n_bytes)
+            array[:, pages] = own.swapaxes(0, 1)
+            start += kv_heads * n_bytes

@@ -1,6 +1,6 @@
 """The two products of attention over a page of float16 keys and values, a few query rows at a time.
 
-Memory: queries float32[R, stride / 4], keys float16 or float32[GROUPS, head_width, 16] of a page, scores float32[R,
+Memory: queries float32[R, stride / 4], keys float16 or float32[head_width, PAGE], scores float32[R,
 CHUNK], values of the same kind [PAGE, head_padded], results float32[R, stride / 4]. The chain of a score runs over the
 head's width, the chain of a result over the chunk's positions, in order, whatever the tile.
 """
@@ -31,13 +31,10 @@ def score_rows(context, floats, rows, groups, queries, stride, keys, head_width,
         _, _, _, queries, stride, keys, head_width, ahead, scores = values
         early = builder.icmp_signed("!=", ahead, emit.integer(0))
         starts = [builder.add(queries, builder.mul(stride, emit.integer(row))) for row in range(size)]
-        group_bytes = builder.mul(head_width, emit.integer(n_bytes))
-        groups_at = [builder.add(keys, builder.mul(group_bytes, emit.integer(group))) for group in range(n_groups)]
 
         def body(index, sums):
-            down = builder.mul(index, emit.integer(n_bytes))
-            columns = [load(builder, builder.add(group, down)) for group in groups_at]
-            place = builder.add(keys, builder.mul(down, emit.integer(n_groups)))
+            place = builder.add(keys, builder.mul(index, emit.integer(n_bytes * GROUPS)))
+            columns = [load(builder, place, n_bytes * group) for group in range(n_groups)]
             ask_ahead(builder, early, place, ahead, n_bytes * n_groups)
             at, results = builder.mul(index, emit.integer(4)), []
             for row in range(size):
@@ -155,7 +152,7 @@ def score_tile(floats, isa, rows, queries, stride, keys, head_width, ahead, scor
         score_rows(floats, rows, 4, queries, stride, keys, head_width, ahead, scores)
         return
     for group in range(0, GROUPS, 2):
-        at = keys + group * head_width * vector_bytes(floats)
+        at = keys + group * vector_bytes(floats)
         score_rows(floats, rows, 2, queries, stride, at, head_width, ahead, scores + group * 64)
 
 

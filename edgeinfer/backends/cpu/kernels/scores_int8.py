@@ -24,8 +24,8 @@ from edgeinfer.backends.cpu.pages import GROUPS, SCALE_BYTES, VECTORS
 from edgeinfer.backends.cpu.targets import target
 
 CODES = ir.VectorType(emit.I8, LANES)
-KEY_BLOCK_BYTES = LANES * BLOCK
-"""Bytes of the key codes of a group and block."""
+KEY_BLOCK_BYTES = PAGE * BLOCK
+"""Bytes of the key codes of a block."""
 VALUE_BLOCK_BYTES = PAGE * (BLOCK + SCALE_BYTES)
 """Bytes of a block of values, or of keys, of a page with their scales."""
 
@@ -50,24 +50,22 @@ def score_rows(context, isa_name, rows, groups, queries, stride, keys, scales, b
         _, _, _, queries, stride, keys, scales, blocks, ahead, scores = values
         early = builder.icmp_signed("!=", ahead, emit.integer(0))
         starts = [builder.add(queries, builder.mul(stride, emit.integer(row))) for row in range(size)]
-        apart = [builder.mul(blocks, emit.integer(group)) for group in range(n_groups)]
 
         def body(block, sums):
             records = [builder.add(start, builder.mul(block, emit.integer(act.RECORD_BYTES))) for start in starts]
-            places = [builder.add(block, before) for before in apart]
-            codes = [builder.add(keys, builder.mul(place, emit.integer(KEY_BLOCK_BYTES))) for place in places]
-            dots = [[_start(builder, isa, record) for _ in places] for record in records]
+            codes = builder.add(keys, builder.mul(block, emit.integer(KEY_BLOCK_BYTES)))
+            dots = [[_start(builder, isa, record) for _ in range(n_groups)] for record in records]
             for vector in range(VECTORS):
-                weights = [emit.load(builder, at, emit.BYTES, 64 * vector, 64) for at in codes]
-                for at in codes:
-                    ask_ahead(builder, early, builder.add(at, emit.integer(64 * vector)), ahead, 64)
+                at = builder.add(codes, emit.integer(4 * PAGE * vector))
+                weights = [emit.load(builder, at, emit.BYTES, 64 * group, 64) for group in range(n_groups)]
+                ask_ahead(builder, early, at, ahead, 64 * n_groups)
                 for record, own in zip(records, dots, strict=True):
                     query = emit.broadcast_bytes(builder, record, 4 * vector)
                     for dot, four in zip(own, weights, strict=True):
                         dot.step(builder, four, query)
-            factors = [builder.add(scales, builder.mul(place, emit.integer(2 * LANES))) for place in places]
-            ask_ahead(builder, early, factors[0], ahead, 32 * n_groups)
-            factors = [emit.load_halves(builder, at) for at in factors]
+            at = builder.add(scales, builder.mul(block, emit.integer(SCALE_BYTES * PAGE)))
+            ask_ahead(builder, early, at, ahead, SCALE_BYTES * LANES * n_groups)
+            factors = [emit.load_halves(builder, at, SCALE_BYTES * LANES * group) for group in range(n_groups)]
             results = []
             for row, record in enumerate(records):
                 scale = emit.broadcast_float(builder, record, act.SCALE_AT)
@@ -120,7 +118,7 @@ def score_tile(isa, rows, groups, queries, stride, keys, blocks, ahead, scores):
     """Scores of some rows over a page, `groups` groups at a time."""
     scales = keys + PAGE * BLOCK * blocks
     for group in range(0, GROUPS, groups):
-        codes_at, scales_at = keys + group * blocks * KEY_BLOCK_BYTES, scales + group * blocks * 2 * LANES
+        codes_at, scales_at = keys + group * 64, scales + group * SCALE_BYTES * LANES
         score_rows(isa, rows, groups, queries, stride, codes_at, scales_at, blocks, ahead, scores + group * 64)
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
-from edgeinfer.backends.cpu.layout import BLOCK, LANES
-from edgeinfer.backends.cpu.pages import VECTORS
+from edgeinfer.backends.cpu.layout import BLOCK
 
 
 @inline
 def copy_halves(args, keys, values, place, to_keys, to_values, to_place):
     """Copy one position of a float16 page."""
-    keys += (place // LANES * args.head_width * LANES + place % LANES) * 2
-    to_keys += (to_place // LANES * args.head_width * LANES + to_place % LANES) * 2
-    for index in range(0, args.head_width * LANES * 2, LANES * 2):
+    keys, to_keys = keys + place * 2, to_keys + to_place * 2
+    for index in range(0, args.head_width * PAGE * 2, PAGE * 2):
         simd.copy_2_bytes(to_keys + index, keys + index)
     for index in range(0, args.head_padded * 2, 16):
         at = args.head_padded * 2
@@ -31,16 +29,11 @@ def copy_rounded(args, keys, values, place, to_keys, to_values, to_place):
     blocks = (args.head_width + BLOCK - 1) // BLOCK
     codes = PAGE * BLOCK * blocks
     for block in range(blocks):
-        source, target = place // LANES * blocks + block, to_place // LANES * blocks + block
-        for vector in range(VECTORS):
-            at, to = (
-                ((source * VECTORS + vector) * LANES + place % LANES) * 4,
-                ((target * VECTORS + vector) * LANES + to_place % LANES) * 4,
-            )
-            simd.store_int32(to_keys + to, simd.load_int32(keys + at))
-        at, to = codes + (source * LANES + place % LANES) * 2, codes + (target * LANES + to_place % LANES) * 2
-        simd.copy_2_bytes(to_keys + to, keys + at)
+        start = block * PAGE * BLOCK
+        for vector in range(start, start + PAGE * BLOCK, PAGE * 4):
+            simd.store_int32(to_keys + vector + to_place * 4, simd.load_int32(keys + vector + place * 4))
         at, to = block * PAGE + place, block * PAGE + to_place
+        simd.copy_2_bytes(to_keys + codes + to * 2, keys + codes + at * 2)
         simd.copy_16_bytes(to_values + to * BLOCK, values + at * BLOCK)
         simd.copy_16_bytes(to_values + to * BLOCK + 16, values + at * BLOCK + 16)
         simd.copy_2_bytes(to_values + codes + to * 2, values + codes + at * 2)
@@ -57,7 +50,7 @@ def gather_page(int8, args, step, tile, kv_head, page, last, target):
             slot = simd.load_int32(step.tables + row * step.table_stride + page * 4) * PAGE + place
         else:
             slot = simd.load_int32(step.paths + 4 * (path + seen - start))
-        head = slot // PAGE * args.kv_heads + kv_head
+        head = kv_head * args.n_pages + slot // PAGE
         keys, values = args.keys + head * args.key_bytes, args.values + head * args.value_bytes
         if int8 is None:
             copy_halves(args, keys, values, slot % PAGE, target, to_values, place)
@@ -69,7 +62,7 @@ def gather_page(int8, args, step, tile, kv_head, page, last, target):
 def direct_page(args, step, tile, kv_head, page):
     """Addresses of the keys and values of a page of the sequence."""
     number = simd.load_int32(step.tables + simd.load_int32(tile + 8) * step.table_stride + page * 4)
-    place = number * args.kv_heads + kv_head
+    place = kv_head * args.n_pages + number
     return args.keys + place * args.key_bytes, args.values + place * args.value_bytes
 
 

@@ -32,10 +32,10 @@ SIGN_BITS = -0x7F7F7F80
 @inline
 def store_halves(args, key, value, keys, values, offset):
     """Write one key and one value into a float16 page."""
-    keys += (offset // LANES * args.head_width * LANES + offset % LANES) * 2
+    keys += offset * 2
     values += offset * args.head_stride // 2
     for index in range(args.head_width):
-        simd.store_half(keys + index * LANES * 2, simd.load_float(key + index * 4))
+        simd.store_half(keys + index * PAGE * 2, simd.load_float(key + index * 4))
     for index in range(0, args.head_stride // 4, LANES):
         simd.store_halves(values + index * 2, simd.load(value + index * 4))
 
@@ -64,12 +64,11 @@ def store_rounded(args, key, value, keys, values, offset):
     key_scales, value_scales = keys + PAGE * BLOCK * blocks, values + PAGE * BLOCK * blocks
     for block in range(blocks):
         at, has_second = block * BLOCK * 4, (block * BLOCK + LANES) * 4 < args.head_stride
-        place = offset // LANES * blocks + block
-        round_block(key + at, has_second, codes, key_scales + (place * LANES + offset % LANES) * 2)
-        to = keys + place * LANES * BLOCK + offset % LANES * 4
-        for vector in range(VECTORS):
-            simd.store_int32(to + vector * LANES * 4, simd.load_int32(codes + vector * 4) ^ SIGN_BITS)
         place = block * PAGE + offset
+        round_block(key + at, has_second, codes, key_scales + place * 2)
+        to = keys + block * PAGE * BLOCK + offset * 4
+        for vector in range(VECTORS):
+            simd.store_int32(to + vector * PAGE * 4, simd.load_int32(codes + vector * 4) ^ SIGN_BITS)
         round_block(value + at, has_second, values + place * BLOCK, value_scales + place * 2)
 
 
@@ -84,7 +83,7 @@ def store(int8: str | None) -> Callable[..., None]:
         for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
             token, head = unit // args.kv_heads, unit % args.kv_heads
             slot = simd.load_int32(step.slots + 4 * token)
-            place = slot // PAGE * args.kv_heads + head
+            place = head * args.n_pages + slot // PAGE
             at = token * args.stride + head * args.head_stride
             keys, values = args.keys + place * args.key_bytes, args.values + place * args.value_bytes
             if int8 is None:

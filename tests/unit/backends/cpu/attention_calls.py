@@ -84,6 +84,7 @@ class Pages:
             head_width=self.shape.width,
             keys=self.pool.keys,
             values=self.pool.values,
+            n_pages=self.pool.n_pages,
             key_bytes=self.pool.layout.key_bytes,
             value_bytes=self.pool.layout.value_bytes,
             step=step,
@@ -101,7 +102,7 @@ class Pages:
             unseen[context_slots(step, token)] = False
         slots = np.flatnonzero(unseen)
         for part in self.pool.parts():
-            part[slots // PAGE, slots % PAGE // 16, slots % 16] = np.nan if part.dtype == np.float16 else 77
+            part[slots // PAGE, slots % PAGE] = np.nan if part.dtype == np.float16 else 77
 
     def expected(self, step: Step) -> NDArray[np.float64]:
         """Plain softmax in float64 over each token's context, of queries, keys and values as pages make them."""
@@ -145,6 +146,7 @@ class Pages:
             "out_stride": out.strides[0],
             "keys": self.pool.keys,
             "values": self.pool.values,
+            "n_pages": self.pool.n_pages,
             "key_bytes": layout.key_bytes,
             "value_bytes": layout.value_bytes,
             "heads": shape.heads,

@@ -56,6 +56,7 @@ def stored(library: KernelLibrary, kind: KVKind, keys: Floats, values: Floats, w
         head_width=width,
         keys=pool.keys,
         values=pool.values,
+        n_pages=pool.n_pages,
         key_bytes=pool.layout.key_bytes,
         value_bytes=pool.layout.value_bytes,
         step=step,
@@ -65,7 +66,7 @@ def stored(library: KernelLibrary, kind: KVKind, keys: Floats, values: Floats, w
 
 def held(pool: KVPool, slots: NDArray[np.int32]) -> list[Floats]:
     """What keys and values of slots stand for, float32[len(slots), G, padded width]."""
-    parts = [part[slots // PAGE, slots % PAGE // 16, slots % 16] for part in pool.parts()]
+    parts = [part[slots // PAGE, slots % PAGE] for part in pool.parts()]
     if pool.layout.kind == "f16":
         return [part.astype(np.float32) for part in parts]
     key_codes = parts[0].reshape(*parts[1].shape, 32).astype(np.float32) - 128
@@ -90,7 +91,7 @@ def test_pages_hold_rounded_keys_and_values(library: KernelLibrary, kind: KVKind
             assert not found[..., width:].any()
         others = np.setdiff1d(np.arange(N_PAGES * PAGE), SLOTS)
         for part in pool.parts():
-            kept = part[others // PAGE, others % PAGE // 16, others % 16]
+            kept = part[others // PAGE, others % PAGE]
             assert np.all(np.ascontiguousarray(kept).view(np.uint8) == FILLED)
 
 
@@ -125,5 +126,5 @@ def test_slots_and_pages_move_whole(library: KernelLibrary, kind: KVKind) -> Non
     contents = read_pages([pool, other], order)
     assert contents.shape == (2, sum(each.nbytes for each in (pool, other)) // N_PAGES)
     write_pages([other, pool], order[::-1].copy(), contents)
-    assert same_bits(other.keys[[0, 2]], pool.keys[[2, 0]]) is False
+    assert same_bits(other.keys[:, [0, 2]], pool.keys[:, [2, 0]]) is False
     assert same_bits(read_pages([other, pool], order[::-1].copy()), contents)
