@@ -29,7 +29,7 @@ from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
-MAGIC = b"EDGEINFER KV 2\n"
+MAGIC = b"EDGEINFER KV 3\n"
 
 AUTO_DEVICE = "cpu"
 """What "auto" means: it runs on every machine."""
