@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel
 
 Code = Callable[..., Any]
+
+TILED = MappingProxyType({"amx": "avx512vnni"})
+"""Instruction sets with tile registers, for large products; and whose vectors their other kernels use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,7 @@ class AttentionKernels:
 
 def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:
     """The kernels for a kind of pages and an instruction set."""
+    isa_name = TILED.get(isa_name, isa_name)
     name, parameters = f"{layout.kind}-{isa_name}", (_int8(layout), isa_name)
     return AttentionKernels(
         Kernel(f"attend_by_tile-{name}", Source("attention", "by_tile", parameters), records.ATTENTION),
@@ -118,7 +123,16 @@ def store_kv(layout: PageLayout) -> Kernel:
 
 def product(panel: IntegerPanel, isa_name: str) -> Kernel:
     """The kernel for an integer panel and an instruction set."""
+    isa_name = TILED.get(isa_name, isa_name)
     source = Source("product", "product", (panel.key, isa_name))
+    return Kernel(f"product-{panel.key}-{isa_name}", source, records.PRODUCT)
+
+
+def product_tiles(panel: IntegerPanel, isa_name: str) -> Kernel | None:
+    """The kernel for whole tiles of tokens, where the instruction set has tile registers; `product` does the others."""
+    if isa_name not in TILED:
+        return None
+    source = Source("product_amx", "product", (panel.key, TILED[isa_name]))
     return Kernel(f"product-{panel.key}-{isa_name}", source, records.PRODUCT)
 
 

@@ -7,10 +7,21 @@ where the caller's features include its own. Knows nothing of what the features 
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import platform
+import sys
+
 import llvmlite.binding as llvm
 
+TILE_FEATURES = ("amx-tile", "amx-int8")
+SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
+
 ASKED = {
-    "x86_64": ("avx2", "f16c", "fma", "avxvnni", "avx512f", "avx512bw", "avx512vnni", "avx512bf16"),
+    "x86_64": (
+        *("avx2", "f16c", "fma", "avxvnni", "avx512f", "avx512bw", "avx512vnni", "avx512bf16"),
+        *TILE_FEATURES,
+    ),
     "aarch64": ("neon", "dotprod", "fullfp16", "i8mm", "bf16"),
 }
 """The features that matter to kernels, per architecture."""
@@ -26,6 +37,14 @@ def features_of(triple: str, cpu: str, features: str) -> frozenset[str]:
     unknown = [name for name in asked if name not in stated]
     implied = _implied(triple, cpu, features, unknown) if unknown else frozenset()
     return implied | {name for name, is_there in stated.items() if is_there}
+
+
+@functools.cache
+def may_use_tiles() -> bool:
+    """Whether this process may use tile registers. Linux wants to be asked, once, and can refuse."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    return bool(ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0)
 
 
 def _implied(triple: str, cpu: str, features: str, names: list[str]) -> frozenset[str]:

@@ -23,7 +23,7 @@ import platformdirs
 from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.catalogue import Function, Kernel, Source
 from edgeinfer.backends.cpu.compilation import compile_apart
-from edgeinfer.backends.cpu.features import features_of
+from edgeinfer.backends.cpu.features import TILE_FEATURES, features_of, may_use_tiles
 
 CHECKSUM_BYTES = hashlib.sha256().digest_size
 
@@ -41,7 +41,8 @@ def cpu_feature_flags() -> str:
 
 def cpu_features() -> frozenset[str]:
     """Features that code is made for ("avx2", "avx512vnni", …), stated or implied by the CPU's name."""
-    return features_of(llvm.get_process_triple(), cpu_name(), cpu_feature_flags())
+    found = features_of(llvm.get_process_triple(), cpu_name(), cpu_feature_flags())
+    return found if not found.issuperset(TILE_FEATURES) or may_use_tiles() else found.difference(TILE_FEATURES)
 
 
 def cache_folder() -> Path:

@@ -26,7 +26,7 @@ from edgeinfer.backends.cpu.needs import Choice
 from edgeinfer.backends.cpu.packing import PackedMatrix, PackedWeights
 from edgeinfer.backends.cpu.pages import KVPool, attention_scratch_bytes
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, FloatPanel, IntegerPanel
-from edgeinfer.backends.cpu.rounded import RECORD_BYTES
+from edgeinfer.backends.cpu.rounded import RECORD_BYTES, TILE
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.values import Values
@@ -53,6 +53,8 @@ NO_WINDOW = 1 << 30
 """More positions than any context; kernels compute with it in 32 bits."""
 CACHED_BYTES = 1 << 19
 """Rounded activations that stay in a core's own cache beside the panels that stream past them."""
+TILED_BYTES = 1 << 21
+"""The same for tile registers: more of them come from further away, but panels are unpacked less often."""
 
 
 class Lowering:
@@ -70,12 +72,13 @@ class Lowering:
     ) -> None:
         self._spec, self._file, self._limits, self._packed, self._pools = spec, file, limits, packed, pools
         self._step, self._n_workers, self._choice = step, n_workers, Choice(spec, file.tensors)
-        self.values = Values(spec, file, limits, step, n_workers)
+        self.values = Values(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
         self._alone = False  # whether calls for passes of one token are being made
         self._rotations: dict[RopeTable, tuple[Floats, Floats]] = {}
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
+        self._unpacked: NDArray[np.uint8] | None = None
 
     @property
     def resident_bytes(self) -> int:
@@ -103,7 +106,7 @@ class Lowering:
                 gate, up = (ops[pair] for pair in fusion.gated[place])
                 assert isinstance(gate, MatMul)
                 assert isinstance(up, MatMul)
-                calls = self._written([self._gated(gate, up, op)], op.out)
+                calls = self._written(self._gated(gate, up, op), op.out)
             else:
                 calls = self._lower(op)
             found.append((op, calls))
@@ -190,6 +193,7 @@ class Lowering:
         args = np.zeros(1, records.ROUND_ROWS)
         args["n_blocks"], args["n_padded"] = n_blocks, n_padded
         args["out"], args["out_stride"] = self.values.rounded_at(name, self._alone)
+        args["tiled"] = self.values.tiled(name)
         return args
 
     def _round_call(self, name: str, source: str, args: NDArray[np.void], takes_rows: bool = False) -> Call:
@@ -212,12 +216,12 @@ class Lowering:
         args["out"], args["out_stride"] = self.values.at(op.out)
         args["bias"], args["bias_stride"] = self._bias(op, matrix)
         out = frozenset({op.out})
-        kernel = catalogue.product(matrix.panel, self._packed.isa_name)
         own = out if op.accumulate else NOTHING
-        return [*before, Call(kernel, args, own, out, f"by {len(matrix.data) // 2} column pairs", reads)]
+        share = f"by {len(matrix.data) // 2} column pairs"
+        return [*before, *self._multiplied(op, args, own, out, share, reads)]
 
-    def _gated(self, gate: MatMul, up: MatMul, op: GatedAct) -> Call:
-        """Both products and the activation in one call."""
+    def _gated(self, gate: MatMul, up: MatMul, op: GatedAct) -> list[Call]:
+        """Both products and the activation in one."""
         gates, ups = self._matrix(gate), self._matrix(up)
         assert isinstance(gates.panel, IntegerPanel)
         args, reads = self._product_arguments(gate, gates)
@@ -226,8 +230,39 @@ class Lowering:
         args["ahead"] = 1
         args["out"], args["out_stride"] = self.values.at(op.out)
         args["bias"] = address(self.values.zeros)
-        kernel = catalogue.product(gates.panel, self._packed.isa_name)
-        return Call(kernel, args, NOTHING, frozenset({op.out}), f"by {len(gates.data)} columns", reads)
+        share = f"by {len(gates.data)} columns"
+        return self._multiplied(gate, args, NOTHING, frozenset({op.out}), share, reads)
+
+    def _multiplied(
+        self,
+        op: MatMul,
+        args: NDArray[np.void],
+        own: frozenset[str],
+        out: frozenset[str],
+        share: str,
+        reads: frozenset[str],
+    ) -> list[Call]:
+        """The calls of a product: whole tiles of tokens by tile registers, if there are any, and the others."""
+        panel, isa_name = self._choice.panel(op), self._packed.isa_name
+        assert isinstance(panel, IntegerPanel)
+        if not self._alone:
+            share += " or tokens"  # as the kernel finds better: nobody else's share is the same
+        rest = Call(catalogue.product(panel, isa_name), args, own, out, share, reads)
+        tiles = self._choice.tiles(op, isa_name)
+        if self._alone or tiles is None:
+            return [rest]
+        scratch = self._tile_memory()
+        args["tiled"], args["unpacked"], args["unpacked_stride"] = 1, address(scratch), scratch.strides[0]
+        of_tiles = args.copy()
+        of_tiles["block_tokens"] = _block_tokens(int(args["n_blocks"][0]) * RECORD_BYTES, TILED_BYTES)
+        return [Call(tiles, of_tiles, own, out, share, reads), rest]
+
+    def _tile_memory(self) -> NDArray[np.uint8]:
+        """Scratch of each worker, shared by all products."""
+        if self._unpacked is None:
+            n_bytes = padded(records.TILE_SCRATCH_BYTES, 4096)
+            self._unpacked = aligned((self._n_workers, n_bytes), np.uint8)
+        return self._unpacked
 
     def _product_arguments(self, op: MatMul, matrix: PackedMatrix) -> tuple[NDArray[np.void], frozenset[str]]:
         """What a product reads, and the name of the int8 form that it gathers (none where workers have their own)."""
@@ -237,7 +272,7 @@ class Lowering:
         args["weights"], args["n_records"] = address(matrix.data), matrix.panel.n_records(op.weight.columns)
         args["n_blocks"], args["count"] = n_padded, self.values.count(op.source)
         args["activations"], args["activations_stride"] = self.values.rounded_at(op.source, self._alone)
-        args["block_tokens"] = max(8, CACHED_BYTES // (n_padded * RECORD_BYTES) // 8 * 8)
+        args["block_tokens"] = _block_tokens(n_padded * RECORD_BYTES, CACHED_BYTES)
         return args, NOTHING if self._alone else frozenset({f"{op.source} int8"})
 
     def _float_product(self, op: MatMul, matrix: PackedMatrix) -> Call:
@@ -247,7 +282,7 @@ class Lowering:
         args["n_units"] = len(matrix.data) // 2
         args["n_rounds"] = padded(op.weight.columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
         args["source"], args["source_stride"] = self.values.at(op.source)
-        args["block_tokens"] = max(8, CACHED_BYTES // self.values.at(op.source)[1] // 8 * 8)
+        args["block_tokens"] = _block_tokens(self.values.at(op.source)[1], CACHED_BYTES)
         args["out"], args["out_stride"] = self.values.at(op.out)
         args["count"], args["accumulate"] = self.values.count(op.source), op.accumulate
         args["bias"], args["bias_stride"] = self._bias(op, matrix)
@@ -342,3 +377,8 @@ class Lowering:
         args["count"] = self._step.n_outputs_at
         taken, out = frozenset({op.source}), frozenset({op.out})
         return Call(catalogue.TAKE_OUTPUTS, args, NOTHING, out, self._by_tokens(op.out), taken)
+
+
+def _block_tokens(token_bytes: int, cached_bytes: int) -> int:
+    """Whole tiles of tokens whose activations take about so many bytes."""
+    return max(TILE, cached_bytes // token_bytes // TILE * TILE)

@@ -16,7 +16,7 @@ from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel, panel
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Add, Attention, GatedAct, MatMul, Op, RMSNorm, Rope, SoftCap, StoreKV, TakeOutputs
+from edgeinfer.ops import Add, Attention, GatedAct, MatMul, Op, RMSNorm, Rope, Rows, SoftCap, StoreKV, TakeOutputs
 from edgeinfer.settings import KVKind
 
 TEAM = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
@@ -27,12 +27,19 @@ class Choice:
 
     def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> None:
         self.ops: list[Op] = list(spec.ops())
+        self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
         self._tensors = tensors
         self.fusion: Fusion = fuse(self.ops, self.is_integer, self._same_panels)
 
     def panel(self, op: MatMul) -> Panel:
         """How a product's weights are packed."""
         return panel_for(format_of(self._tensors[op.weight.tensor].ggml_type))
+
+    def tiles(self, op: MatMul, isa_name: str) -> Kernel | None:
+        """The kernel for many tokens, where there is one; passes want the logits of few."""
+        panel = self.panel(op)
+        assert isinstance(panel, IntegerPanel)
+        return catalogue.product_tiles(panel, isa_name) if self._rows[op.source] is Rows.TOKENS else None
 
     def is_integer(self, op: MatMul) -> bool:
         """Whether a product's activations are rounded to int8."""
@@ -63,7 +70,8 @@ def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str
             panel = choice.panel(op)
             if isinstance(panel, FloatPanel):
                 return [catalogue.product_float(panel)]
-            return [catalogue.ROUND_ROWS, catalogue.product(panel, isa_name)]
+            tiles = choice.tiles(op, isa_name)
+            return [catalogue.ROUND_ROWS, catalogue.product(panel, isa_name), *([tiles] if tiles else [])]
         case Rope():
             return [catalogue.ROPE]
         case StoreKV():

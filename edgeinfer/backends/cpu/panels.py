@@ -128,6 +128,11 @@ class IntegerPanel:
         return self.codes_at + self.record_columns // BLOCK * self.code_bytes
 
     @property
+    def unpacked_bytes(self) -> int:
+        """Bytes of a block as tile kernels unpack it: a byte a code, float32 scales and minima."""
+        return PANEL_ROWS * (BLOCK + 4 * self.groups * (1 + self.has_minimum))
+
+    @property
     def _scales_bytes(self) -> int:
         return self.record_columns // self.group * self.scale_bytes
 

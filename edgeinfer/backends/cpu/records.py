@@ -22,6 +22,7 @@ ROUND_ROWS = np.dtype(
         ("out", "i8"),
         ("out_stride", "i8"),  # bytes between the copies of two workers, who then round all rows; 0: they share
         ("count", "i8"),  # address of the number of rows n
+        ("tiled", "i8"),  # see `rounded.tile_of`
         ("width", "f4"),  # columns
         ("epsilon", "f4"),
     ]
@@ -38,7 +39,10 @@ PRODUCT = np.dtype(
         ("n_blocks", "i8"),  # blocks of 32 columns of a panel, padding included
         ("activations", "i8"),
         ("activations_stride", "i8"),  # bytes between the copies of two workers, 0: they share one
-        ("block_tokens", "i8"),  # tokens whose activations stay in cache, a multiple of 8
+        ("block_tokens", "i8"),  # tokens whose activations stay in cache, a multiple of rounded.TILE
+        ("tiled", "i8"),  # 1: `rounded.tiled_tokens` are `kernels.product_amx`'s
+        ("unpacked", "i8"),  # scratch of that kernel
+        ("unpacked_stride", "i8"),  # bytes between workers
         ("ahead", "i8"),  # 1: while a unit is read, the next one is asked for
         ("next", "i8"),  # address of the arguments of the product after this one, asked for at the end; 0: none
         ("out", "i8"),
@@ -222,6 +226,15 @@ TEAM_LIMIT = 1024
 """More than the workers there can be; a seat is launch * TEAM_LIMIT + worker."""
 NOT_SLOWED = 16
 """What `slowness` holds for a worker at its own speed; 32 makes each call take twice as long."""
+TILE_PRODUCTS_BYTES = 2 * 4 * 1024
+"""Integers of a block from up to four tile registers, twice: one half is written while the other is read."""
+TILE_BLOCK_TOKENS = 256
+"""Most tokens that panels are unpacked for at a time."""
+TILE_SUMS_BYTES = TILE_BLOCK_TOKENS * 2 * 64
+MOST_UNPACKED_BLOCKS = 18
+"""Blocks of two panels that are unpacked at a time: they stay in the first cache."""
+TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_BLOCKS * 1024
+"""A block of a panel takes less than 1024 bytes."""
 PLAIN, SILU, GELU_TANH = range(3)
 CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH}
 """What a product does with a gate and an up row."""

@@ -23,8 +23,18 @@ from edgeinfer.ops import Rows, Weight
 class Values:
     """Owns the memory that calls read and write between ops."""
 
-    def __init__(self, spec: ModelSpec, file: GGUFFile, limits: Limits, step: StepRecord, n_workers: int) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        file: GGUFFile,
+        limits: Limits,
+        step: StepRecord,
+        n_workers: int,
+        tiled: bool,
+    ) -> None:
+        """`tiled`: whether there are tile registers."""
         self._spec, self._file, self._step, self._n_workers = spec, file, step, n_workers
+        self._tiled = tiled
         self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
         self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
         self.buffers: dict[str, Floats] = {
@@ -52,6 +62,10 @@ class Values:
     def rows(self, name: str) -> Rows:
         """Whether a buffer has a row for each token or for each output."""
         return self._rows[name]
+
+    def tiled(self, name: str) -> bool:
+        """Whether a buffer's int8 form is cut into tiles for tile registers."""
+        return self._tiled and self._rows[name] is Rows.TOKENS
 
     def n_rows(self, name: str) -> int:
         """Rows that a buffer has in the present step."""
@@ -93,5 +107,5 @@ class Values:
     def rounded(self, name: str) -> Floats:
         """What the int8 form of a buffer's rows stands for: float32[n_rows, width]."""
         n_padded = self.layout.padded_blocks(name)
-        values: Floats = read_records(self._rounded[name], self.n_rows(name), n_padded)
+        values: Floats = read_records(self._rounded[name], self.n_rows(name), n_padded, self.tiled(name))
         return values[:, : self._spec.buffer(name).width]

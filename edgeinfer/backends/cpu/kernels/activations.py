@@ -26,7 +26,7 @@ from edgeinfer.backends.cpu.rounded import (
 
 arguments_at = simd.record_at(ROUND_ROWS)
 
-tile_of = inline(rounded.tile_of)
+tile_of, tiled_tokens = inline(rounded.tile_of), inline(rounded.tiled_tokens)
 
 
 @inline
@@ -96,8 +96,9 @@ def round_rows(pointer, worker, crew):
     if args.out_stride != 0:
         first, stop = 0, count
     out = args.out + worker * args.out_stride
+    n_tiled = tiled_tokens(count) * args.tiled
     for row in range(first, stop):
-        start, size = tile_of(row, count)
+        start, size = tile_of(row, count, n_tiled)
         place = row
         if args.rows != 0:
             place = simd.load_int32(simd.load_int64(args.rows) + 4 * row)

@@ -2,8 +2,9 @@
 
 Memory: weights uint8[n_panels, panel_bytes] (`panels.IntegerPanel`), activations as in `kernels.activations`, out
 float32[n, out_stride / 4]. A unit is two panels: two neighbours, which give 32 columns of the output, or one of a
-gate and one of an up matrix, which give 16: curve(gate) * up. Workers share units. Tokens are taken in blocks whose
-activations stay in cache, in a block unit after unit. Its NumPy twin is dequantised weights times
+gate and one of an up matrix, which give 16: curve(gate) * up. Workers share units, or of many tokens the tokens: what
+one worker wrote is far from the other. Tokens are taken in blocks whose activations stay in cache, in a block unit
+after unit. Its NumPy twin is dequantised weights times
 `reference.round_activations`.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.backends.cpu.kernels.activations import tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.tiles import multiply
 from edgeinfer.backends.cpu.records import PLAIN, PRODUCT, SILU
@@ -22,6 +24,14 @@ from edgeinfer.backends.cpu.targets import target
 arguments_at = simd.record_at(PRODUCT)
 SUMS_BYTES = 2 * 8 * 64
 """Sums of the largest tile: two panels, eight tokens."""
+
+
+@inline
+def share_of_tokens(crew, worker, first, count):
+    """The tokens from `first` on that are a worker's: whole tiles, and the last worker takes what is left."""
+    n_tiles = (count - first + act.TILE - 1) // act.TILE
+    start, stop = share_start(crew, worker, n_tiles), share_start(crew, worker + 1, n_tiles)
+    return first + start * act.TILE, min(count, first + stop * act.TILE)
 
 
 @inline
@@ -97,8 +107,10 @@ def wide_product(key: str, isa: str) -> Callable[..., None]:
             write(args, unit, 0, 1, sums)
             write(args, unit + 1, 0, 1, sums + 2 * 64)
             unit += 2
-        own = unit
-        end = 0
+        own, end = unit, tiled_tokens(count) * args.tiled
+        if count - end >= act.MANY:
+            own, stop = 0, args.n_units
+            end, count = share_of_tokens(crew, worker, end, count)
         while end < count:
             block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):

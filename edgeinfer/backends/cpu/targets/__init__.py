@@ -59,7 +59,7 @@ class Target:
         return self.signed_dot is not None
 
 
-NAMES = ("avx512vnni", "avxvnni", "avx2", "neon", "portable")
+NAMES = ("amx", "avx512vnni", "avxvnni", "avx2", "neon", "portable")
 """Fastest first."""
 
 

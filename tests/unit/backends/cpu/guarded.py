@@ -121,11 +121,13 @@ def guards(at_end: bool) -> Iterator[None]:
 
 
 def products() -> None:
-    """Every panel, 1 to 20 tokens, bias and accumulation."""
+    """Every panel, 1 to 20 tokens and many, bias and accumulation."""
     library = KernelLibrary()
     for key in test_cpu_products.INTEGERS:
         test_cpu_products.test_integer_products(library, key, 3)
         test_cpu_products.test_a_token_has_the_same_bits_in_any_batch_and_split(library, key)
+        for isa in (kernel_calls.RUNNABLE[0], *test_cpu_products.TILED):
+            test_cpu_products.test_many_tokens_have_the_bits_of_few(library, key, isa)
     for key in test_cpu_products.FLOATS:
         test_cpu_products.test_float_products(library, key, 30)
 

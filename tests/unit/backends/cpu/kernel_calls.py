@@ -17,8 +17,10 @@ from edgeinfer.backends.cpu.step import address
 
 Array = NDArray[np.generic]
 
-RUNNABLE = tuple(name for name in targets.NAMES if cpu_features().issuperset(targets.target(name).needs))
+USABLE = tuple(name for name in targets.NAMES if cpu_features().issuperset(targets.target(name).needs))
 """Instruction sets that this CPU has."""
+RUNNABLE = tuple(name for name in USABLE if name not in catalogue.TILED)
+"""Those with kernels of every kind."""
 
 UNTOUCHED = np.float32(-12345.5)
 """Fills memory that a kernel must not write."""
@@ -55,7 +57,9 @@ def buffer(values: NDArray[np.float32], width: int | None = None) -> NDArray[np.
     return padded
 
 
-def quantised(library: KernelLibrary, values: NDArray[np.float32], workers: int = 1) -> NDArray[np.uint8]:
+def quantised(
+    library: KernelLibrary, values: NDArray[np.float32], workers: int = 1, tiled: int = 0
+) -> NDArray[np.uint8]:
     """The int8 records of rows whose width is a multiple of 32; blocks are padded to pairs."""
     n_rows, columns = values.shape
     n_blocks = columns // 32
@@ -73,6 +77,7 @@ def quantised(library: KernelLibrary, values: NDArray[np.float32], workers: int 
         n_padded=n_padded,
         out=records,
         count=count_of(n_rows),
+        tiled=tiled,
     )
     return records
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -88,8 +90,10 @@ def test_any_split_over_workers_writes_the_same(library: KernelLibrary, workers:
 
 
 def test_tiles_cover_all_tokens_once() -> None:
-    for count in range(1, 60):
-        tiles = [rounded.tile_of(token, count) for token in range(count)]
+    for count, tiled in product(range(1, 100), (0, 1)):
+        n_tiled = rounded.tiled_tokens(count) * tiled
+        tiles = [rounded.tile_of(token, count, n_tiled) for token in range(count)]
         seen = [first + i for first, size in dict.fromkeys(tiles) for i in range(size)]
         assert seen == list(range(count))
+        assert {size for first, size in tiles if first < n_tiled} == {16} - {0 if n_tiled else 16}
         assert all(first <= token < first + size for token, (first, size) in enumerate(tiles))

@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.library import cpu_features
 from edgeinfer.errors import BadSetting, DeviceUnavailable, EngineClosed
 from edgeinfer.models.load import open_model
-from tests.unit.backends.cpu.kernel_calls import RUNNABLE, same_bits
+from tests.unit.backends.cpu.kernel_calls import USABLE, same_bits
 
 LIMITS = Limits(128, 2, 64, 64)
 
@@ -34,8 +34,9 @@ def test_fastest_set_that_the_features_allow() -> None:
     assert targets.choose(frozenset({"neon", "dotprod"})).name == "neon"
     assert targets.choose(frozenset({"neon"})).name == "portable"
     assert targets.choose(frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vnni"})).name == "avx512vnni"
+    assert targets.choose(frozenset(targets.target("amx").needs)).name == "amx"
     assert targets.choose(frozenset(), "portable").name == "portable"
-    with pytest.raises(BadSetting, match="edgeinfer has: avx512vnni, avxvnni, avx2, neon, portable"):
+    with pytest.raises(BadSetting, match="edgeinfer has: amx, avx512vnni, avxvnni, avx2, neon, portable"):
         targets.choose(frozenset(), "mmx")
     with pytest.raises(BadSetting, match="cannot run avx2: it has no avx2, f16c; use one of: portable"):
         targets.choose(frozenset({"fma"}), "avx2")
@@ -51,7 +52,7 @@ def test_a_cpu_that_cannot_convert_float16_is_refused(monkeypatch: pytest.Monkey
 
 
 def test_forced_instruction_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in RUNNABLE:
+    for name in USABLE:
         monkeypatch.setenv("EDGEINFER_SIMD", name)
         assert CpuDevice(DeviceOptions()).isa.name == name
     monkeypatch.delenv("EDGEINFER_SIMD")

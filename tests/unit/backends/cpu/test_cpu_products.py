@@ -18,6 +18,7 @@ from edgeinfer.models.quants import FORMATS
 from tests.unit.backends.cpu.kernel_calls import (
     RUNNABLE,
     UNTOUCHED,
+    USABLE,
     buffer,
     call,
     count_of,
@@ -49,29 +50,36 @@ def isas_of(key: str) -> tuple[str, ...]:
 
 
 COMBINATIONS = [(key, isa) for key in INTEGERS for isa in isas_of(key)]
+TILED = [name for name in USABLE if name in catalogue.TILED]
 ROWS = 96
 MOST_TOKENS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A packed matrix and its exact values float64[ROWS, columns]."""
+    """A packed matrix and its exact values float64[ROWS, columns]; with `tiles` that kernel does what it can first."""
 
     kernel: Kernel
     fields: dict[str, NDArray[np.generic] | int]
     values: NDArray[np.float64]
+    tiles: Kernel | None = None
 
     def run(self, library: KernelLibrary, source: Floats, out: Floats, workers: int = 1, **fields: object) -> Floats:
         """out (+)= source @ values.T for the first rows of `out`, which may be wider and longer than that."""
         given = {**self.fields, **self._source(library, source), **fields}
+        if self.tiles:
+            scratch = aligned((workers, records.TILE_SCRATCH_BYTES), np.uint8)
+            given |= {"tiled": 1, "unpacked": scratch, "unpacked_stride": scratch.strides[0]}
         given = {"bias": aligned((32,), np.float32), "bias_stride": 0, "block_tokens": 16, **given}
-        given |= {"n_units": ROWS // 32, "out": out, "out_stride": out.strides[0], "count": count_of(len(source))}
-        call(library, self.kernel, workers, **given)
+        given = {"n_units": ROWS // 32, **given}
+        given |= {"out": out, "out_stride": out.strides[0], "count": count_of(len(source))}
+        for kernel in [*([self.tiles] if self.tiles else []), self.kernel]:
+            call(library, kernel, workers, **given)
         return out[: len(source), :ROWS].copy()
 
     def _source(self, library: KernelLibrary, source: Floats) -> dict[str, NDArray[np.generic] | int]:
         if self.kernel.arguments is records.PRODUCT:
-            return {"activations": quantised(library, source)}
+            return {"activations": quantised(library, source, tiled=int(self.tiles is not None))}
         rows = buffer(source)
         return {"source": rows, "source_stride": rows.strides[0]}
 
@@ -92,7 +100,7 @@ def integer_product(panel: IntegerPanel, isa: str, contents: Contents) -> Produc
         values += np.repeat(codes.minimum, panel.group, axis=1)
     fields = {"weights": data, "unit_bytes": 2 * data.shape[1], "second": data.shape[1]}
     fields |= {"n_records": panel.n_records(columns), "n_blocks": -(-columns // 64) * 2}
-    return Product(catalogue.product(panel, isa), fields, values)
+    return Product(catalogue.product(panel, isa), fields, values, catalogue.product_tiles(panel, isa))
 
 
 def columns_of(panel: IntegerPanel, n_blocks: int) -> int:
@@ -177,6 +185,31 @@ def test_a_token_has_the_same_bits_in_any_batch_and_split(library: KernelLibrary
         assert same_bits(matrix.run(library, source[start:], new_out(), workers=n_tokens % 5 + 1), alone[start:])
 
 
+@pytest.mark.parametrize("isa", [RUNNABLE[0], *TILED])
+@pytest.mark.parametrize("key", INTEGERS)
+def test_many_tokens_have_the_bits_of_few(library: KernelLibrary, key: str, isa: str) -> None:
+    """More than one run of unpacked columns; numbers of tokens that leave tiles of every size; gates and up rows."""
+    panel = IntegerPanel.parse(key)
+    columns = columns_of(panel, 5 if panel.has_units else 39)
+    contents = random_contents(panel, columns, seed=7)
+    plain, many = (integer_product(panel, each, contents) for each in (RUNNABLE[0], isa))
+    stride = int(many.fields["unit_bytes"]) // 2
+    gated = {"unit_bytes": stride, "second": 3 * stride, "n_units": 3, "curve": records.SILU}
+    random = np.random.default_rng(8)
+    source, before = (random.standard_normal((79, width)).astype("f4") for width in (columns, ROWS))
+    for fields in ({}, {"accumulate": 1}, gated):
+        few, out = new_out(len(source)), new_out(len(source) + 1)
+        few[:, :ROWS] = before
+        for first in range(0, len(source), MOST_TOKENS):
+            plain.run(library, source[first : first + MOST_TOKENS], few[first:], **fields)
+        for n_tokens, workers in ((47, 1), (48, 2), (64, 1), (79, 3)):
+            out[:] = UNTOUCHED
+            out[:n_tokens, :ROWS] = before[:n_tokens]
+            many.run(library, source[:n_tokens], out, workers, **fields)
+            assert same_bits(out[:n_tokens], few[:n_tokens])
+            assert np.all(out[n_tokens:] == UNTOUCHED)
+
+
 @pytest.mark.parametrize(("key", "isa"), COMBINATIONS)
 def test_extreme_codes_do_not_saturate(library: KernelLibrary, key: str, isa: str) -> None:
     """With scales of 1 every sum is an integer below 2^24, so the result is exact."""
@@ -192,6 +225,9 @@ def test_extreme_codes_do_not_saturate(library: KernelLibrary, key: str, isa: st
         contents.stored[1::2, 1::2] = top - stored
         matrix = integer_product(panel, isa, contents)
         assert np.array_equal(matrix.run(library, source, new_out()), source @ matrix.values.T)
+        for tiled in TILED:
+            matrix, many = integer_product(panel, tiled, contents), np.tile(source, (8, 1))
+            assert np.array_equal(matrix.run(library, many, new_out(len(many))), many @ matrix.values.T)
 
 
 @pytest.mark.parametrize("exponent", [0, 1, 2, 255])
