@@ -288,6 +288,8 @@ class Lowering:
         args["bias"], args["bias_stride"] = self._bias(op, matrix)
         out = frozenset({op.out})
         reads, share = out if op.accumulate else NOTHING, f"by {len(matrix.data) // 2} column pairs"
+        if not self._alone:
+            share += " or tokens of floats"
         kernel = catalogue.product_float(matrix.panel)
         return Call(kernel, args, reads, out, share, frozenset({op.source}))
 

@@ -64,7 +64,7 @@ FLOAT_PRODUCT = np.dtype(
         ("n_rounds", "i8"),  # columns / 4
         ("source", "i8"),
         ("source_stride", "i8"),  # bytes between tokens
-        ("block_tokens", "i8"),  # tokens whose activations stay in cache, a multiple of 4
+        ("block_tokens", "i8"),  # tokens whose activations stay in cache
         ("out", "i8"),
         ("out_stride", "i8"),  # bytes between tokens
         ("count", "i8"),  # address of the number of tokens

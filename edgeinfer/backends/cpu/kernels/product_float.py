@@ -1,8 +1,9 @@
 """Products of float panels with float32 activations: out[t, row] (+)= sum over columns of weight * activation.
 
 Memory: weights of float16, bfloat16 or float32 [n_panels, columns, 16] (`panels.FloatPanel`, n_panels even), source
-float32[n, source_stride / 4] (zero beyond its width), out float32[n, out_stride / 4]. Workers share pairs of panels.
-Even and odd columns are two chains, joined at the end, the same for any tile size. NumPy twin: source @ weights.T.
+float32[n, source_stride / 4] (zero beyond its width), out float32[n, out_stride / 4]. Workers share pairs of panels, or
+of many tokens the tokens. Even and odd columns are two chains, joined at the end, the same for any tile size. NumPy
+twin: source @ weights.T.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Callable
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.cpu import emit, simd
+from edgeinfer.backends.cpu import emit, rounded, simd
 from edgeinfer.backends.cpu.kernels.crew import share_start
-from edgeinfer.backends.cpu.kernels.product import write_plain
+from edgeinfer.backends.cpu.kernels.product import share_of_tokens, write_plain
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel
 from edgeinfer.backends.cpu.records import FLOAT_PRODUCT
 
@@ -22,7 +23,7 @@ arguments_at = simd.record_at(FLOAT_PRODUCT)
 
 LOADS = {"f16": emit.load_halves, "bf16": emit.load_bfloats, "f32": emit.load_floats}
 CHAINS = 2
-SUMS_BYTES = 2 * 4 * 64
+SUMS_BYTES = 2 * 6 * 64
 
 
 @intrinsic(prefer_literal=True)
@@ -67,12 +68,19 @@ def product(element: str) -> Callable[..., None]:
         sums = simd.stack_space(SUMS_BYTES)
         own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
         end = 0
+        if count >= rounded.MANY:
+            own, stop = 0, args.n_units
+            end, count = share_of_tokens(crew, worker, 0, count)
         while end < count:
             block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):
                 first = args.weights + 2 * unit * args.panel_bytes
                 panels, token, source = (first, first + args.panel_bytes), block, args.source + block * stride
-                while end - token >= 4:
+                while end - token >= 6:
+                    multiply(element, 6, panels, source, stride, n_rounds, sums)
+                    write_plain(args, unit, token, 6, sums)
+                    token, source = token + 6, source + 6 * stride
+                if end - token >= 4:
                     multiply(element, 4, panels, source, stride, n_rounds, sums)
                     write_plain(args, unit, token, 4, sums)
                     token, source = token + 4, source + 4 * stride

@@ -275,3 +275,6 @@ def test_float_products(library: KernelLibrary, key: str, columns: int) -> None:
     assert same_bits(added, (plain + bias) + before)
     for n_tokens in range(1, MOST_TOKENS):
         assert same_bits(matrix.run(library, source[:n_tokens], new_out(), n_tokens % 4 + 1), plain[:n_tokens])
+    for n_tokens in (47, 48, 61):
+        many, expected = (np.resize(rows, (n_tokens, rows.shape[1])) for rows in (source, plain))
+        assert same_bits(matrix.run(library, many, new_out(n_tokens), n_tokens % 4 + 1), expected)
