@@ -48,9 +48,13 @@ def cpu_features() -> frozenset[str]:
 def cache_folder() -> Path:
     """Where compiled kernels of exactly this source, compiler and CPU are kept."""
     digest = hashlib.sha256()
-    here = Path(__file__).parent
-    for path in [here.parent / "base.py", *sorted(here.rglob("*.py"))]:  # kernels hold base's constants
-        digest.update(path.read_bytes())
+    here = os.path.dirname(__file__)
+    sources = [os.path.join(here, "..", "base.py")]  # kernels hold its constants
+    for folder in (here, os.path.join(here, "kernels"), os.path.join(here, "targets")):
+        sources += sorted(entry.path for entry in os.scandir(folder) if entry.name.endswith(".py"))
+    for path in sources:
+        with open(path, "rb") as file:
+            digest.update(file.read())
     versions = (version("numba"), version("llvmlite"), cpu_name(), cpu_feature_flags())
     digest.update("|".join(versions).encode())
     return Path(platformdirs.user_cache_dir("edgeinfer")) / "kernels" / digest.hexdigest()[:16]
@@ -87,7 +91,7 @@ class KernelLibrary:
             return
         progress("preparing kernels", 0, len(missing))
         for done, (name, code) in enumerate(compile_apart(missing, n_processes), 1):
-            self._keep(name, code)
+            self._keep(f"{name}.o", code)
             self._codes[name] = code
             self.n_compiled += 1
             progress("preparing kernels", done, len(missing))
@@ -96,12 +100,12 @@ class KernelLibrary:
         """The address of a kernel's or function's code: from memory, from the folder, or compiled now."""
         with self._lock:
             if wanted.name not in self._addresses:
-                code = self._codes.pop(wanted.name, None) or self._kept(wanted.name)
+                code = self._codes.pop(wanted.name, None) or self._kept(f"{wanted.name}.o")
                 if code is None:
                     code = object_code(wanted)
                     self.n_compiled += 1
                     if isinstance(wanted.load, Source):
-                        self._keep(wanted.name, code)
+                        self._keep(f"{wanted.name}.o", code)
                 self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
                 self._engine.finalize_object()
                 self._addresses[wanted.name] = self._engine.get_function_address(_entry(wanted.name))
@@ -113,32 +117,41 @@ class KernelLibrary:
         kind = ctypes.CFUNCTYPE(result, *[ctypes.c_int64] * function.n_arguments)
         return kind(self.address(function))
 
+    def note(self, name: str) -> str | None:
+        """What `keep_note` wrote, in this process or before."""
+        content = self._kept(f"{name}.note")
+        return None if content is None else content.decode()
+
+    def keep_note(self, name: str, text: str) -> None:
+        """Keep something that was measured of this CPU beside the code for it."""
+        self._keep(f"{name}.note", text.encode())
+
     def _is_at_hand(self, name: str) -> bool:
         """Whether nothing need be compiled for a name; what is in the folder is read once."""
         if name not in self._addresses and name not in self._codes:
-            code = self._kept(name)
+            code = self._kept(f"{name}.o")
             if code is None:
                 return False
             self._codes[name] = code
         return True
 
     def _kept(self, name: str) -> bytes | None:
-        """Object code from the folder; None where there is none, or not what was written."""
+        """A file of the folder; None where there is none, or not what was written."""
         try:
-            content = (self._folder / f"{name}.o").read_bytes()
+            content = (self._folder / name).read_bytes()
         except OSError:
             return None
         checksum, code = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
         return code if hashlib.sha256(code).digest() == checksum else None
 
     def _keep(self, name: str, code: bytes) -> None:
-        """Write object code to the folder, if it can be written; other processes see all of it or nothing."""
+        """Write a file of the folder, if it can be written; other processes see all of it or nothing."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=self._folder) as beside:
                 whole = Path(beside) / "code"
                 whole.write_bytes(hashlib.sha256(code).digest() + code)
-                os.replace(whole, self._folder / f"{name}.o")
+                os.replace(whole, self._folder / name)
         except OSError:  # a read-only or full disk
             pass
 

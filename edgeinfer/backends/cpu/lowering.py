@@ -320,7 +320,8 @@ class Lowering:
         args["key"], args["value"] = address(self.values.buffers[op.key]), address(self.values.buffers[op.value])
         args["stride"], args["head_stride"] = self.values.at(op.key)[1], padded(op.head_width) * 4
         args["kv_heads"], args["head_width"], args["step"] = op.kv_heads, op.head_width, self._step.n_tokens_at
-        args["keys"], args["values"], args["n_pages"] = address(pool.keys), address(pool.values), pool.n_pages
+        args["keys"], args["values"] = address(pool.keys), address(pool.values)
+        args["bank_pages"], args["bank_bytes"] = pool.bank_pages, pool.bank_bytes
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         reads, writes = frozenset({op.key, op.value}), frozenset({f"kv {op.layer}"})
         return Call(catalogue.store_kv(pool.layout), args, reads, writes, self._by_parts())
@@ -331,7 +332,8 @@ class Lowering:
         args = np.zeros(1, records.ATTENTION)
         args["query"], args["query_stride"] = self.values.at(op.query)
         args["out"], args["out_stride"] = self.values.at(op.out)
-        args["keys"], args["values"], args["n_pages"] = address(pool.keys), address(pool.values), pool.n_pages
+        args["keys"], args["values"] = address(pool.keys), address(pool.values)
+        args["bank_pages"], args["bank_bytes"] = pool.bank_pages, pool.bank_bytes
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         args["heads"], args["kv_heads"] = op.heads, op.kv_heads
         args["head_width"], args["head_padded"] = op.head_width, heads.padded

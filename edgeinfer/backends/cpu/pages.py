@@ -4,7 +4,8 @@ Positions are the lanes of the score kernels, so keys come by columns:
   f16   keys float16[head_width, PAGE]; values float16[PAGE, head_padded]
   int8  keys uint8[blocks, 8, PAGE, 4] (code + 128, four columns of each position side by side), then their scales
         float16[blocks, PAGE]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]
-The pages of one head follow each other, so that a long sequence is read in few long runs, as caches like it.
+Pages come in banks of about BANK_PAGES: a bank holds them layer by layer, in a layer head by head, keys before values.
+So a long sequence is read in few long runs, as caches like it, and a short one touches little memory.
 A block is 32 columns, the last one padded with zeros; code * scale is what it stands for. In: sizes. Out: byte counts,
 and pools of pages whose slots can be copied. Loads no compiler.
 """
@@ -24,6 +25,7 @@ from edgeinfer.backends.cpu.layout import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.settings import KVKind
 
+BANK_PAGES = 16
 GROUPS = PAGE // LANES
 SCALE_BYTES = 2
 VECTORS = BLOCK // 4
@@ -72,73 +74,86 @@ def attention_scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
     return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes) + 4 * PAGE * head
 
 
+def banks_of(n_pages: int) -> tuple[int, int]:
+    """Banks, and pages of each: the last one may have a few to spare, which are never touched."""
+    n_banks = max(1, -(-n_pages // BANK_PAGES))
+    return n_banks, -(-n_pages // n_banks)
+
+
 def pool_bytes(layout: PageLayout, n_pages: int, kv_heads: int) -> int:
-    """Bytes of the pages of a layer."""
+    """Bytes of pages of a layer."""
     return n_pages * kv_heads * (layout.key_bytes + layout.value_bytes)
 
 
 def pools_of(layouts: Sequence[PageLayout], kv_heads: Sequence[int], n_pages: int) -> list[KVPool]:
     """The pools of all layers in one piece of memory: however short the context, it lies on huge pages."""
-    sizes = [pool_bytes(layout, n_pages, heads) for layout, heads in zip(layouts, kv_heads, strict=True)]
-    memory, stops = aligned((sum(sizes),), np.uint8), accumulate(sizes)
+    n_banks, bank_pages = banks_of(n_pages)
+    sizes = [pool_bytes(layout, bank_pages, heads) for layout, heads in zip(layouts, kv_heads, strict=True)]
+    memory, stops = aligned((n_banks, sum(sizes)), np.uint8), accumulate(sizes)
     return [
-        KVPool(layout, n_pages, heads, memory[stop - size : stop])
+        KVPool(layout, n_pages, heads, memory[:, stop - size : stop])
         for layout, heads, size, stop in zip(layouts, kv_heads, sizes, stops, strict=True)
     ]
 
 
 class KVPool:
-    """The KV pages of one layer: keys uint8[G, n_pages, key_bytes] and values uint8[G, n_pages, value_bytes]."""
+    """The KV pages of a layer: keys uint8[banks, G, bank_pages, key_bytes], values uint8[banks, G, bank_pages, …]."""
 
     def __init__(
         self, layout: PageLayout, n_pages: int, kv_heads: int, memory: NDArray[np.uint8] | None = None
     ) -> None:
-        """`memory`: uint8[pool_bytes] of zeros on a 64-byte boundary; by default new."""
-        self.layout, self.n_pages = layout, n_pages
+        """`memory`: uint8[banks, bytes of a bank] of zeros on 64-byte boundaries; by default new."""
+        self.layout = layout
+        n_banks, self.bank_pages = banks_of(n_pages)
         if memory is None:
-            memory = aligned((pool_bytes(layout, n_pages, kv_heads),), np.uint8)
-        n_heads = n_pages * kv_heads
-        keys, values = memory[: n_heads * layout.key_bytes], memory[n_heads * layout.key_bytes :]
-        self.keys: NDArray[np.uint8] = keys.reshape(kv_heads, n_pages, layout.key_bytes)
-        self.values: NDArray[np.uint8] = values.reshape(kv_heads, n_pages, layout.value_bytes)
-
-    @property
-    def nbytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes
+            memory = aligned((n_banks, pool_bytes(layout, self.bank_pages, kv_heads)), np.uint8)
+        self.bank_bytes, self.nbytes = memory.strides[0], pool_bytes(layout, n_pages, kv_heads)
+        cut, shape = self.bank_pages * kv_heads * layout.key_bytes, (n_banks, kv_heads, self.bank_pages)
+        self.keys: NDArray[np.uint8] = memory[:, :cut].reshape(*shape, layout.key_bytes)
+        self.values: NDArray[np.uint8] = memory[:, cut:].reshape(*shape, layout.value_bytes)
 
     def parts(self) -> tuple[NDArray[Any], ...]:
-        """Views of all that a slot holds, [n_pages, PAGE, G, ...]: keys and values, or their codes and scales.
+        """Views of all that slots hold: keys and values, or their codes and scales, each [`place`, G, ...].
 
         f16: keys float16[..., head_width], values float16[..., head_padded]. int8: key codes uint8[..., blocks * 8, 4],
         key scales float16[..., blocks], value codes int8[..., blocks, 32], value scales float16[..., blocks].
         """
-        layout, start = self.layout, self.keys.shape[:2]
+        layout, start = self.layout, self.keys.shape[:3]
         if layout.kind == "f16":
             keys = self.keys.view(np.float16).reshape(*start, layout.head_width, PAGE)
             values = self.values.view(np.float16).reshape(*start, PAGE, -1)
-            return keys.transpose(1, 3, 0, 2), values.transpose(1, 2, 0, 3)
+            return keys.transpose(0, 2, 4, 1, 3), values.transpose(0, 2, 3, 1, 4)
         codes, blocks = layout.codes_bytes, layout.blocks
         key_codes = self.keys[..., :codes].reshape(*start, blocks * VECTORS, PAGE, 4)
         key_scales = self.keys[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
         value_codes = self.values[..., :codes].view(np.int8).reshape(*start, blocks, PAGE, BLOCK)
         value_scales = self.values[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
         return (
-            key_codes.transpose(1, 3, 0, 2, 4),
-            key_scales.transpose(1, 3, 0, 2),
-            value_codes.transpose(1, 3, 0, 2, 4),
-            value_scales.transpose(1, 3, 0, 2),
+            key_codes.transpose(0, 2, 4, 1, 3, 5),
+            key_scales.transpose(0, 2, 4, 1, 3),
+            value_codes.transpose(0, 2, 4, 1, 3, 5),
+            value_scales.transpose(0, 2, 4, 1, 3),
         )
+
+    def place(self, slots: Int32s) -> tuple[Int32s, Int32s, Int32s]:
+        """Bank, page in it and position of slots: indices of `parts`."""
+        pages = slots // PAGE
+        return pages // self.bank_pages, pages % self.bank_pages, slots % PAGE
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots."""
         for part in self.parts():
-            part[targets // PAGE, targets % PAGE] = part[sources // PAGE, sources % PAGE]
+            part[self.place(targets)] = part[self.place(sources)]
 
 
 def read_pages(pools: list[KVPool], pages: Int32s) -> NDArray[np.uint8]:
     """Contents of pages of all layers: uint8[len(pages), page_bytes]."""
-    parts = [array[:, pages].swapaxes(0, 1) for pool in pools for array in (pool.keys, pool.values)]
-    return np.concatenate([part.reshape(len(pages), -1) for part in parts], axis=1)
+    parts = [
+        array[pages // pool.bank_pages, :, pages % pool.bank_pages].reshape(len(pages), -1)
+        for pool in pools
+        for array in (pool.keys, pool.values)
+    ]
+    return np.concatenate(parts, axis=1)
 
 
 def write_pages(pools: list[KVPool], pages: Int32s, contents: NDArray[np.uint8]) -> None:
@@ -146,7 +161,7 @@ def write_pages(pools: list[KVPool], pages: Int32s, contents: NDArray[np.uint8])
     start = 0
     for pool in pools:
         for array in (pool.keys, pool.values):
-            kv_heads, _, n_bytes = array.shape
+            _, kv_heads, _, n_bytes = array.shape
             own = contents[:, start : start + kv_heads * n_bytes].reshape(len(pages), kv_heads, n_bytes)
-            array[:, pages] = own.swapaxes(0, 1)
+            array[pages // pool.bank_pages, :, pages % pool.bank_pages] = own
             start += kv_heads * n_bytes

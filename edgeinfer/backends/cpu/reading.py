@@ -1,7 +1,7 @@
 """Whether kernels should ask for memory ahead of the processor's own prefetching: measured, for processors differ.
 
-In: a team and the calls of a tape for one token. Out: their argument records with `ahead` kept or set to 0. The
-products of the first layers are run both ways by turns; output bits are the same.
+In: a team and the calls of a tape for one token. Out: their argument records with `ahead` kept or set to 0. The first
+time on a machine the products of the first layers are run both ways by turns; output bits are the same.
 """
 
 from __future__ import annotations
@@ -24,29 +24,45 @@ HARM = 1.03
 
 
 def choose_ahead(calls: Sequence[Call], team: Team, library: KernelLibrary) -> bool:
-    """Decide whether to ask ahead, and write it into the calls; the step record must say one token and one output."""
+    """Decide whether to ask ahead, and write it into the calls; the step record must say one token and one output.
+
+    It is done for a model too small to tell.
+    """
     asking = [call for call in calls if "ahead" in (call.arguments.dtype.names or ())]
     measured = _first_products(asking)
-    if not measured:
+    if sum(map(_weight_bytes, measured)) < MEASURED_BYTES:
         return True
-    tape, ratios = Tape(measured, library), []
-    for _ in range(ROUNDS):
-        with_it, without = _seconds(tape, measured, team, 1), _seconds(tape, measured, team, 0)
-        ratios.append(with_it / without)
-    pays = statistics.median(ratios) < HARM
+    name = f"reads_ahead-{team.n_workers}"
+    known = library.note(name)
+    pays = _pays(measured, team, library) if known is None else known == "yes"
+    if known is None:
+        library.keep_note(name, "yes" if pays else "no")
     for call in asking:
         call.arguments["ahead"] = int(pays)
     return pays
 
 
+def _pays(measured: Sequence[Call], team: Team, library: KernelLibrary) -> bool:
+    """Whether asking ahead does no harm."""
+    tape, ratios = Tape(list(measured), library), []
+    for _ in range(ROUNDS):
+        with_it, without = _seconds(tape, measured, team, 1), _seconds(tape, measured, team, 0)
+        ratios.append(with_it / without)
+    return statistics.median(ratios) < HARM
+
+
 def _first_products(calls: Sequence[Call]) -> list[Call]:
-    """Integer products from the start of a model up to MEASURED_BYTES of weights."""
+    """Integer products from the start of a model until they have MEASURED_BYTES of weights."""
     found, n_bytes = [], 0
     for call in calls:
         if call.arguments.dtype == PRODUCT and n_bytes < MEASURED_BYTES:
             found.append(call)
-            n_bytes += int(call.arguments["n_units"][0] * call.arguments["unit_bytes"][0])
+            n_bytes += _weight_bytes(call)
     return found
+
+
+def _weight_bytes(call: Call) -> int:
+    return int(call.arguments["n_units"][0] * call.arguments["unit_bytes"][0])
 
 
 def _seconds(tape: Tape, calls: Sequence[Call], team: Team, ahead: int) -> float:

@@ -133,9 +133,10 @@ STORE_KV = np.dtype(
         ("head_stride", "i8"),  # bytes between heads, of both
         ("kv_heads", "i8"),
         ("head_width", "i8"),
-        ("keys", "i8"),  # uint8[G, n_pages, key_bytes]
-        ("values", "i8"),  # uint8[G, n_pages, value_bytes]
-        ("n_pages", "i8"),
+        ("keys", "i8"),  # uint8[banks, G, bank_pages, key_bytes]
+        ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
+        ("bank_pages", "i8"),
+        ("bank_bytes", "i8"),  # bytes between banks
         ("key_bytes", "i8"),
         ("value_bytes", "i8"),
         ("step", "i8"),
@@ -149,9 +150,10 @@ ATTENTION = np.dtype(
         ("query_stride", "i8"),
         ("out", "i8"),
         ("out_stride", "i8"),
-        ("keys", "i8"),  # uint8[G, n_pages, key_bytes]
-        ("values", "i8"),  # uint8[G, n_pages, value_bytes]
-        ("n_pages", "i8"),
+        ("keys", "i8"),  # uint8[banks, G, bank_pages, key_bytes]
+        ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
+        ("bank_pages", "i8"),
+        ("bank_bytes", "i8"),  # bytes between banks
         ("key_bytes", "i8"),
         ("value_bytes", "i8"),
         ("heads", "i8"),

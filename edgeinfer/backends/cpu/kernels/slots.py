@@ -13,6 +13,14 @@ from edgeinfer.backends.cpu.layout import BLOCK
 
 
 @inline
+def page_in_place(args, kv_head, page):
+    """Addresses of the keys and values of a kv head of a page, for a record with the places of a layer's pages."""
+    bank = page // args.bank_pages
+    start, place = bank * args.bank_bytes, kv_head * args.bank_pages + page - bank * args.bank_pages
+    return args.keys + start + place * args.key_bytes, args.values + start + place * args.value_bytes
+
+
+@inline
 def copy_halves(args, keys, values, place, to_keys, to_values, to_place):
     """Copy one position of a float16 page."""
     keys, to_keys = keys + place * 2, to_keys + to_place * 2
@@ -50,8 +58,7 @@ def gather_page(int8, args, step, tile, kv_head, page, last, target):
             slot = simd.load_int32(step.tables + row * step.table_stride + page * 4) * PAGE + place
         else:
             slot = simd.load_int32(step.paths + 4 * (path + seen - start))
-        head = kv_head * args.n_pages + slot // PAGE
-        keys, values = args.keys + head * args.key_bytes, args.values + head * args.value_bytes
+        keys, values = page_in_place(args, kv_head, slot // PAGE)
         if int8 is None:
             copy_halves(args, keys, values, slot % PAGE, target, to_values, place)
         else:
@@ -62,8 +69,7 @@ def gather_page(int8, args, step, tile, kv_head, page, last, target):
 def direct_page(args, step, tile, kv_head, page):
     """Addresses of the keys and values of a page of the sequence."""
     number = simd.load_int32(step.tables + simd.load_int32(tile + 8) * step.table_stride + page * 4)
-    place = kv_head * args.n_pages + number
-    return args.keys + place * args.key_bytes, args.values + place * args.value_bytes
+    return page_in_place(args, kv_head, number)
 
 
 @inline

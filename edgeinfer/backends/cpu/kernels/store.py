@@ -17,6 +17,7 @@ from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
+from edgeinfer.backends.cpu.kernels.slots import page_in_place
 from edgeinfer.backends.cpu.layout import BLOCK, LANES
 from edgeinfer.backends.cpu.pages import VECTORS
 from edgeinfer.backends.cpu.records import STORE_KV
@@ -83,9 +84,8 @@ def store(int8: str | None) -> Callable[..., None]:
         for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
             token, head = unit // args.kv_heads, unit % args.kv_heads
             slot = simd.load_int32(step.slots + 4 * token)
-            place = head * args.n_pages + slot // PAGE
             at = token * args.stride + head * args.head_stride
-            keys, values = args.keys + place * args.key_bytes, args.values + place * args.value_bytes
+            keys, values = page_in_place(args, head, slot // PAGE)
             if int8 is None:
                 store_halves(args, args.key + at, args.value + at, keys, values, slot % PAGE)
             else:

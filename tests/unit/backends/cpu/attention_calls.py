@@ -23,7 +23,8 @@ from edgeinfer.backends.reference import context_slots, round_activations, round
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, call
 
-N_PAGES = 16
+N_PAGES = 34
+"""More than one bank, in each half."""
 LONGEST = 8 * PAGE
 MOST_TOKENS = 64
 Floats = NDArray[np.float32]
@@ -84,7 +85,8 @@ class Pages:
             head_width=self.shape.width,
             keys=self.pool.keys,
             values=self.pool.values,
-            n_pages=self.pool.n_pages,
+            bank_pages=self.pool.bank_pages,
+            bank_bytes=self.pool.bank_bytes,
             key_bytes=self.pool.layout.key_bytes,
             value_bytes=self.pool.layout.value_bytes,
             step=step,
@@ -102,7 +104,7 @@ class Pages:
             unseen[context_slots(step, token)] = False
         slots = np.flatnonzero(unseen)
         for part in self.pool.parts():
-            part[slots // PAGE, slots % PAGE] = np.nan if part.dtype == np.float16 else 77
+            part[self.pool.place(slots)] = np.nan if part.dtype == np.float16 else 77
 
     def expected(self, step: Step) -> NDArray[np.float64]:
         """Plain softmax in float64 over each token's context, of queries, keys and values as pages make them."""
@@ -146,7 +148,8 @@ class Pages:
             "out_stride": out.strides[0],
             "keys": self.pool.keys,
             "values": self.pool.values,
-            "n_pages": self.pool.n_pages,
+            "bank_pages": self.pool.bank_pages,
+            "bank_bytes": self.pool.bank_bytes,
             "key_bytes": layout.key_bytes,
             "value_bytes": layout.value_bytes,
             "heads": shape.heads,

@@ -163,3 +163,11 @@ def test_without_a_place_to_write_kernels_are_compiled_all_the_same(tmp_path: Pa
     library = KernelLibrary(blocker / "cache")
     assert library.address(catalogue.NOTHING)
     assert library.n_compiled == 1
+
+
+def test_notes_are_kept_beside_the_code(tmp_path: Path) -> None:
+    assert KernelLibrary(tmp_path).note("speed") is None
+    KernelLibrary(tmp_path).keep_note("speed", "much")
+    assert KernelLibrary(tmp_path).note("speed") == "much"
+    (tmp_path / "speed.note").write_bytes(b"damaged")
+    assert KernelLibrary(tmp_path).note("speed") is None
