@@ -76,7 +76,7 @@ class Bench:
         self._limits = limits_for(N_PROMPT + n_gen)
         self.team = Team(n_threads, device.cores, device.library)
         self.lane = CpuLane(
-            model.spec, model.file, self._limits, self.team, device.library, device.isa.name, lambda *_: None
+            model.spec, model.file, self._limits, self.team, device.library, device.isa, lambda *_: None
         )
         self._device = device
         self.n_gen = n_gen

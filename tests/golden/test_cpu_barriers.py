@@ -64,7 +64,7 @@ class OrderedDevice(CpuDevice):
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         team = OrderedTeam(self, self._order, self._ignored)
-        return CpuLane(spec, file, limits, team, self.library, self.isa.name, progress)
+        return CpuLane(spec, file, limits, team, self.library, self.isa, progress)
 
 
 def played(device: CpuDevice, golden: Golden) -> bytes:

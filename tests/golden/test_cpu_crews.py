@@ -71,7 +71,7 @@ def decoded(device: CpuDevice, golden: Golden, options: DeviceOptions, slowness:
     with open_model(golden.model, golden.n_context) as model:
         team = Team(2, device.cores, device.library)
         team.slow_down(1, slowness)
-        lane = CpuLane(model.spec, model.file, limits, team, device.library, device.isa.name, no_progress)
+        lane = CpuLane(model.spec, model.file, limits, team, device.library, device.isa, no_progress)
         logits, crews = [], set()
         with Executor(device, lane, limits, "golden", options) as executor:
             for _ in range(12):

@@ -113,7 +113,7 @@ def main() -> None:
         max(bandwidth.measure(cores, n_bytes), key=lambda reading: reading.bytes_per_s)
         for n_bytes in (bandwidth.buffer_bytes(available_bytes()), max(model_bytes, SMALLEST_BYTES))
     )
-    isa = targets.choose(features, os.environ.get("EDGEINFER_SIMD")).name
+    isa = targets.choose(features, os.environ.get("EDGEINFER_SIMD"))
     print(json.dumps(asdict(Memory(shown, isa, best.bytes_per_s, best.pattern, of_model.bytes_per_s))))
 
 

@@ -44,11 +44,11 @@ class CpuDevice:
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the team."""
-        needed = kernels_of(spec, file.tensors, limits.kv, self.isa.name)
+        needed = kernels_of(spec, file.tensors, limits.kv, self.isa)
         self.library.prepare(needed, len(self.cores), progress)
         team = Team(self.n_workers, self.cores, self.library)
         try:
-            return CpuLane(spec, file, limits, team, self.library, self.isa.name, progress)
+            return CpuLane(spec, file, limits, team, self.library, self.isa, progress)
         except BaseException:
             team.close()
             raise

@@ -8,12 +8,16 @@ returns int32[16]. At most MOST_STEPS steps lie between the start of a dot and i
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
 
-from edgeinfer.backends.cpu.emit import Builder, Value
+from edgeinfer.backends.cpu.features import TILE_FEATURES
 from edgeinfer.errors import BadSetting
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.emit import Builder, Value
 
 CODE_BITS = (2, 3, 4, 5, 6, 8)
 """Widths of weight codes: a code of b bits is 0..2**b - 1."""
@@ -35,7 +39,6 @@ class Target:
     """The code of one CPU family, for kernels to choose tiles by and to emit."""
 
     name: str
-    needs: tuple[str, ...]
     registers: int
     """Vector registers that a tile may use."""
     register_bytes: int
@@ -59,25 +62,36 @@ class Target:
         return self.signed_dot is not None
 
 
-NAMES = ("amx", "avx512vnni", "avxvnni", "avx2", "neon", "portable")
-"""Fastest first."""
+NEEDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "amx": (*TILE_FEATURES, "avx512vnni", "avx512f", "avx512bw"),
+        "avx512vnni": ("avx512vnni", "avx512f", "avx512bw"),
+        "avxvnni": ("avxvnni", "avx2", "fma", "f16c"),
+        "avx2": ("avx2", "fma", "f16c"),
+        "neon": ("neon", "dotprod"),
+        "portable": (),
+    }
+)
+"""Features that instruction sets need, the fastest set first. "amx" is for many tokens, its vectors are AVX-512's."""
 
 
 def target(name: str) -> Target:
-    """The target of that name. Raises BadSetting for another name."""
-    if name not in NAMES:
-        raise BadSetting(f"no instruction set is called {name!r}; edgeinfer has: {', '.join(NAMES)}")
+    """The code for vectors of that name."""
     module = importlib.import_module(f"edgeinfer.backends.cpu.targets.{name}")
     found: Target = module.TARGET
     return found
 
 
-def choose(features: frozenset[str], forced: str | None = None) -> Target:
-    """The fastest target whose features are all there, or the forced one. Raises BadSetting if that cannot run."""
-    if forced:
-        wanted = target(forced)
-        if missing := sorted(set(wanted.needs) - features):
-            works = ", ".join(name for name in NAMES if features.issuperset(target(name).needs))
-            raise BadSetting(f"this CPU cannot run {forced}: it has no {', '.join(missing)}; use one of: {works}")
-        return wanted
-    return next(each for each in map(target, NAMES) if features.issuperset(each.needs))
+def choose(features: frozenset[str], forced: str | None = None) -> str:
+    """The fastest instruction set whose features are all there, or the forced one.
+
+    Raises BadSetting if there is none of that name or it cannot run. Loads no compiler.
+    """
+    if not forced:
+        return next(name for name, needs in NEEDS.items() if features.issuperset(needs))
+    if forced not in NEEDS:
+        raise BadSetting(f"no instruction set is called {forced!r}; edgeinfer has: {', '.join(NEEDS)}")
+    if missing := sorted(set(NEEDS[forced]) - features):
+        works = ", ".join(name for name, needs in NEEDS.items() if features.issuperset(needs))
+        raise BadSetting(f"this CPU cannot run {forced}: it has no {', '.join(missing)}; use one of: {works}")
+    return forced

@@ -113,4 +113,4 @@ def lookup(builder: Builder, table: Sequence[int], indices: Value) -> Value:
     return emit.join(builder, *halves)
 
 
-TARGET = Target("avx2", ("avx2", "fma", "f16c"), 16, 32, dot, lookup, signed_dot)
+TARGET = Target("avx2", 16, 32, dot, lookup, signed_dot)

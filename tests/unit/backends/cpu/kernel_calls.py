@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.step import address
 
 Array = NDArray[np.generic]
 
-USABLE = tuple(name for name in targets.NAMES if cpu_features().issuperset(targets.target(name).needs))
+USABLE = tuple(name for name, needs in targets.NEEDS.items() if cpu_features().issuperset(needs))
 """Instruction sets that this CPU has."""
 RUNNABLE = tuple(name for name in USABLE if name not in catalogue.TILED)
 """Those with kernels of every kind."""
