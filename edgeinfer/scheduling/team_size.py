@@ -106,7 +106,9 @@ class TeamSize:
     @property
     def is_steady(self) -> bool:
         """Whether the last steps were usual: no trial, none dear."""
-        return self._trial is None and not any(ratio > SLOW for ratio in self._latest(2 * self._trial_steps))
+        if self._trial is not None or self._n_usual >= 2 * self._trial_steps:
+            return self._trial is None
+        return not any(ratio > SLOW for ratio in self._latest(2 * self._trial_steps))
 
     def note_free(self, n_free: float) -> None:
         """How many cores nobody uses now. When they fall free for the next larger team, it is tried at once."""
@@ -149,7 +151,7 @@ class TeamSize:
             if self._n_usual == FORGET_DOUBT:
                 self._doubt, self._n_usual = max(0, self._doubt - 1), 0
         needed = self._trial_steps << self._doubt
-        latest = self._latest(2 * needed)
+        latest = self._latest(2 * needed) if self._n_usual < 2 * needed else []
         if sum(ratio > SLOW for ratio in latest) >= needed:
             slow_ones = list(dropwhile(_is_usual, latest))
             self._scale(statistics.fmean(slow_ones))

@@ -45,8 +45,9 @@ class CpuLane:
         self.crew = Crew.even(team.n_workers)
         self._spec, self._file, self._team = spec, file, team
         self._embed = _embedding(spec)
-        self._embedding = file.tensors[self._embed.weight.tensor]
-        self._embedding_format = format_of(self._embedding.ggml_type)
+        embedding = file.tensors[self._embed.weight.tensor]
+        self._embedding_format = format_of(embedding.ggml_type)
+        self._embedding_rows = file.raw(self._embed.weight.tensor).reshape(embedding.shape[0], -1)
         packed = PackedWeights(file, isa_name, library)
         heads = heads_of(spec)
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
@@ -56,6 +57,7 @@ class CpuLane:
         self._step = StepRecord(limits, tile_tokens(spec))
         self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers)
         self._packed, self._values = packed, self._lowering.values
+        self._one_logits = self._values.buffers[spec.logits][:1, : spec.n_vocab]
         self._library = library
         self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
         self._tape, self._alone_tape = (
@@ -128,13 +130,15 @@ class CpuLane:
         if self._team.closed:
             raise EngineClosed("the model is closed; load it again")
         self._step.fill(step)
-        embed, info = self._embed, self._embedding
+        embed, tokens = self._embed, step.batch.tokens
         rows = self._values.buffers[embed.out]
-        raw = self._file.raw(embed.weight.tensor).reshape(info.shape[0], -1)[step.batch.tokens]
+        raw = self._embedding_rows[tokens] if len(tokens) > 1 else self._embedding_rows[tokens[0]][None]
         values = decode_rows(raw, self._embedding_format)
         rows[: len(raw), : embed.weight.columns] = values if embed.scale == 1.0 else values * np.float32(embed.scale)
 
     def _logits(self, step: Step) -> Floats:
+        if len(step.batch.outputs) == 1:
+            return self._one_logits
         return self._values.buffers[self._spec.logits][: len(step.batch.outputs), : self._spec.n_vocab]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
@@ -159,7 +163,7 @@ class CpuLane:
         self._calls.clear()
         self._alone_calls.clear()
         self._values.buffers.clear()
-        del self._packed, self._tape, self._alone_tape
+        del self._packed, self._tape, self._alone_tape, self._embedding_rows, self._one_logits
 
 
 def _embedding(spec: ModelSpec) -> Embed:
