@@ -105,8 +105,9 @@ class Bench:
         if crew is not None:
             self.lane.crew = crew
         sequence, digest = executor.create(), hashlib.sha256()
-        seconds, sizes = [], []
-        for start, stop in [(0, n_prompt), *((place, place + 1) for place in range(n_prompt, n_prompt + self.n_gen))]:
+        seconds, sizes, most = [], [], self._limits.max_tokens
+        chunks = [(place, min(n_prompt, place + most)) for place in range(0, n_prompt, most)]
+        for start, stop in [*chunks, *((place, place + 1) for place in range(n_prompt, n_prompt + self.n_gen))]:
             order = np.arange(stop - start, dtype=np.int32)
             sequences = np.full(stop - start, sequence, np.int32)
             batch = Batch(self._tokens[start:stop], sequences, order + start, order - 1, order[-1:])
@@ -115,11 +116,12 @@ class Bench:
             executor.commit(sequence, order)
             seconds.append(time.perf_counter() - started)
             sizes.append(len(self.lane.crew.workers))
-            if start == 0:
+            if stop == n_prompt:
                 self.prompt_shares = self.shares
             digest.update(logits.tobytes())
         executor.free(sequence)
-        return Run(seconds[0], seconds[1:], digest.hexdigest(), sizes[1:])
+        n_chunks = len(chunks)
+        return Run(sum(seconds[:n_chunks]), seconds[n_chunks:], digest.hexdigest(), sizes[n_chunks:])
 
 
 def even(bench: Bench) -> Crew:

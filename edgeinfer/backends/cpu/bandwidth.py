@@ -78,6 +78,7 @@ class _Readers:
         self._turns = max(1, BYTES_MIN // 2 // buffer.nbytes)  # of a small buffer, so that starting them is nothing
         self._read: Read | None = None
         self._lines = 0
+        self._times = [(0.0, 0.0)] * len(cores)  # when each began and ended: this thread may wake up late
         self._threads = [threading.Thread(target=self._work, args=(n, core)) for n, core in enumerate(cores)]
         for thread in self._threads:
             thread.start()
@@ -88,9 +89,8 @@ class _Readers:
         seconds = []
         for _ in range(PASSES + 1):  # the first pass touches the pages
             self._start.wait()
-            started = time.perf_counter()
             self._end.wait()
-            seconds.append(time.perf_counter() - started)
+            seconds.append(max(end for _, end in self._times) - min(start for start, _ in self._times))
         return self._buffer.nbytes * self._turns / statistics.median(seconds[1:])
 
     def close(self) -> None:
@@ -108,6 +108,8 @@ class _Readers:
             self._start.wait()
             if self._read is None:
                 return
+            started = time.perf_counter()
             for _ in range(self._turns):
                 self._read(address(self._buffer[number]), self._lines)
+            self._times[number] = started, time.perf_counter()
             self._end.wait()
