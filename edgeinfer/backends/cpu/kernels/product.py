@@ -24,6 +24,10 @@ from edgeinfer.backends.cpu.targets import target
 arguments_at = simd.record_at(PRODUCT)
 SUMS_BYTES = 2 * 8 * 64
 """Sums of the largest tile: two panels, eight tokens."""
+FAR = 1 << 16
+"""Bytes of a unit from which on the next unit is too far away to be asked for:"""
+NEARER = 2048
+"""what comes so many bytes later is then."""
 
 
 @inline
@@ -35,12 +39,17 @@ def share_of_tokens(crew, worker, first, count):
 
 
 @inline
-def bytes_ahead(args, crew, worker, unit, n_units, stop):
-    """Bytes from a unit to what its worker reads `n_units` later, here or in the next product; 0: do not ask."""
+def bytes_ahead(args, crew, worker, unit, stop):
+    """Bytes from a unit to what its worker reads soon, most often the next unit, here or in the next product.
+
+    0: do not ask.
+    """
     if args.ahead == 0:
         return 0
-    if unit + n_units < stop or args.next == 0:
-        return n_units * args.unit_bytes
+    if args.unit_bytes > FAR:
+        return NEARER
+    if unit + 1 < stop or args.next == 0:
+        return args.unit_bytes
     following = arguments_at(args.next)
     first = following.weights + share_start(crew, worker, following.n_units) * following.unit_bytes
     return first - args.weights - unit * args.unit_bytes
@@ -91,23 +100,15 @@ def product(key: str, isa: str) -> Callable[..., None]:
 
 
 def wide_product(key: str, isa: str) -> Callable[..., None]:
-    """For many registers: one panel times eight tokens, two times four or fewer, four times one."""
+    """For many registers: one panel times eight tokens, two times four or fewer."""
 
     def product(pointer, worker, crew):
         args = arguments_at(pointer)
         count, token_bytes, second = simd.load_int64(args.count), args.n_blocks * act.RECORD_BYTES, args.second
         activations, n_records = args.activations + worker * args.activations_stride, args.n_records
-        unit, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
+        own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
         sums = simd.stack_space(SUMS_BYTES)
-        while count == 1 and stop - unit >= 2:
-            first = args.weights + unit * args.unit_bytes
-            third, ahead = first + args.unit_bytes, bytes_ahead(args, crew, worker, unit, 2, stop)
-            panels = (first, first + second, third, third + second)
-            multiply(key, isa, 1, 1, panels, activations, n_records, ahead, sums)
-            write(args, unit, 0, 1, sums)
-            write(args, unit + 1, 0, 1, sums + 2 * 64)
-            unit += 2
-        own, end = unit, tiled_tokens(count) * args.tiled
+        end = tiled_tokens(count) * args.tiled
         if count - end >= act.MANY:
             own, stop = 0, args.n_units
             end, count = share_of_tokens(crew, worker, end, count)
@@ -115,11 +116,8 @@ def wide_product(key: str, isa: str) -> Callable[..., None]:
             block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):
                 first = args.weights + unit * args.unit_bytes
-                token, x, ahead = (
-                    block,
-                    activations + block * token_bytes,
-                    bytes_ahead(args, crew, worker, unit, 1, stop),
-                )
+                token, x = block, activations + block * token_bytes
+                ahead = bytes_ahead(args, crew, worker, unit, stop)
                 while end - token >= 8:
                     for half in range(2):
                         panels, to = first + half * second, sums + half * 8 * 64
@@ -156,15 +154,12 @@ def narrow_product(key: str, isa: str) -> Callable[..., None]:
             block, end = end, min(count, end + args.block_tokens)
             for unit in range(own, stop):
                 first = args.weights + unit * args.unit_bytes
-                token, x, ahead = (
-                    block,
-                    activations + block * token_bytes,
-                    bytes_ahead(args, crew, worker, unit, 1, stop),
-                )
+                token, x = block, activations + block * token_bytes
+                ahead = bytes_ahead(args, crew, worker, unit, stop)
                 while end - token >= 8:
                     for part in range(4):
                         panels, at = first + part // 2 * second, x + part % 2 * 4 * act.RECORD_BYTES
-                        multiply(key, isa, 4, 8, (panels,), at, n_records, ahead, sums + part * 4 * 64)
+                        multiply(key, isa, 4, 8, (panels,), at, n_records, 0, sums + part * 4 * 64)
                     write(args, unit, token, 8, sums)
                     token, x, ahead = token + 8, x + 8 * token_bytes, 0
                 if end - token >= 4:

@@ -16,11 +16,31 @@ from edgeinfer.backends.cpu.kernels.codes import PairReader
 from edgeinfer.backends.cpu.panels import IntegerPanel
 from edgeinfer.backends.cpu.targets import target
 
+STEPS = 16
+"""Times that four columns are multiplied in a pair of blocks."""
+
+
+class LinesAhead:
+    """Requests for lines that are read later, a few at each step: a burst would take the buffers that loads wait in."""
+
+    def __init__(self, builder, starts, n_bytes):
+        self._builder = builder
+        self._lines = [(start, line) for start in starts for line in range(0, n_bytes, 64)]
+        self._n_steps, self._n_asked = 0, 0
+
+    def step(self):
+        """Ask for the next few."""
+        self._n_steps += 1
+        due = -(-len(self._lines) * self._n_steps // STEPS)
+        for start, line in self._lines[self._n_asked : due]:
+            emit.prefetch(self._builder, start, line, nearness=2)
+        self._n_asked = due
+
 
 class PairEmitter:
     """Code for one pair of blocks of some panels times a tile of tokens."""
 
-    def __init__(self, builder, panel, isa, readers, activations, n_tokens, apart):
+    def __init__(self, builder, panel, isa, readers, activations, n_tokens, apart, lines_ahead):
         self._builder = builder
         self._panel = panel
         self._isa = isa
@@ -29,6 +49,7 @@ class PairEmitter:
         self._activations = activations
         self._n_tokens = n_tokens
         self._apart = apart
+        self._lines_ahead = lines_ahead
 
     def block(self, block, sums):
         """The sums of each panel and token with the block's products added.
@@ -39,6 +60,7 @@ class PairEmitter:
         dots = [[self._dots(block, token) for token in tokens] for _ in self._readers]
         for parts in zip(*(reader.codes(block) for reader in self._readers), strict=True):
             column = parts[0][0]
+            self._lines_ahead.step()
             for token in tokens:
                 values = emit.broadcast_bytes(builder, self._activations, self._at(block, token) + column)
                 for own, (_, weights) in zip(dots, parts, strict=True):
@@ -100,15 +122,16 @@ class PairEmitter:
 def multiply(context, panel_key, isa_name, n_tokens, apart, panels, activations, n_records, ahead, sums):
     """Sums of a tile over all records: float32[n_panels, n_tokens, 16] for a tuple of panel addresses.
 
-    The tokens are some of a tile of `apart`. Lines `ahead` bytes further on are asked for early, unless it is 0.
+    The tokens are some of a tile of `apart`. Lines `ahead` bytes further on are asked for early, unless it is the
+    literal 0.
     """
     panel, isa = IntegerPanel.parse(panel_key.literal_value), target(isa_name.literal_value)
     size, width, n_panels = n_tokens.literal_value, apart.literal_value, len(panels)
+    asks = not isinstance(ahead, types.IntegerLiteral)
 
     def generate(context, builder, signature, values):
         _, _, _, _, panels, activations, n_records, ahead, out = values
         addresses = [builder.extract_value(panels, number) for number in range(n_panels)]
-        early = builder.icmp_signed("!=", ahead, emit.integer(0))
         pair_bytes = -(-panel.record_bytes // panel.record_pairs // 64) * 64
 
         def record(index, sums):
@@ -116,16 +139,13 @@ def multiply(context, panel_key, isa_name, n_tokens, apart, panels, activations,
             records = [builder.add(address, at) for address in addresses]
 
             def pair(number, sums):
-                with builder.if_then(early):
-                    at = builder.add(ahead, builder.mul(number, emit.integer(pair_bytes)))
-                    for address in records:
-                        for line in range(0, pair_bytes, 64):
-                            emit.prefetch(builder, builder.add(address, at), line)
+                at = builder.add(ahead, builder.mul(number, emit.integer(pair_bytes)))
+                lines_ahead = LinesAhead(builder, [builder.add(address, at) for address in records if asks], pair_bytes)
                 pairs_before = builder.add(builder.mul(index, emit.integer(panel.record_pairs)), number)
                 at = builder.mul(pairs_before, emit.integer(2 * width * act.RECORD_BYTES))
                 readers = [PairReader(builder, panel, isa, address, number) for address in records]
                 tokens = builder.add(activations, at)
-                emitter = PairEmitter(builder, panel, isa, readers, tokens, size, width)
+                emitter = PairEmitter(builder, panel, isa, readers, tokens, size, width, lines_ahead)
                 return emitter.block(1, emitter.block(0, sums))
 
             if panel.record_pairs == 1:
