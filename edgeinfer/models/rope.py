@@ -53,10 +53,13 @@ def _stretched_share(table: RopeTable) -> NDArray[np.float64]:
 
 
 def rotations(
-    table: RopeTable, n_positions: int, factors: NDArray[np.float32] | None = None
+    table: RopeTable, n_positions: int, factors: NDArray[np.float32] | None = None, first: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cosines and sines, each float32[n_positions, rotary_width / 2], times the table's magnitude."""
-    angles = np.arange(n_positions, dtype=np.float64)[:, None] * frequencies(table, factors)[None, :]
+    """Cosines and sines, times the table's magnitude, of positions from `first` to before `n_positions`.
+
+    Each float32[n_positions - first, rotary_width / 2].
+    """
+    angles = np.arange(first, n_positions, dtype=np.float64)[:, None] * frequencies(table, factors)[None, :]
     cosines = (np.cos(angles) * table.magnitude).astype(np.float32)
     sines = (np.sin(angles) * table.magnitude).astype(np.float32)
     return cosines, sines

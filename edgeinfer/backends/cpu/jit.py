@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 from numba import cfunc, njit, types
 from numba.core import config
 
-inline = njit(forceinline=True, error_model="numpy")
+inline = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """For functions that kernels call: compiled into the kernel, never on their own."""
 
 WRAPPER_PREFIX = "cfunc."

@@ -130,6 +130,7 @@ class CpuLane:
         if self._team.closed:
             raise EngineClosed("the model is closed; load it again")
         self._step.fill(step)
+        self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
         embed, tokens = self._embed, step.batch.tokens
         rows = self._values.buffers[embed.out]
         raw = self._embedding_rows[tokens] if len(tokens) > 1 else self._embedding_rows[tokens[0]][None]

@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends import weights
 from edgeinfer.backends.base import Floats, Limits
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.catalogue import Kernel
@@ -26,11 +25,11 @@ from edgeinfer.backends.cpu.needs import Choice
 from edgeinfer.backends.cpu.packing import PackedMatrix, PackedWeights
 from edgeinfer.backends.cpu.pages import KVPool, attention_scratch_bytes
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, FloatPanel, IntegerPanel
+from edgeinfer.backends.cpu.rotations import Rotations
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES, TILE
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.values import Values
-from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
@@ -42,7 +41,6 @@ from edgeinfer.ops import (
     Op,
     RMSNorm,
     Rope,
-    RopeTable,
     SoftCap,
     StoreKV,
     TakeOutputs,
@@ -75,7 +73,7 @@ class Lowering:
         self.values = Values(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
         self._alone = False  # whether calls for passes of one token are being made
-        self._rotations: dict[RopeTable, tuple[Floats, Floats]] = {}
+        self.rotations = Rotations(file, limits.n_context)
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
         self._unpacked: NDArray[np.uint8] | None = None
@@ -83,8 +81,11 @@ class Lowering:
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and tables."""
-        tables = sum(table.nbytes for pair in self._rotations.values() for table in pair)
-        return tables + (0 if self._partials is None else self._partials.nbytes) + self.values.resident_bytes
+        return (
+            self.rotations.nbytes
+            + (0 if self._partials is None else self._partials.nbytes)
+            + self.values.resident_bytes
+        )
 
     def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
         """The calls of each op of the model, in order; an op that another takes in has none.
@@ -93,11 +94,12 @@ class Lowering:
         """
         ops, fusion = self._choice.ops, self._choice.fusion
         taken = {norm: take for take, norm in fusion.taken_rows.items()}
+        paired = {place for pair in fusion.gated.values() for place in pair}
         self._alone = alone
         self._fresh.clear()
         found: list[tuple[Op, list[Call]]] = []
         for place, op in enumerate(ops):
-            if place in fusion.taken_rows or any(place in pair for pair in fusion.gated.values()):
+            if place in fusion.taken_rows or place in paired:
                 calls = self._round(op.source) if isinstance(op, MatMul) else []
             elif isinstance(op, RMSNorm) and place in fusion.rounded_norms:
                 take = ops[taken[place]] if place in taken else None
@@ -302,10 +304,7 @@ class Lowering:
         ), 2 * LANES * 4
 
     def _rope(self, op: Rope) -> Call:
-        if op.table not in self._rotations:
-            factors = weights.rope_factors(self._file, op.table)
-            self._rotations[op.table] = rope.rotations(op.table, self._limits.n_context, factors)
-        cosines, sines = self._rotations[op.table]
+        cosines, sines = self.rotations.of(op.table)
         args = np.zeros(1, records.ROPE)
         args["value"], args["stride"] = self.values.at(op.value)
         args["heads"], args["head_stride"] = op.heads, padded(op.head_width) * 4

@@ -78,3 +78,9 @@ def test_rotations_are_exact_far_out() -> None:
     assert cosines.dtype == sines.dtype == np.float32
     np.testing.assert_allclose(cosines, 1.25 * np.cos(angles), atol=2e-7)
     np.testing.assert_allclose(sines, 1.25 * np.sin(angles), atol=2e-7)
+
+
+def test_rotations_from_a_later_position_are_the_same() -> None:
+    table = RopeTable(1e4, 10)
+    for whole, part in zip(rotations(table, 700), rotations(table, 700, first=333), strict=True):
+        assert part.tobytes() == whole[333:].tobytes()

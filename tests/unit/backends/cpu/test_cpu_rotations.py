@@ -1,0 +1,44 @@
+"""Cosines and sines that are made as positions are reached."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends import weights
+from edgeinfer.backends.cpu.rotations import AT_ONCE, Rotations
+from edgeinfer.errors import BadGGUF
+from edgeinfer.models import rope
+from edgeinfer.ops import RopeTable
+
+N_CONTEXT = 2 * AT_ONCE + 100
+FACTORS = np.array([1.0, 2.0, 4.0], np.float32)
+
+
+@pytest.fixture
+def rotations(monkeypatch: pytest.MonkeyPatch) -> Rotations:
+    monkeypatch.setattr(weights, "rope_factors", lambda _, table: FACTORS if table.factors else None)
+    return Rotations(None, N_CONTEXT)  # type: ignore[arg-type]
+
+
+def test_rows_are_there_once_they_are_reached(rotations: Rotations) -> None:
+    tables = [RopeTable(1e4, 8), RopeTable(1e6, 6, factors="rope_freqs.weight")]
+    made = [rotations.of(table) for table in tables]
+    for n_positions in (1, AT_ONCE, AT_ONCE + 1, 5, N_CONTEXT):
+        rotations.reach(n_positions)
+        for table, pair in zip(tables, made, strict=True):
+            expected = rope.rotations(table, N_CONTEXT, FACTORS if table.factors else None)
+            for array, all_rows in zip(pair, expected, strict=True):
+                assert array[:n_positions].tobytes() == all_rows[:n_positions].tobytes()
+
+
+def test_a_table_keeps_its_place(rotations: Rotations) -> None:
+    first = rotations.of(RopeTable(1e4, 8))
+    rotations.reach(N_CONTEXT)
+    assert all(again is array for again, array in zip(rotations.of(RopeTable(1e4, 8)), first, strict=True))
+    assert rotations.nbytes == 2 * 4 * 4 * N_CONTEXT
+
+
+def test_bad_factors_are_refused_before_any_pass(rotations: Rotations) -> None:
+    with pytest.raises(BadGGUF, match=r"rope_freqs\.weight must hold 4 finite numbers"):
+        rotations.of(RopeTable(1e4, 8, factors="rope_freqs.weight"))
