@@ -1,6 +1,6 @@
 """The CPU device: opens a team on chosen cores, picks the instruction set, compiles lanes.
 
-In: worker count and cores. Out: `CpuLane`s. EDGEINFER_SIMD forces an instruction set (avx512vnni, avx2, portable).
+In: worker count and cores. Out: `CpuLane`s. EDGEINFER_SIMD forces an instruction set: one of `targets.NEEDS`.
 """
 
 from __future__ import annotations

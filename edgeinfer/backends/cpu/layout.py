@@ -24,7 +24,7 @@ SCORE_BYTES = 4 * CHUNK
 """Scores of a query row over a chunk."""
 SPLIT_TOKENS = 8
 """Passes of up to this many tokens cut attention by chunks of positions, larger ones by tiles of tokens."""
-TILE_ROWS = 24
+TILE_ROWS = 48
 """Query rows of an attention tile, about."""
 
 
