@@ -29,6 +29,7 @@ from edgeinfer.engine.executor import Executor
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.store import STARTER_SOURCE, Store
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.settings import KVKind
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -75,8 +76,8 @@ PROMPTS = (
 class Engine:
     """A whole model on a device, evaluating one text at a time."""
 
-    def __init__(self, model: Model, device: Device) -> None:
-        limits = Limits(LONGEST, LONGEST // PAGE, max_tokens=PASSES, max_outputs=PASSES)
+    def __init__(self, model: Model, device: Device, kv: KVKind = "f16") -> None:
+        limits = Limits(LONGEST, LONGEST // PAGE, max_tokens=PASSES, max_outputs=PASSES, kv=kv)
         self._executor = Executor(device, device.compile(model.spec, model.file, limits), limits, "parity")
 
     def __call__(self, tokens: Sequence[int]) -> Floats:
@@ -301,14 +302,19 @@ def main() -> None:
     path = model_path(options.model)
     with open_model(path, LONGEST) as model, ExitStack() as opened:
 
-        def open_engine(device: Device) -> Engine:
-            engine = Engine(model, device)
+        def open_engine(device: Device, kv: KVKind = "f16") -> Engine:
+            engine = Engine(model, device, kv)
             opened.callback(engine.close)
             return engine
 
         reference = open_engine(ReferenceDevice())
-        cpu = open_engine(CpuDevice(DeviceOptions(n_workers=THREADS)))
-        engines: dict[str, Evaluate] = {"edgeinfer cpu": cpu, "reference, int8": open_engine(ROUNDED)}
+        device = CpuDevice(DeviceOptions(n_workers=THREADS))
+        cpu = open_engine(device)
+        engines: dict[str, Evaluate] = {
+            "edgeinfer cpu": cpu,
+            "edgeinfer cpu, int8 kv": open_engine(device, "int8"),
+            "reference, int8": open_engine(ROUNDED),
+        }
         if not options.no_peer:
             engines[PEER] = opened.enter_context(closing(LlamaCpp(path)))
         texts = passages(cpu, model, options.positions)
