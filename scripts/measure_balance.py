@@ -269,15 +269,24 @@ def peer_rate(model: Path, threads: int, n_gen: int) -> str:
 
 
 def measure_idle(bench: Bench, rounds: int) -> None:
-    """Equal idle cores: what adapting costs."""
+    """Equal idle cores: what adapting costs. Of each pair of runs now one comes first, now the other."""
     print("\nidle cores (tok/s)")
     bench.restart()
-    pairs = [(bench.run(even(bench)), bench.run(None)) for _ in range(rounds + 1)][1:]
-    for phase, fixed, ours in zip(
-        ("prefill", "decode"), rates([pair[0] for pair in pairs]), rates([pair[1] for pair in pairs]), strict=True
-    ):
-        print(f"{phase:>8}: fixed {fixed:8.1f}  adaptive {ours:8.1f}  ratio {ours / fixed:.3f}")
-    print("cuts", bench.lane.crew.cuts, trace(pairs[-1][1]), same_bits([run for pair in pairs for run in pair]))
+    pairs = []
+    for number in range(rounds + 1):
+        runs = [bench.run(crew) for crew in ((even(bench), None) if number % 2 else (None, even(bench)))]
+        pairs.append(runs if number % 2 else runs[::-1])
+    for phase, which in (("prefill", 0), ("decode", 1)):
+        fixed, ours = ([rates([run])[which] for run in runs] for runs in zip(*pairs[1:], strict=True))
+        ratios = sorted(mine / other for mine, other in zip(ours, fixed, strict=True))
+        print(
+            f"{phase:>8}: fixed {statistics.median(fixed):8.1f}  adaptive {statistics.median(ours):8.1f}  "
+            f"ratio {statistics.median(ratios):.3f} ({ratios[0]:.2f}-{ratios[-1]:.2f})"
+        )
+    ours = [pair[1] for pair in pairs]
+    print("tokens by a smaller team", sum(size < bench.n_threads for run in ours for size in run.sizes), end=" ")
+    print("of", sum(len(run.sizes) for run in ours), "cuts", bench.lane.crew.cuts)
+    print(same_bits([run for pair in pairs for run in pair]))
 
 
 def main() -> None:

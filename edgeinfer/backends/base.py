@@ -129,6 +129,11 @@ class Staffed(Protocol):
     def n_workers(self) -> int: ...
 
     @property
+    def seconds(self) -> float:
+        """What the last step took."""
+        ...
+
+    @property
     def timing(self) -> Timing: ...
 
 

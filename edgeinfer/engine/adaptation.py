@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import psutil
 
 from edgeinfer.backends.base import Batch, Crew, Staffed
-from edgeinfer.scheduling.balance import Assignment, Balance
+from edgeinfer.scheduling.balance import NO_LEAVE, Assignment, Balance
 
 LOOK_S = 0.05
 """Time over which the system's count of idle time says something: it counts in hundredths of a second."""
@@ -28,9 +28,14 @@ class Adaptation:
         self._crew = lane.crew
         self._cores = cores
         self._looked_s, self._idle_s = 0.0, 0.0
+        self._leave, self._n_left, self._n_tokens = NO_LEAVE, 0, 0
 
     def before(self, batch: Batch) -> None:
         """Set the crew for a batch that is about to run."""
+        if self._n_left and len(batch.tokens) == self._n_tokens:
+            self._lane.crew = self._crew
+            return
+        self._leave, self._n_left, self._n_tokens = NO_LEAVE, 0, len(batch.tokens)
         if self._balance.wants_free_cores:
             self._look()
         assignment = self._balance.assign(len(batch.tokens), int(batch.positions[-1]))
@@ -41,8 +46,13 @@ class Adaptation:
 
     def after(self) -> None:
         """Learn from the batch that has run."""
+        if self._n_left and self._lane.seconds <= self._leave.longest_s:
+            self._n_left -= 1
+            return
         timing = self._lane.timing
-        self._balance.record(timing.seconds, timing.busy)
+        self._balance.record(timing.seconds, timing.busy, self._leave.n_steps - self._n_left)
+        self._leave = self._balance.leave
+        self._n_left = self._leave.n_steps
 
     def _look(self) -> None:
         """Tell the balance how many cores were idle since the last look."""

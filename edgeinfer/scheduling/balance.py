@@ -18,14 +18,17 @@ FEW_TOKENS = 8
 """Passes of up to so many tokens are bound by memory, as decoding is; larger ones by arithmetic."""
 SOME_TOKENS = 64
 """Larger passes are prompts: long enough that one tells something. Smaller ones are compared by their exact length."""
-PHASES = MappingProxyType({"one": (2, 16, 16), "few": (2, 16, 16), "some": (2, 16, 16), "many": (1, 64, 4)})
-"""Kinds of steps: how many tell two team sizes apart, when the first trial is due, and the first after a change."""
+PHASES = MappingProxyType(
+    {"one": (2, 2.0, 16, 16), "few": (2, 2.0, 16, 16), "some": (2, 2.0, 16, 16), "many": (1, 0.5, 64, 4)}
+)
+"""Kinds of steps: how many tell two team sizes apart, how much dearer they must have become in all for an alarm, when
+the first trial is due, and the first after a change."""
 WINDOWS = MappingProxyType({"one": 9, "few": 9, "some": 5, "many": 1})
 """Steps of each kind whose median says how fast the workers are."""
 WARM_STEPS = 6
 """Small passes that a prompt slows down: cores clock lower for a while after it, and caches hold other things."""
-SPEEDS_EVERY = 3
-"""Steps of a quiet stream of small passes between two that the speeds are learned from."""
+LEAVE = 15
+"""Small passes that nobody need look at while all is quiet: Python costs as much as a layer when its data is cold."""
 DEPTH_STEP = 512
 """Cached tokens that make a noticeable difference to a step."""
 
@@ -41,6 +44,17 @@ class Assignment:
     workers: tuple[int, ...]
     cuts: tuple[int, ...]
     pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Steps like the last one that need no decision and no record, for as long as none takes more than `longest_s`."""
+
+    n_steps: int
+    longest_s: float
+
+
+NO_LEAVE = Leave(0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +79,6 @@ class Balance:
         self._n_tokens = 1
         self._n_small = WARM_STEPS  # small passes since the last large one
         self._assignment = Assignment((0,), (0, WHOLE), False)
-        self._n_steps = 0
 
     def assign(self, n_tokens: int, n_cached: int) -> Assignment:
         """Who should run the next step, of so many tokens after so many cached ones."""
@@ -84,20 +97,29 @@ class Balance:
             self._assignment = Assignment(workers, cuts, pinned)
         return self._assignment
 
-    def record(self, seconds: float, busy: Sequence[float]) -> None:
-        """What the step took that was assigned last, and how long each of its workers was busy."""
+    def record(self, seconds: float, busy: Sequence[float], n_before: int = 0) -> None:
+        """What the step took that was assigned last, and how long each of its workers was busy.
+
+        `n_before`: steps on leave before it.
+        """
         if self._n_workers == 1:
             return
         team, before = self._phase.team, self._phase.team.settled_size
         assigned = self._assignment
-        team.record(self._bucket, seconds / self._n_tokens)
-        self._n_steps += 1
-        if self._n_steps % SPEEDS_EVERY == 0 or self._n_steps < 16 or not team.is_steady or self._n_tokens > FEW_TOKENS:
-            self._phase.speeds.record(assigned.workers, assigned.cuts, busy, team.is_steady)
+        team.record(self._bucket, seconds / self._n_tokens, n_before)
+        self._phase.speeds.record(assigned.workers, assigned.cuts, busy, team.is_steady)
         if (size := team.settled_size) != before:
             for phase in self._phases.values():
                 if phase is not self._phase:
                     phase.team.alert(larger=size > before)
+
+    @property
+    def leave(self) -> Leave:
+        """Whether the next steps may go on as the last one did."""
+        if self._n_tokens > FEW_TOKENS or self.wants_free_cores or self._phase.speeds.is_surprised:
+            return NO_LEAVE
+        longest_s = self._n_tokens * self._phase.team.notable_cost(self._bucket)
+        return Leave(LEAVE, longest_s) if longest_s else NO_LEAVE
 
     @property
     def wants_free_cores(self) -> bool:

@@ -23,6 +23,8 @@ SMALLEST_MOVE = 0.02
 """Shares stay as they are while no worker's would change by more."""
 LEAST = 1 / 32
 """Of an equal share: nobody gets less, so that everybody's speed goes on being measured."""
+SURPRISE = 0.15
+"""A rate that differs from the speed by so much, as a share of it, may mean that the speed has changed."""
 CLASS_WIDTH = 1.1
 """Workers whose speeds differ by less count as equally fast when some must be left out."""
 
@@ -37,6 +39,8 @@ class Speeds:
         self._speeds = [1.0] * n_workers
         self._recent = [1.0] * n_workers
         self._window = window
+        self.is_surprised = False
+        """Whether the last step said something new."""
         self._counts = [0] * n_workers
         self._rates: list[deque[float]] = [deque(maxlen=window) for _ in range(n_workers)]
         self._applied: dict[tuple[int, ...], list[float]] = {}
@@ -52,7 +56,11 @@ class Speeds:
             self._recent[worker] += RECENT_WEIGHT * (rate - self._recent[worker])
         if steady:
             self._cuts.clear()
-            for worker, rate in zip(workers, _scaled(rates, self._speeds, workers), strict=True):
+            scaled = _scaled(rates, self._speeds, workers)
+            self.is_surprised = any(
+                abs(rate / self._speeds[worker] - 1) > SURPRISE for worker, rate in zip(workers, scaled, strict=True)
+            )
+            for worker, rate in zip(workers, scaled, strict=True):
                 self._rates[worker].append(rate)
             for worker in workers:
                 if 2 * len(self._rates[worker]) > self._window:

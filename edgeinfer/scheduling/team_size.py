@@ -2,20 +2,21 @@
 
 In: what each step cost. Out: the size for the next step. Costs are compared only within a bucket of like steps, and a
 trial only with the steps just before it, so that a growing context does not look like a slow machine. When steps grow
-dear at once (another program took a core), the neighbours are tried at once, and the size in use once more before it
-is given up. Sizes that lose are tried ever less often; larger ones hardly at all while no core is free for them.
+dear (another program took a core), the neighbours are tried at once: cumulative sums (Page, 1954) tell that from noise.
+No size is given up before it was tried once more. Sizes that lose are tried ever less often; larger ones hardly at all
+while no core is free for them.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from itertools import dropwhile
 
-SLOW = 1.3
-"""Times the usual cost: such a step is not usual."""
+USUAL = 1.25
+"""Times the usual cost: a step that took more adds to the sum that gives the alarm, one that took less takes from it."""
+MOST_EXCESS = 0.75
+"""What one step can add: a single one, however slow, says little."""
 BETTER = 0.97
 """Times the present cost: a size must be this much better to be taken."""
 HOPELESS = 1.5
@@ -23,15 +24,18 @@ HOPELESS = 1.5
 CLEARLY_WORSE = 1.25
 FAMILIAR = 3
 """Steps of a kind after which one can say what is usual."""
+SETTLED = 16
+"""Steps of a kind after which not every one must be looked at."""
 WEIGHT = 1 / 8
 """Of a new cost in the moving average, once there are some."""
-WAIT_AFTER_ALARM = 4
-"""Steps until a size is tried again that an alarm had tried in vain: that comparison was a hasty one."""
-WAIT_AFTER_CHANGE = 16
-MOST_DOUBT = 4
-"""Each alarm in vain doubles the slow steps that the next one takes, up to so many times."""
+FAST_WEIGHT = 1 / 2
+"""Of one far below the average, which then was never usual."""
+MOST_DOUBT = 2
+"""Each alarm in vain doubles the sum that the next one takes, up to so many times."""
 FORGET_DOUBT = 256
 """Usual steps after which an alarm in vain is forgotten."""
+LONGER, MUCH_LONGER = 2, 32
+"""Times the last interval: steps until a size is tried again that was a little worse, and clearly worse."""
 LONGEST_WAIT = 2048
 LONGEST_BLIND_WAIT = 48
 """For a larger size, when nobody says which cores are free: a load that has ended is found out by trying only."""
@@ -54,9 +58,13 @@ class _Rival:
 
 @dataclass(slots=True)
 class _Trial:
-    """Steps with another size; after an alarm followed by steps with the size in use (`again`)."""
+    """Steps with another size; if it does well, followed by steps with the size in use (`again`).
+
+    `present`: what the size in use costs, as a multiple of what is usual: more than 1 after an alarm.
+    """
 
     index: int
+    present: float
     alarmed: bool
     costs: list[float] = field(default_factory=list)
     again: list[float] = field(default_factory=list)
@@ -75,18 +83,23 @@ class _Usual:
 class TeamSize:
     """Chooses among increasing `sizes`, beginning with the largest.
 
-    `trial_steps`: how many steps tell two sizes apart. Trials begin after `first_wait` steps, and `wait_after_change`
-    steps after the size has changed.
+    `trial_steps`: how many steps tell two sizes apart. `alarm`: by how many usual steps' cost the last steps must have
+    exceeded what is usual for an alarm. Trials begin after `first_wait` steps, and `wait_after_change` steps after the
+    size has changed.
     """
 
-    def __init__(self, sizes: tuple[int, ...], trial_steps: int, first_wait: int, wait_after_change: int) -> None:
+    def __init__(
+        self, sizes: tuple[int, ...], trial_steps: int, alarm: float, first_wait: int, wait_after_change: int
+    ) -> None:
         self._sizes = sizes
         self._trial_steps = trial_steps
+        self._alarm = alarm
         self._wait_after_change = wait_after_change
         self._index = len(sizes) - 1
         self._rivals = [_Rival(first_wait, first_wait) for _ in sizes]
         self._usual: dict[Hashable, _Usual] = {}
-        self._last: deque[float] = deque(maxlen=2 * trial_steps << MOST_DOUBT)  # costs of steps, in terms of the usual
+        self._excess = 0.0  # the cumulative sum
+        self._slow: list[float] = []  # costs of the steps since it was zero, in terms of the usual
         self._doubt, self._n_usual = 0, 0  # alarms in vain of late; usual steps since the last slow one
         self._trial: _Trial | None = None
         self._queue: list[int] = []
@@ -106,9 +119,12 @@ class TeamSize:
     @property
     def is_steady(self) -> bool:
         """Whether the last steps were usual: no trial, none dear."""
-        if self._trial is not None or self._n_usual >= 2 * self._trial_steps:
-            return self._trial is None
-        return not any(ratio > SLOW for ratio in self._latest(2 * self._trial_steps))
+        return self._trial is None and self._excess == 0
+
+    def notable_cost(self, bucket: Hashable) -> float:
+        """What a step must cost at least to say something just now; 0 when every step says something."""
+        usual = self._usual.get(bucket)
+        return USUAL * usual.cost if usual and usual.count >= SETTLED and self.is_steady else 0.0
 
     def note_free(self, n_free: float) -> None:
         """How many cores nobody uses now. When they fall free for the next larger team, it is tried at once."""
@@ -126,79 +142,83 @@ class TeamSize:
         if 0 <= index < len(self._sizes) and not (larger and self._is_blocked):
             self._rivals[index] = _Rival(0, self._wait_after_change)
 
-    def record(self, bucket: Hashable, cost: float) -> None:
-        """What a step of `size(bucket)` workers cost."""
+    def record(self, bucket: Hashable, cost: float, n_before: int = 0) -> None:
+        """What a step of `size(bucket)` workers cost, after `n_before` that were not notable and not recorded."""
         usual = self._usual.get(bucket)
         if usual is None:
             while len(self._usual) >= MOST_BUCKETS:
                 del self._usual[next(iter(self._usual))]
             self._usual[bucket] = _Usual(cost)
         elif self._trial is not None:
-            self._judge(self._trial, cost / usual.cost)
+            self._judge(self._trial, cost / usual.cost / self._trial.present)
         else:
+            self._n_usual += n_before
             self._compare(usual, cost)
-            self._wait()
+            self._wait(n_before + 1)
 
     @property
     def _neighbours(self) -> list[int]:
         return [index for index in (self._index - 1, self._index + 1) if 0 <= index < len(self._sizes)]
 
     def _compare(self, usual: _Usual, cost: float) -> None:
-        """Take a step with the size in use into the average, or give the alarm."""
+        """Take a step with the size in use into the average, and give the alarm when the sum says so."""
+        ratio = cost / usual.cost
         if usual.count >= FAMILIAR:
-            self._last.append(cost / usual.cost)
-            self._n_usual = 0 if cost > SLOW * usual.cost else self._n_usual + 1
-            if self._n_usual == FORGET_DOUBT:
-                self._doubt, self._n_usual = max(0, self._doubt - 1), 0
-        needed = self._trial_steps << self._doubt
-        latest = self._latest(2 * needed) if self._n_usual < 2 * needed else []
-        if sum(ratio > SLOW for ratio in latest) >= needed:
-            slow_ones = list(dropwhile(_is_usual, latest))
-            self._scale(statistics.fmean(slow_ones))
-            self._last.clear()
-            self._queue = self._neighbours
-            self._begin_next()
-        elif cost <= SLOW * usual.cost or usual.count < FAMILIAR:
-            usual.count += 1
-            usual.cost += max(WEIGHT, 1 / usual.count) * (cost - usual.cost)
+            self._sum_up(ratio)
+            if self._excess >= self._alarm * (1 << self._doubt):
+                self._queue = self._neighbours
+                self._begin_next(statistics.fmean(self._slow))
+                self._excess = 0.0
+                self._slow.clear()
+                return
+        usual.count += 1
+        weight = FAST_WEIGHT if ratio * USUAL < 1 else max(WEIGHT, 1 / usual.count)
+        usual.cost *= 1 + weight * (min(ratio, USUAL) - 1)
 
-    def _latest(self, count: int) -> list[float]:
-        """Costs of the last steps, as multiples of the usual."""
-        return list(self._last)[-count:]
+    def _sum_up(self, ratio: float) -> None:
+        self._excess = max(0.0, self._excess + min(ratio - USUAL, MOST_EXCESS))
+        if self._excess:
+            self._slow.append(ratio)
+            self._n_usual = 0
+            return
+        self._slow.clear()
+        self._n_usual += 1
+        if self._n_usual >= FORGET_DOUBT:
+            self._doubt, self._n_usual = max(0, self._doubt - 1), 0
 
     def _scale(self, factor: float) -> None:
         for usual in self._usual.values():
             usual.cost *= factor
 
-    def _begin_next(self) -> None:
-        self._trial = _Trial(self._queue.pop(0), alarmed=True) if self._queue else None
+    def _begin_next(self, present: float) -> None:
+        self._trial = _Trial(self._queue.pop(0), present, alarmed=True) if self._queue else None
 
-    def _wait(self) -> None:
-        """Let time pass for the neighbours; begin a trial that is due."""
-        if self._trial is not None or not self.is_steady:
+    def _wait(self, n_steps: int) -> None:
+        """Let steps pass for the neighbours; begin a trial that is due."""
+        if not self.is_steady:
             return
         for index in self._neighbours:
             rival = self._rivals[index]
-            rival.wait -= BLOCKED_SHARE if index > self._index and self._is_blocked else 1
+            rival.wait -= n_steps * (BLOCKED_SHARE if index > self._index and self._is_blocked else 1)
             if rival.wait <= 0 and self._trial is None:
-                self._trial = _Trial(index, alarmed=False)
+                self._trial = _Trial(index, 1.0, alarmed=False)
 
     def _judge(self, trial: _Trial, ratio: float) -> None:
         """Take in a step of a trial, as a multiple of the usual cost; decide when there are enough."""
         if trial.is_again:
             trial.again.append(ratio)
             if len(trial.again) >= self._trial_steps:
-                present = (1 + statistics.fmean(trial.again)) / 2  # 1: the mean of the steps that gave the alarm
+                present = (1 + statistics.fmean(trial.again)) / 2  # 1: the mean of the steps before
                 self._decide(trial, statistics.fmean(trial.costs), present)
             return
-        if trial.n_skipped < self._trial_steps - 1 and ratio < HOPELESS**2:
+        if trial.n_skipped < self._trial_steps - 1 and ratio < HOPELESS:
             trial.n_skipped += 1  # with cold caches, perhaps on another core: says little
             return
         trial.costs.append(ratio)
         if len(trial.costs) < self._trial_steps and ratio < HOPELESS:
             return
         tried = statistics.fmean(trial.costs)
-        if trial.alarmed and tried < BETTER:
+        if tried < BETTER:
             trial.is_again = True
         else:
             self._decide(trial, tried, 1.0)
@@ -210,18 +230,16 @@ class TeamSize:
             self._doubt = 0
             self._is_blocked = self._is_blocked and trial.index < self._index
             self._index = trial.index
-            self._scale(tried)
+            self._scale(tried * trial.present)
             self._rivals = [_Rival(self._wait_after_change, self._wait_after_change) for _ in self._sizes]
             self._queue = self._queue and [index for index in self._neighbours if index < trial.index]
+            self._begin_next(1.0)
+            return
+        if trial.alarmed:
+            self._doubt = min(MOST_DOUBT, self._doubt + 1)
         else:
-            self._scale(present)
-            self._doubt = min(MOST_DOUBT, self._doubt + trial.alarmed)
-            longer = rival.interval * (8 if tried > CLEARLY_WORSE * present else 2)
             longest = LONGEST_BLIND_WAIT if self._is_blind and trial.index > self._index else LONGEST_WAIT
-            rival.interval = WAIT_AFTER_ALARM if trial.alarmed else min(longest, longer)
+            longer = MUCH_LONGER if tried > CLEARLY_WORSE * present else LONGER
+            rival.interval = min(longest, rival.interval * longer)
             rival.wait = rival.interval
-        self._begin_next()
-
-
-def _is_usual(ratio: float) -> bool:
-    return ratio <= SLOW
+        self._begin_next(trial.present)

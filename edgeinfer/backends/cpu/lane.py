@@ -88,6 +88,11 @@ class CpuLane:
         self.crew = Crew.even(size)
 
     @property
+    def seconds(self) -> float:
+        """What the last step took on the team."""
+        return self._team.seconds
+
+    @property
     def timing(self) -> Timing:
         """What the last step took on the team."""
         return self._team.timing

@@ -83,7 +83,8 @@ class Team:
         self._seating = _Seating(self._all)
         self._tape: Entries | None = None  # the last one, kept alive for threads that are still leaving it
         self._tape_at = 0, 0
-        self._seconds = 0.0
+        self.seconds = 0.0
+        """What the last run took."""
         self._running = threading.Lock()
         self._wake = [threading.Condition() for _ in range(n_workers)]
         self._threads = [
@@ -137,7 +138,7 @@ class Team:
             started = time.perf_counter()
             if self._lead(self._control_at, *self._tape_at, *self._seating.addresses):
                 self._finish_interrupted()
-            self._seconds = time.perf_counter() - started
+            self.seconds = time.perf_counter() - started
         finally:
             unpin(before)
 
@@ -165,7 +166,7 @@ class Team:
     @property
     def timing(self) -> Timing:
         """What the last run took."""
-        return Timing(self._seconds, tuple(self._busy[: len(self._seating.crew.workers)].tolist()))
+        return Timing(self.seconds, tuple(self._busy[: len(self._seating.crew.workers)].tolist()))
 
     def slow_down(self, worker: int, times: float) -> None:
         """Make each call of a worker take that many times as long. For benchmarks and tests."""

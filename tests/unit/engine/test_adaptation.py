@@ -28,6 +28,10 @@ class StaffedLane(SlotLane):
         self._timing = Timing(0.0, (0.0,) * self.n_workers)
 
     @property
+    def seconds(self) -> float:
+        return self._timing.seconds
+
+    @property
     def timing(self) -> Timing:
         return self._timing
 
