@@ -108,6 +108,8 @@ class Balance:
         assigned = self._assignment
         team.record(self._bucket, seconds / self._n_tokens, n_before)
         self._phase.speeds.record(assigned.workers, assigned.cuts, busy, team.is_steady)
+        if len(assigned.workers) < before == team.settled_size and team.is_steady:
+            self._phase.speeds.suspect(assigned.workers)
         if (size := team.settled_size) != before:
             for phase in self._phases.values():
                 if phase is not self._phase:

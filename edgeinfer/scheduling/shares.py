@@ -25,6 +25,8 @@ LEAST = 1 / 32
 """Of an equal share: nobody gets less, so that everybody's speed goes on being measured."""
 SURPRISE = 0.15
 """A rate that differs from the speed by so much, as a share of it, may mean that the speed has changed."""
+SUSPICION = 1.25
+"""Times slower than measured, workers are thought to be that did badly."""
 CLASS_WIDTH = 1.1
 """Workers whose speeds differ by less count as equally fast when some must be left out."""
 
@@ -67,6 +69,11 @@ class Speeds:
                     self._counts[worker] += 1
                     weight = max(WEIGHT, 1 / self._counts[worker])
                     self._speeds[worker] += weight * (statistics.median(self._rates[worker]) - self._speeds[worker])
+
+    def suspect(self, workers: Sequence[int]) -> None:
+        """These were tried alone and did badly: others come first next time, unless steps of all say otherwise."""
+        for worker in workers:
+            self._recent[worker] /= SUSPICION
 
     def fastest(self, size: int) -> tuple[int, ...]:
         """The `size` workers that were fastest of late, in increasing order; of equally fast ones the first."""

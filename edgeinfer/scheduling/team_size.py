@@ -3,7 +3,7 @@
 In: what each step cost. Out: the size for the next step. Costs are compared only within a bucket of like steps, and a
 trial only with the steps just before it, so that a growing context does not look like a slow machine. When steps grow
 dear (another program took a core), the neighbours are tried at once: cumulative sums (Page, 1954) tell that from noise.
-No size is given up before it was tried once more. Sizes that lose are tried ever less often; larger ones hardly at all
+No size is given up for a little before it was tried once more. Sizes that lose are tried ever less often; larger ones hardly at all
 while no core is free for them.
 """
 
@@ -19,6 +19,8 @@ MOST_EXCESS = 0.75
 """What one step can add: a single one, however slow, says little."""
 BETTER = 0.97
 """Times the present cost: a size must be this much better to be taken."""
+OBVIOUS = 0.75
+"""Times the present cost: a size so much better is taken at once."""
 HOPELESS = 1.5
 """Times the present cost: one step is enough to end a trial."""
 CLEARLY_WORSE = 1.25
@@ -218,7 +220,7 @@ class TeamSize:
         if len(trial.costs) < self._trial_steps and ratio < HOPELESS:
             return
         tried = statistics.fmean(trial.costs)
-        if tried < BETTER:
+        if OBVIOUS < tried < BETTER:
             trial.is_again = True
         else:
             self._decide(trial, tried, 1.0)
