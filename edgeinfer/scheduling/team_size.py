@@ -3,8 +3,8 @@
 In: what each step cost. Out: the size for the next step. Costs are compared only within a bucket of like steps, and a
 trial only with the steps just before it, so that a growing context does not look like a slow machine. When steps grow
 dear (another program took a core), the neighbours are tried at once: cumulative sums (Page, 1954) tell that from noise.
-No size is given up for a little before it was tried once more. Sizes that lose are tried ever less often; larger ones hardly at all
-while no core is free for them.
+No size is given up for one that is a little better before it was tried once more. Sizes that lose are tried ever less
+often; larger ones hardly at all while no core is free for them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 USUAL = 1.25
-"""Times the usual cost: a step that took more adds to the sum that gives the alarm, one that took less takes from it."""
+"""Times the usual cost: a step that took more adds to the sum that gives the alarm, another takes from it."""
 MOST_EXCESS = 0.75
 """What one step can add: a single one, however slow, says little."""
 BETTER = 0.97

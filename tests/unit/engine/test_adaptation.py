@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 
 import psutil
 import pytest
@@ -100,6 +101,82 @@ class Clock:
     def pass_time(self, seconds: float, idle_cores: set[int]) -> None:
         self.now_s += seconds
         self.idle_s = [idle + seconds * (core in idle_cores) for core, idle in enumerate(self.idle_s)]
+
+
+class Adapting:
+    """An adaptation whose lane takes what a machine says; counts the steps that the balance was told about."""
+
+    def __init__(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.machine = machine
+        self.lane = StaffedLane(machine)
+        self.adaptation = Adaptation(self.lane, cores=None)
+        self.n_told = 0
+        self._position = 0
+        self._clock = Clock(len(machine.speeds), monkeypatch)
+        self._record = self.adaptation._balance.record
+        monkeypatch.setattr(self.adaptation._balance, "record", self._told)
+
+    def _told(self, seconds: float, busy: Sequence[float], n_before: int) -> None:
+        self.n_told += 1
+        self._record(seconds, busy, n_before)
+
+    def steps(self, count: int, n_tokens: int = 1, times: float = 1.0) -> list[int]:
+        """Sizes of the teams of so many steps, which take `times` as long as usual."""
+        self.n_told, sizes = 0, []
+        for _ in range(count):
+            self.adaptation.before(chain(0, self._position, [1] * n_tokens))
+            seconds, busy = self.machine.step(self.lane.crew, n_tokens)
+            self.lane._timing = Timing(times * seconds, tuple(times * each for each in busy))
+            n_free = int(self.machine.n_free(self.lane.crew))  # a crew has an assignment's fields
+            self._clock.pass_time(times * seconds, set(range(n_free)))
+            self.adaptation.after()
+            self._position += n_tokens
+            sizes.append(len(self.lane.crew.workers))
+        return sizes
+
+
+def test_quiet_steps_are_not_looked_at_but_dear_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapting = Adapting(Machine((1.0, 1.0)), monkeypatch)
+    adapting.steps(100)
+    adapting.steps(320)
+    assert adapting.n_told <= 40
+    adapting.steps(5, times=1.4)
+    assert adapting.n_told == 5
+
+
+def test_prompts_and_other_lengths_are_always_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapting = Adapting(Machine((1.0, 1.0)), monkeypatch)
+    adapting.steps(100, n_tokens=512)
+    assert adapting.n_told == 100
+    adapting.steps(100)
+    for _ in range(20):
+        adapting.steps(1, n_tokens=3)
+        assert adapting.n_told == 1
+        adapting.steps(1)
+        assert adapting.n_told == 1
+
+
+@pytest.mark.parametrize("core", [0, 1])
+def test_a_core_that_is_taken_in_quiet_times_is_noticed(core: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapting = Adapting(Machine((1.0, 1.0)), monkeypatch)
+    adapting.steps(300)
+    adapting.machine.taken = {core}
+    assert adapting.steps(64)[32:].count(1) >= 28
+    adapting.machine.taken = set()
+    assert adapting.steps(96)[64:].count(2) >= 31
+
+
+@pytest.mark.parametrize("core", [0, 1])
+def test_shares_follow_speeds_that_change_in_quiet_times(core: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    adapting = Adapting(Machine((1.0, 1.0)), monkeypatch)
+    adapting.steps(300)
+    adapting.machine.speeds = (1.5, 1.0) if core else (1.0, 1.5)
+    adapting.steps(96)
+    assert adapting.lane.crew.cuts[1] / WHOLE == pytest.approx(0.6 if core else 0.4, abs=0.03)
+    adapting.steps(300)
+    adapting.machine.speeds = (1.0, 1.0)
+    adapting.steps(64)
+    assert adapting.lane.crew.cuts[1] / WHOLE == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.mark.parametrize("core", [0, 1])

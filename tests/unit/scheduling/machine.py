@@ -21,13 +21,17 @@ TOKEN_S = 0.004
 
 @dataclass(slots=True)
 class Machine:
-    """`speeds` of the cores; `taken` ones run another program too. More than `saturating` workers help nothing."""
+    """`speeds` of the cores; `taken` ones run another program too. More than `saturating` workers help nothing.
+
+    `bursts`: probability that a step takes 1.3 to 2 times as long, whoever runs it; one in ten of those takes 5 times.
+    """
 
     speeds: tuple[float, ...]
     taken: set[int] = field(default_factory=set)
     noise: float = 0.02
     barrier_s: float = 0.00002
     saturating: int = 1000
+    bursts: float = 0.0
     depth_s: float = 0.0
     random: random.Random = field(default_factory=lambda: random.Random(1))
 
@@ -46,7 +50,10 @@ class Machine:
                 stops = seconds / SLICE_S
                 seconds += SLICE_S * (int(stops) + (self.random.random() < max(0.7, stops % 1)))
             busy.append(seconds)
-        return max(busy) + self.barrier_s * len(workers), busy
+        times = 1.0
+        if self.bursts and self.random.random() < self.bursts:
+            times = 5.0 if self.random.random() < 0.1 else self.random.uniform(1.3, 2)
+        return times * (max(busy) + self.barrier_s * len(workers)), [times * seconds for seconds in busy]
 
     def n_free(self, assignment: Assignment) -> float:
         """Cores that nobody uses while steps run with an assignment."""

@@ -28,6 +28,42 @@ def test_equal_idle_cores_keep_equal_shares_and_lose_next_to_nothing(n_workers: 
     assert played.mean_s() < 1.01 * fixed
 
 
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_a_noisy_machine_with_idle_cores_loses_next_to_nothing(noise: float) -> None:
+    """Steps vary by a tenth, one in twelve is dear: that is no program that took a core."""
+    machine, balance = Machine((1.0, 1.0), noise=noise, bursts=1 / 12), Balance(2)
+    played = play(machine, balance, 2000)
+    assert played.sizes.count(1) <= 20
+    machine.taken = {1}
+    assert play(machine, balance, 64).sizes[32:].count(1) >= 28
+
+
+def test_a_first_step_that_took_long_is_not_what_is_usual() -> None:
+    """Nor is any other size better because of it."""
+    machine, balance = Machine((1.0, 1.0)), Balance(2)
+    sizes = []
+    for number in range(100):
+        assignment = balance.assign(1, 0)
+        seconds, busy = machine.step(assignment, 1)
+        balance.record(seconds * (12 if number < 8 else 1), busy)
+        sizes.append(len(assignment.workers))
+    assert sizes.count(1) <= 3
+
+
+def test_a_worker_that_did_badly_alone_is_not_the_first_choice_again() -> None:
+    """Time lost at barriers shows in nobody's busy time, so only a trial tells which core was taken."""
+    balance = Balance(2)
+    chosen = []
+    for number in range(60):
+        assignment = balance.assign(512, number * 512)
+        alone = len(assignment.workers) == 1
+        slow = 4.0 if number >= 20 and (0 in assignment.workers and assignment.pinned) else 1.0
+        balance.record((2.0 if alone else 1.0) * slow, [1.0] * len(assignment.workers))
+        if alone:
+            chosen.append(assignment.workers)
+    assert chosen[:2] == [(0,), (1,)]
+
+
 @PHASES
 @pytest.mark.parametrize("slowness", [1.5, 2.0, 3.0])
 def test_unequal_cores_reach_the_sum_of_their_rates(slowness: float, n_tokens: int) -> None:

@@ -27,7 +27,9 @@ from edgeinfer.backends.cpu.kernels.softmax import (
     join_rows,
     join_run,
     softmax_chunk,
+    softmax_four,
     start_total,
+    store_largest_and_sum,
     write_result,
 )
 from edgeinfer.backends.cpu.layout import CHUNK, CHUNK_PAGES, LANES, SCORE_BYTES
@@ -115,13 +117,18 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
         score_page(int8, floats, isa, args, scratch, rows, keys, ahead, wide, shares + part * PAGE * 4)
         target += args.key_bytes + args.value_bytes
     n_vectors = (n_seen + 15) // 16
-    for row in range(rows):
-        seen = position + row // repeats + 1 - start
-        if args.cap != np.float32(0.0):
+    if args.cap != np.float32(0.0):
+        for row in range(rows):
             cap_scores(shares + row * SCORE_BYTES, args.cap, n_vectors)
+    n_whole = 0
+    if position + 1 - start >= 16 * n_vectors and last + 1 - start <= args.window:  # all rows see all positions
+        n_whole = rows // 4 * 4
+    for row in range(0, n_whole, 4):
+        softmax_four(shares + row * SCORE_BYTES, n_vectors, out + row * stride, stride)
+    for row in range(n_whole, rows):
+        seen = position + row // repeats + 1 - start
         largest, total = softmax_chunk(shares + row * SCORE_BYTES, seen - args.window, seen, n_vectors)
-        simd.store_float(out + row * stride, largest)
-        simd.store_float(out + row * stride + 4, total)
+        store_largest_and_sum(out + row * stride, largest, total)
     target, adds = gathered, 0
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
         _keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)

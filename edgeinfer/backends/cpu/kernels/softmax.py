@@ -10,6 +10,7 @@ import numpy as np
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.backends.cpu.layout import SCORE_BYTES
 
 LOWEST = -1e30
 FACTORS_BYTES = 2 * 64
@@ -47,6 +48,43 @@ def softmax_chunk(scores, first, stop, n_vectors):
         simd.store(scores + 64 * vector, value)
         total = simd.add(total, value)
     return most, simd.sum_lanes(total)
+
+
+@inline
+def softmax_four(scores, n_vectors, to, stride):
+    """`softmax_chunk` of four rows that see all positions; stores largest and sum at `to`, `stride` bytes apart.
+
+    The same operations in the same order, but four chains of them at once: one alone waits for itself.
+    """
+    second, third, fourth = scores + SCORE_BYTES, scores + 2 * SCORE_BYTES, scores + 3 * SCORE_BYTES
+    top0 = top1 = top2 = top3 = simd.splat(np.float32(LOWEST))
+    for at in range(0, 64 * n_vectors, 64):
+        top0, top1 = simd.maximum(top0, simd.load(scores + at)), simd.maximum(top1, simd.load(second + at))
+        top2, top3 = simd.maximum(top2, simd.load(third + at)), simd.maximum(top3, simd.load(fourth + at))
+    most0, most1, most2, most3 = simd.max_lanes(top0), simd.max_lanes(top1), simd.max_lanes(top2), simd.max_lanes(top3)
+    sum0 = sum1 = sum2 = sum3 = simd.splat(np.float32(0.0))
+    for at in range(0, 64 * n_vectors, 64):
+        share0 = simd.exp(simd.sub(simd.load(scores + at), simd.splat(most0)))
+        share1 = simd.exp(simd.sub(simd.load(second + at), simd.splat(most1)))
+        share2 = simd.exp(simd.sub(simd.load(third + at), simd.splat(most2)))
+        share3 = simd.exp(simd.sub(simd.load(fourth + at), simd.splat(most3)))
+        simd.store(scores + at, share0)
+        simd.store(second + at, share1)
+        simd.store(third + at, share2)
+        simd.store(fourth + at, share3)
+        sum0, sum1 = simd.add(sum0, share0), simd.add(sum1, share1)
+        sum2, sum3 = simd.add(sum2, share2), simd.add(sum3, share3)
+    store_largest_and_sum(to, most0, simd.sum_lanes(sum0))
+    store_largest_and_sum(to + stride, most1, simd.sum_lanes(sum1))
+    store_largest_and_sum(to + 2 * stride, most2, simd.sum_lanes(sum2))
+    store_largest_and_sum(to + 3 * stride, most3, simd.sum_lanes(sum3))
+
+
+@inline
+def store_largest_and_sum(partial, largest, total):
+    """The head of a partial result."""
+    simd.store_float(partial, largest)
+    simd.store_float(partial + 4, total)
 
 
 @inline
