@@ -42,7 +42,7 @@ class Speeds:
         self._recent = [1.0] * n_workers
         self._window = window
         self.is_surprised = False
-        """Whether the last step said something new."""
+        """Whether the last steps said something new, so that the next ones should be looked at."""
         self._counts = [0] * n_workers
         self._rates: list[deque[float]] = [deque(maxlen=window) for _ in range(n_workers)]
         self._applied: dict[tuple[int, ...], list[float]] = {}
@@ -68,7 +68,9 @@ class Speeds:
                 if 2 * len(self._rates[worker]) > self._window:
                     self._counts[worker] += 1
                     weight = max(WEIGHT, 1 / self._counts[worker])
-                    self._speeds[worker] += weight * (statistics.median(self._rates[worker]) - self._speeds[worker])
+                    change = statistics.median(self._rates[worker]) - self._speeds[worker]
+                    self._speeds[worker] += weight * change
+                    self.is_surprised |= abs(change) > DEAD_BAND * self._speeds[worker]
 
     def suspect(self, workers: Sequence[int]) -> None:
         """These were tried alone and did badly: others come first next time, unless steps of all say otherwise."""
