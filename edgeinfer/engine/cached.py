@@ -14,6 +14,8 @@ import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats, Int32s
 from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.speculation.tree import Draft
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
 
 
@@ -147,6 +149,31 @@ class CachedSequence:
             parents=np.arange(-1, n_tokens - 1, dtype=np.int32),
             outputs=np.array([n_tokens - 1] if wants_logits else [], np.int32),
         )
+
+    def tree(self, draft: Draft) -> Batch:
+        """The batch of a draft, whose root follows what is cached, with the logits of all its tokens."""
+        n_tokens = len(draft.tokens)
+        if n_tokens == 1:
+            return self.chain(draft.tokens.tolist(), wants_logits=True)
+        return Batch(
+            tokens=draft.tokens,
+            sequences=np.full(n_tokens, self.sequence, np.int32),
+            positions=len(self._tokens) + draft.depths,
+            parents=draft.parents,
+            outputs=np.arange(n_tokens, dtype=np.int32),
+        )
+
+    @property
+    def most_drafted(self) -> tuple[int, int]:
+        """Most tokens of a draft, its root included, and the most that may follow one another after the root.
+
+        Nothing is drafted where that could take the memory of other sequences.
+        """
+        executor = self._pool.executor
+        most = min(executor.limits.max_tokens, executor.limits.max_outputs)
+        if executor.n_free_pages < 1 + 2 * pages_for(most):  # its own page, more of the context, siblings
+            return 1, 0
+        return most, max(0, self.n_context - len(self._tokens) - 1)
 
     @property
     def lock(self) -> threading.RLock:

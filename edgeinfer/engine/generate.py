@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats, Int32s, Progress, no_progress
+from edgeinfer.backends.base import Batch, Floats, Progress, no_progress
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.sampling import Sampler, SamplingSettings
+from edgeinfer.engine.speculation.speculator import Speculator
+from edgeinfer.engine.speculation.tree import Draft, Walk, root_only, trimmed, walk
 from edgeinfer.engine.stats import FinishReason, Meter, Stats
 from edgeinfer.engine.stops import StopStrings
 from edgeinfer.errors import BadSetting, ContextOverflow
@@ -56,13 +58,22 @@ class Request:
 class Generation:
     """One answer in the making. Run `pieces()` once; `stop()` from any thread ends it within a step.
 
+    `speculator`: who drafts the tokens of a pass; the answer is the same with any, and with none.
+
     Raises ContextOverflow or BadSetting at once for a request that cannot be met.
     """
 
-    def __init__(self, cached: CachedSequence, tokenizer: Tokenizer, request: Request) -> None:
+    def __init__(
+        self,
+        cached: CachedSequence,
+        tokenizer: Tokenizer,
+        request: Request,
+        speculator: Speculator | None = None,
+    ) -> None:
         request.check(cached.n_context)
         self._cached = cached
         self._request = request
+        self._speculator = speculator
         self._n_vocab = tokenizer.n_tokens
         self._eog = tokenizer.vocabulary.end_of_generation
         self._sampler = Sampler(request.sampling)
@@ -141,25 +152,41 @@ class Generation:
         if self._cached.is_full:
             self._finish_reason, self._ran_full = "length", True
             return []
-        return self._evaluate(self._cached.chain((root,), wants_logits=True))
+        if self._speculator is None:
+            return self._evaluate(self._cached.chain((root,), wants_logits=True))
+        most, deepest = self._cached.most_drafted
+        if self._request.max_tokens is not None:
+            deepest = min(deepest, self._request.max_tokens - self._n_generated - 1)
+        draft = root_only(root)
+        if most > 1 and deepest > 0:
+            draft = trimmed(self._speculator.draft(self._history, most, deepest), root, self._n_vocab, most, deepest)
+        return self._evaluate(self._cached.tree(draft), draft)
 
-    def _evaluate(self, batch: Batch) -> list[int]:
-        """Run a batch, choose the tokens that follow and keep what leads there; none where a stop was asked for."""
+    def _evaluate(self, batch: Batch, draft: Draft | None = None) -> list[int]:
+        """Run a batch and keep what leads to the tokens that are chosen; none where a stop was asked for.
+
+        `draft`: what the batch was made of; None for a chain, which is kept whole.
+        """
         with self._cached.lock:
             if self._stop_asked.is_set():
                 self._finish_reason = "cancelled"
                 return []
             logits = self._cached.evaluate(batch)
-            accepted, path = self._accept(batch, logits)
-            self._cached.commit(batch, path)
-        if accepted:
-            self._meter.step(len(accepted))
-        return accepted
+            if draft is None:
+                walked = Walk([self._choose(row, []) for row in logits], np.arange(len(batch.tokens), dtype=np.int32))
+            else:
+                walked = walk(draft, logits, self._choose, self._eog)
+                if self._speculator is not None:
+                    self._speculator.learn(draft, logits, walked)
+            self._cached.commit(batch, walked.path)
+        if walked.tokens:
+            self._meter.step(len(walked.tokens))
+        return walked.tokens
 
-    def _accept(self, batch: Batch, logits: Floats) -> tuple[list[int], Int32s]:
-        """The tokens chosen from the logits, in order, and the batch indices that lead to the last of them."""
-        path = np.arange(len(batch.tokens), dtype=np.int32)
-        return [self._sampler.choose(row[: self._n_vocab], self._history, self._n_generated) for row in logits], path
+    def _choose(self, logits: Floats, before: list[int]) -> int:
+        """The token that follows the answer so far and these."""
+        history = [*self._history, *before] if before else self._history
+        return self._sampler.choose(logits[: self._n_vocab], history, self._n_generated + len(before))
 
     def _take(self, token: int) -> str:
         """Add a token to the answer; the text that can be shown for it."""

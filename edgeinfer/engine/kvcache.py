@@ -18,6 +18,9 @@ from edgeinfer.errors import ContextOverflow, DoesNotFit
 
 WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
 
+FEW = 64
+"""Tokens of one sequence that are placed one by one: arrays pay only for more."""
+
 Indices = NDArray[np.integer[Any]]
 
 
@@ -138,6 +141,8 @@ class KVCache:
         self._discard_all()
         if len(batch.tokens) == 1:
             return self._place_one(batch)
+        if len(batch.tokens) <= FEW and (batch.sequences == batch.sequences[0]).all():
+            return self._place_tree(batch)
         members: dict[int, Indices] = {
             int(sequence): np.flatnonzero(batch.sequences == sequence) for sequence in np.unique(batch.sequences)
         }
@@ -175,6 +180,36 @@ class KVCache:
         slots = np.array([found.pages[-1] * PAGE + position % PAGE], np.int32)
         self._pending = _Pending(batch, slots, {sequence})
         step = Step(batch, np.zeros(1, np.int32), slots, batch.positions, np.array([found.pages], np.int32))
+        return Placement(
+            step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
+        )
+
+    def _place_tree(self, batch: Batch) -> Placement:
+        """`place` for a few tokens of one sequence."""
+        sequence, count = int(batch.sequences[0]), len(batch.tokens)
+        positions, parents = batch.positions.tolist(), batch.parents.tolist()
+        found = self._get(sequence)
+        for node, (position, parent) in enumerate(zip(positions, parents, strict=True)):
+            if parent >= node or position != (found.n_cached if parent < 0 else positions[parent] + 1):
+                raise ValueError(WRONG_PARENTS)
+        n_positions, n_spare = max(positions) + 1, count - len(set(positions))
+        self._check_context(n_positions)
+        n_grown = pages_for(n_positions) - len(found.pages)
+        self._check_pages(n_grown + pages_for(n_spare) + int(self._shares_last_page(found)))
+        sources: list[int] = []
+        targets: list[int] = []
+        self._own_last_page(found, sources, targets)
+        found.pages.extend(self._take() for _ in range(n_grown))
+        found.spare = [self._take() for _ in range(pages_for(n_spare))]
+        led: set[int] = set()
+        slots: list[int] = []
+        for position in positions:
+            pages, place = (found.pages, position) if position not in led else (found.spare, len(slots) - len(led))
+            slots.append(pages[place // PAGE] * PAGE + place % PAGE)
+            led.add(position)
+        self._pending = _Pending(batch, np.array(slots, np.int32), {sequence})
+        starts, tables = np.full(count, found.n_cached, np.int32), np.array([found.pages], np.int32)
+        step = Step(batch, np.zeros(count, np.int32), self._pending.slots, starts, tables)
         return Placement(
             step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edgeinfer.backends.base import PAGE, Batch
-from edgeinfer.engine.kvcache import Copies, KVCache, pages_for
+from edgeinfer.engine import kvcache
+from edgeinfer.engine.kvcache import FEW, Copies, KVCache, pages_for
 from edgeinfer.errors import ContextOverflow, DoesNotFit
 from tests.unit.engine.lane import SlotLane
 
@@ -187,6 +188,30 @@ def test_the_first_token_at_each_position_takes_the_slot_of_the_table() -> None:
     assert step.slots[[0, 1, 3]].tolist() == table_slots.tolist()
     assert step.slots[2] // PAGE != step.tables[0][0]
     assert step.starts.tolist() == [0, 0, 0, 0]
+
+
+@given(st.integers(0, 2 * PAGE), st.lists(st.integers(-1, 20), min_size=2, max_size=70), st.booleans())
+def test_few_tokens_are_placed_as_many_are(n_cached: int, wild: list[int], shares: bool) -> None:
+    parents = [min(parent, node - 1) for node, parent in enumerate(wild)]
+    placed = []
+    for few in (FEW, 0):
+        cache = KVCache(N_PAGES, N_CONTEXT)
+        sequence = cache.create()
+        if n_cached:
+            cache.place(make_batch([(sequence, 0, [1] * n_cached, list(range(-1, n_cached - 1)))]))
+            cache.commit(sequence, np.arange(n_cached, dtype=np.int32))
+        if shares:
+            cache.branch(sequence)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kvcache, "FEW", few)
+            placement = cache.place(make_batch([(sequence, n_cached, [2] * len(wild), parents)]))
+        step, copies = placement.step, placement.copies
+        placed.append((step.slots, step.rows, step.starts, step.tables, copies.sources, copies.targets))
+        cache.free(sequence)
+        assert cache.n_free_pages == N_PAGES - (pages_for(n_cached) if shares else 0)
+    for one, other in zip(*placed, strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one.dtype == other.dtype == np.int32
 
 
 def test_an_accepted_sibling_is_moved_into_the_table() -> None:

@@ -1,0 +1,25 @@
+"""Who proposes the tokens of a pass and learns from what the model made of them: the seam of speculation.
+
+In: the tokens so far. Out: a draft for the next pass. Afterwards it is told the logits and the walk. Nothing it does
+can change the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from edgeinfer.backends.base import Floats
+from edgeinfer.engine.speculation.tree import Draft, Walk
+
+
+class Speculator(Protocol):
+    """Drafts for one sequence after another."""
+
+    def draft(self, history: Sequence[int], most: int, deepest: int) -> Draft:
+        """What may follow the last token of `history`, its root: `most` tokens at most, `deepest` after the root."""
+        ...
+
+    def learn(self, draft: Draft, logits: Floats, walked: Walk) -> None:
+        """What a pass gave: logits float32[T, V] of the draft's tokens, valid until this returns."""
+        ...

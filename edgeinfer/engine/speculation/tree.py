@@ -1,0 +1,105 @@
+"""A tree of drafted tokens, and which of them the model agrees with.
+
+In: tokens with parents, and for each node what the model chooses after it. Out: the chosen tokens and the nodes that
+lead there. Works for any tree whatever made it: a draft decides how many tokens a pass gives, never which. Knows no
+models, caches or probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.backends.base import Floats, Int32s
+
+ROOT = -1
+"""Parent of the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Tokens that may follow a text.
+
+    tokens   int32[T]  the first is the last token of the text: the root
+    parents  int32[T]  index of the token before each; ROOT for the root alone, and always below the token's own
+    """
+
+    tokens: Int32s
+    parents: Int32s
+
+    @property
+    def depths(self) -> Int32s:
+        """Tokens between the root and each node: int32[T]."""
+        depths = np.zeros(len(self.tokens), np.int32)
+        for node in range(1, len(self.tokens)):
+            depths[node] = depths[self.parents[node]] + 1
+        return depths
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """What a pass over a draft gave.
+
+    tokens  the chosen ones, in order: one more than the drafted ones among them
+    path    int32[len(tokens)]  nodes that the tokens were chosen at, the root first
+    """
+
+    tokens: list[int]
+    path: Int32s
+
+
+def root_only(token: int) -> Draft:
+    """The draft of nothing: the next token alone."""
+    return Draft(np.array([token], np.int32), np.array([ROOT], np.int32))
+
+
+def walk(draft: Draft, logits: Floats, choose: Callable[[Floats, list[int]], int], ends: Container[int]) -> Walk:
+    """Follow the model's choices from the root for as long as they were drafted, or until one of `ends`.
+
+    `choose(logits of a node, tokens chosen before in this walk)` is asked once for each node of the path, in order: as
+    plain steps would have asked.
+    """
+    tokens, parents = draft.tokens.tolist(), draft.parents.tolist()
+    chosen: list[int] = []
+    path = [0]
+    while True:
+        token = choose(logits[path[-1]], chosen)
+        chosen.append(token)
+        child = None if token in ends else _child(tokens, parents, path[-1], token)
+        if child is None:
+            return Walk(chosen, np.array(path, np.int32))
+        path.append(child)
+
+
+def _child(tokens: list[int], parents: list[int], node: int, token: int) -> int | None:
+    """The first child of a node that has a token."""
+    for child in range(node + 1, len(tokens)):
+        if parents[child] == node and tokens[child] == token:
+            return child
+    return None
+
+
+def trimmed(draft: Draft, root: int, n_vocab: int, most: int, deepest: int) -> Draft:
+    """What of a draft can be checked: at most `most` tokens, `deepest` after the root, of a vocabulary.
+
+    Tokens with no place in the tree, unknown ones, repeated siblings and all that hang on those are left out, so a
+    drafter may propose anything.
+    """
+    tokens, parents, depths = [root], [ROOT], [0]
+    places = {0: 0}  # of the draft's nodes in what is kept
+    children: dict[tuple[int, int], int] = {}
+    for node in range(1, min(len(draft.tokens), len(draft.parents))):
+        token, parent = int(draft.tokens[node]), places.get(int(draft.parents[node]))
+        if parent is None or not 0 <= token < n_vocab or int(draft.parents[node]) >= node:
+            continue
+        twin = children.get((parent, token))
+        if twin is not None:
+            places[node] = twin
+        elif len(tokens) < most and depths[parent] < deepest:
+            children[parent, token] = places[node] = len(tokens)
+            tokens.append(token)
+            parents.append(parent)
+            depths.append(depths[parent] + 1)
+    return Draft(np.array(tokens, np.int32), np.array(parents, np.int32))

@@ -1,0 +1,58 @@
+"""Drafts on the CPU device: whatever is drafted, greedy and sampled answers are those of plain decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.engine.cached import Pool
+from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.generate import Generation, Request
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.sampling import SamplingSettings
+from edgeinfer.engine.speculation.speculator import Speculator
+from edgeinfer.models.load import open_model
+from edgeinfer.models.text import Tokenizer
+from edgeinfer.settings import KVKind
+from tests.unit.engine.speculation.test_speculative_generation import right, wild
+
+N_CONTEXT = 256
+PROMPT = tuple(range(3, 120))
+SAMPLED = {"temperature": 0.8, "top_p": 0.95, "seed": 7, "repeat_penalty": 1.1}
+
+
+@pytest.fixture(scope="module", params=get_args(KVKind))
+def pool(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[tuple[Pool, Tokenizer]]:
+    with open_model(tiny_model, N_CONTEXT) as model:
+        limits = limits_for(N_CONTEXT, n_sessions=2, kv=request.param)
+        with Executor.open(model.spec, model.file, "tiny", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
+            yield Pool(executor), Tokenizer.from_metadata(model.file.metadata)
+
+
+def answer(pool: tuple[Pool, Tokenizer], options: dict[str, float], speculator: Speculator | None) -> Generation:
+    pages = pool[0].executor.n_free_pages
+    cached = pool[0].open()
+    bias = dict.fromkeys(pool[1].vocabulary.end_of_generation, float("-inf"))
+    wanted = Request(PROMPT, SamplingSettings(**options, logit_bias=bias), 96)  # type: ignore[arg-type]
+    generation = Generation(cached, pool[1], wanted, speculator)
+    assert "".join(generation.pieces()) == generation.text
+    cached.close()
+    assert pool[0].executor.n_free_pages == pages
+    return generation
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, SAMPLED], ids=["greedy", "sampled"])
+def test_drafts_change_no_token(pool: tuple[Pool, Tokenizer], options: dict[str, float]) -> None:
+    plain = answer(pool, options, None)
+    assert len(plain.tokens) == 96
+    assert len(set(plain.tokens)) > 8
+    for ahead, forks in ((1, 0), (1, 1), (4, 2), (12, 4), (40, 0)):
+        quick = answer(pool, options, right(plain.tokens, len(PROMPT), ahead, forks))
+        assert (quick.tokens, quick.text) == (plain.tokens, plain.text)
+        assert quick.stats.steps == 1 + -(-95 // (1 + ahead))
+    for seed in range(6):
+        assert answer(pool, options, wild(seed)).tokens == plain.tokens
