@@ -28,14 +28,16 @@ class Adaptation:
         self._crew = lane.crew
         self._cores = cores
         self._looked_s, self._idle_s = 0.0, 0.0
-        self._leave, self._n_left, self._n_tokens = NO_LEAVE, 0, 0
+        self._leave, self._n_tokens = NO_LEAVE, 0
+        self._n_left, self._n_quiet = 0, 0  # of the leave: steps to come, and steps done that were not recorded
 
     def before(self, batch: Batch) -> None:
         """Set the crew for a batch that is about to run."""
         if self._n_left and len(batch.tokens) == self._n_tokens:
             self._lane.crew = self._crew
             return
-        self._leave, self._n_left, self._n_tokens = NO_LEAVE, 0, len(batch.tokens)
+        if len(batch.tokens) != self._n_tokens:
+            self._n_left, self._n_quiet, self._n_tokens = 0, 0, len(batch.tokens)
         if self._balance.wants_free_cores:
             self._look()
         assignment = self._balance.assign(len(batch.tokens), int(batch.positions[-1]))
@@ -48,11 +50,12 @@ class Adaptation:
         """Learn from the batch that has run."""
         if self._n_left and self._lane.seconds <= self._leave.longest_s:
             self._n_left -= 1
+            self._n_quiet += 1
             return
         timing = self._lane.timing
-        self._balance.record(timing.seconds, timing.busy, self._leave.n_steps - self._n_left)
+        self._balance.record(timing.seconds, timing.busy, self._n_quiet)
         self._leave = self._balance.leave
-        self._n_left = self._leave.n_steps
+        self._n_left, self._n_quiet = self._leave.n_steps, 0
 
     def _look(self) -> None:
         """Tell the balance how many cores were idle since the last look."""

@@ -110,7 +110,7 @@ class Adapting:
         self.machine = machine
         self.lane = StaffedLane(machine)
         self.adaptation = Adaptation(self.lane, cores=None)
-        self.n_told = 0
+        self.n_told, self.n_counted = 0, 0
         self._position = 0
         self._clock = Clock(len(machine.speeds), monkeypatch)
         self._record = self.adaptation._balance.record
@@ -118,11 +118,12 @@ class Adapting:
 
     def _told(self, seconds: float, busy: Sequence[float], n_before: int) -> None:
         self.n_told += 1
+        self.n_counted += 1 + n_before
         self._record(seconds, busy, n_before)
 
     def steps(self, count: int, n_tokens: int = 1, times: float = 1.0) -> list[int]:
         """Sizes of the teams of so many steps, which take `times` as long as usual."""
-        self.n_told, sizes = 0, []
+        self.n_told, self.n_counted, sizes = 0, 0, []
         for _ in range(count):
             self.adaptation.before(chain(0, self._position, [1] * n_tokens))
             seconds, busy = self.machine.step(self.lane.crew, n_tokens)
@@ -140,6 +141,7 @@ def test_quiet_steps_are_not_looked_at_but_dear_ones_are(monkeypatch: pytest.Mon
     adapting.steps(100)
     adapting.steps(320)
     assert adapting.n_told <= 40
+    assert 300 <= adapting.n_counted <= 340
     adapting.steps(5, times=1.4)
     assert adapting.n_told == 5
 
