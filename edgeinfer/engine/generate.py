@@ -17,7 +17,7 @@ from edgeinfer.backends.base import Batch, Floats, Progress, no_progress
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.sampling import Sampler, SamplingSettings
 from edgeinfer.engine.speculation.speculator import Speculator
-from edgeinfer.engine.speculation.tree import Draft, Walk, root_only, trimmed, walk
+from edgeinfer.engine.speculation.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.stats import FinishReason, Meter, Stats
 from edgeinfer.engine.stops import StopStrings
 from edgeinfer.errors import BadSetting, ContextOverflow
@@ -116,6 +116,9 @@ class Generation:
         self._meter = Meter()
         self._cached.begin(self.stop)
         try:
+            if self._speculator is not None:
+                with self._cached.lock:
+                    self._speculator.begin(self._history, sampled=self._request.sampling.temperature > 0)
             accepted = self._read_prompt()
             while self._finish_reason is None:
                 for token in accepted:
@@ -154,13 +157,18 @@ class Generation:
             return []
         if self._speculator is None:
             return self._evaluate(self._cached.chain((root,), wants_logits=True))
+        with self._cached.lock:
+            draft = self._draft(self._speculator, root)
+            return self._evaluate(self._cached.tree(draft), draft)
+
+    def _draft(self, speculator: Speculator, root: int) -> Draft:
+        """What the next pass checks: as much as memory, the context and the answer's length leave room for."""
         most, deepest = self._cached.most_drafted
         if self._request.max_tokens is not None:
             deepest = min(deepest, self._request.max_tokens - self._n_generated - 1)
-        draft = root_only(root)
-        if most > 1 and deepest > 0:
-            draft = trimmed(self._speculator.draft(self._history, most, deepest), root, self._n_vocab, most, deepest)
-        return self._evaluate(self._cached.tree(draft), draft)
+        if most == 1 or deepest < 1:
+            most, deepest = 1, 0
+        return trimmed(speculator.draft(self._history, most, deepest), root, self._n_vocab, most, deepest)
 
     def _evaluate(self, batch: Batch, draft: Draft | None = None) -> list[int]:
         """Run a batch and keep what leads to the tokens that are chosen; none where a stop was asked for.

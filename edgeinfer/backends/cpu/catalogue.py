@@ -53,14 +53,15 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A function of a module of `kernels`, or with `parameters` what that function makes."""
+    """A function of a module of a package, or with `parameters` what that function makes."""
 
     module: str
     name: str
     parameters: tuple[str | None, ...] | None = None
+    package: str = "edgeinfer.backends.cpu.kernels"
 
     def __call__(self) -> Code:
-        found: Code = getattr(importlib.import_module(f"edgeinfer.backends.cpu.kernels.{self.module}"), self.name)
+        found: Code = getattr(importlib.import_module(f"{self.package}.{self.module}"), self.name)
         made: Code = found if self.parameters is None else found(*self.parameters)
         return made
 

@@ -105,7 +105,7 @@ def _request(wanted: Wanted) -> dict[str, object]:
     assert isinstance(source, Source)
     return {
         "name": wanted.name,
-        "source": [source.module, source.name, source.parameters],
+        "source": [source.module, source.name, source.parameters, source.package],
         "n_arguments": wanted.n_arguments,
         "returns": wanted.returns,
     }
@@ -117,7 +117,7 @@ def serve() -> None:
 
     for line in sys.stdin:
         asked = json.loads(line)
-        module, name, parameters = asked["source"]
-        source = Source(module, name, None if parameters is None else tuple(parameters))
+        module, name, parameters, package = asked["source"]
+        source = Source(module, name, None if parameters is None else tuple(parameters), package)
         code = object_code(Function(asked["name"], source, asked["n_arguments"], asked["returns"]))
         print(json.dumps({"code": base64.b64encode(code).decode()}), flush=True)

@@ -45,12 +45,12 @@ def cpu_features() -> frozenset[str]:
     return found if not found.issuperset(TILE_FEATURES) or may_use_tiles() else found.difference(TILE_FEATURES)
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels of exactly this source, compiler and CPU are kept."""
+def cache_folder(*more: str) -> Path:
+    """Where compiled code of exactly this source, compiler and CPU is kept; `more`: further folders of sources."""
     digest = hashlib.sha256()
     here = os.path.dirname(__file__)
     sources = [os.path.join(here, "..", "base.py")]  # kernels hold its constants
-    for folder in (here, os.path.join(here, "kernels"), os.path.join(here, "targets")):
+    for folder in (here, os.path.join(here, "kernels"), os.path.join(here, "targets"), *more):
         sources += sorted(entry.path for entry in os.scandir(folder) if entry.name.endswith(".py"))
     for path in sources:
         with open(path, "rb") as file:

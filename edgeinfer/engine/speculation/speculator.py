@@ -14,10 +14,17 @@ from edgeinfer.engine.speculation.tree import Draft, Walk
 
 
 class Speculator(Protocol):
-    """Drafts for one sequence after another."""
+    """Drafts for one text after another; its calls never overlap."""
+
+    def begin(self, history: Sequence[int], *, sampled: bool) -> None:
+        """A text to continue. `sampled`: its tokens are drawn, not the likeliest ones."""
+        ...
 
     def draft(self, history: Sequence[int], most: int, deepest: int) -> Draft:
-        """What may follow the last token of `history`, its root: `most` tokens at most, `deepest` after the root."""
+        """What may follow the last token of `history`, its root: `most` tokens at most, `deepest` after the root.
+
+        `history` is that of `begin` and what was chosen since.
+        """
         ...
 
     def learn(self, draft: Draft, logits: Floats, walked: Walk) -> None:

@@ -1,0 +1,37 @@
+"""The likeliest successors of each token, as the model saw them last (Token Recycling, arXiv 2408.08696)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
+from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.records import BEST, NO_TOKEN, STANDINGS, SUCCESSORS
+
+
+class SuccessorTable:
+    """BEST successors of every token of a vocabulary."""
+
+    def __init__(self, n_vocab: int) -> None:
+        self.rows = np.full((n_vocab, BEST), NO_TOKEN, np.int32)
+        self._record = np.zeros(1, SUCCESSORS)
+        self._record["rows"] = self.rows.ctypes.data
+
+    @property
+    def address(self) -> int:
+        return int(self._record.ctypes.data)
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes
+
+    def follow(self, log: TokenLog) -> None:
+        """Successors belong to no text."""
+
+
+DRAFTER = Drafter(
+    voices=(Voice("recycling", loop("recycling", "speak"), STANDINGS),),
+    open=SuccessorTable,
+    per="model",
+    learn=loop("recycling", "learn"),
+)

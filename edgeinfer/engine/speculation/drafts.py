@@ -1,0 +1,155 @@
+"""Drafting with all drafters at once: one best-first tree, grown as far as it pays, learnt from after every pass.
+
+In: a session's tokens. Out: drafts. `ModelDrafts` holds what sessions of a model share: compiled loops, tables of
+successors, counts of chances, costs. `SessionDrafts` is a `Speculator`. Nothing here can change a text.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.backends.base import Floats, Progress, no_progress
+from edgeinfer.backends.cpu.catalogue import Function, Source
+from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
+from edgeinfer.engine.speculation.chances import Chances
+from edgeinfer.engine.speculation.costs import Costs
+from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables
+from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PROPOSED, SUFFIX, TREE
+from edgeinfer.engine.speculation.tree import Draft, Walk
+
+USED = ("ngram", "stochastic", "recycling")
+GROW = Function("grow", Source("growth", "grow", package=LOOPS), 1)
+LEARN = Function("learn", Source("learning", "learn", package=LOOPS), 1)
+TREE_ARRAYS = (
+    ("tokens", (MOST,), "i4"),
+    ("parents", (MOST,), "i4"),
+    ("depths", (MOST,), "i4"),
+    ("reaches", (MOST,), "f4"),
+    ("sources", (MOST,), "i4"),
+    ("offers", (MOST, 2), "i4"),
+    ("suffix", (SUFFIX,), "i4"),
+    ("proposals", (PROPOSED, 2), "i4"),
+    ("best", (BEST,), "i4"),
+    ("candidates", (MOST * EACH,), CANDIDATE),
+    ("heap", (MOST * EACH, 2), "i4"),
+    ("path", (MOST,), "i4"),
+    ("chosen", (MOST,), "i4"),
+)
+
+
+def loops_library() -> KernelLibrary:
+    """Where the compiled loops of speculation are kept: apart from the kernels, for neither changes with the other."""
+    here = os.path.dirname(__file__)
+    return KernelLibrary(cache_folder(here, os.path.join(here, "loops")))
+
+
+class ModelDrafts:
+    """What all sessions of a model share."""
+
+    def __init__(self, n_vocab: int, costs: Costs, fixed: int | None = None, progress: Progress = no_progress) -> None:
+        self.n_vocab = n_vocab
+        self.costs = costs
+        self.fixed = fixed
+        self.drafters: dict[str, Drafter] = {key: DRAFTERS.get(key) for key in USED}
+        self.voices = [voice for drafter in self.drafters.values() for voice in drafter.voices]
+        functions = [GROW, LEARN, *(voice.speak for voice in self.voices)]
+        for drafter in self.drafters.values():
+            functions += [each for each in (drafter.learn, drafter.read) if each is not None]
+        self.library = loops_library()
+        self.library.prepare(functions, os.cpu_count() or 1, progress)
+        self.grow, self.learn = self.library.function(GROW), self.library.function(LEARN)
+        self.tables: dict[str, Tables] = {
+            key: drafter.open(n_vocab) for key, drafter in self.drafters.items() if drafter.per == "model"
+        }
+        n_claims = [voice.n_claims for voice in self.voices]
+        self.chances = {sampled: Chances(n_claims) for sampled in (False, True)}
+
+
+@dataclass(slots=True)
+class VoiceCount:
+    """Drafted tokens that a voice is the source of, and how many of them were right."""
+
+    proposed: int = 0
+    accepted: int = 0
+
+
+class SessionDrafts:
+    """Drafts for one session after another text of it."""
+
+    def __init__(self, shared: ModelDrafts) -> None:
+        self._shared = shared
+        self._arrays = {name: np.zeros(shape, kind) for name, shape, kind in TREE_ARRAYS}
+        self._tree = np.zeros(1, TREE)
+        for name, array in self._arrays.items():
+            self._tree[name] = array.ctypes.data
+        self._fields = self._tree[0]
+        self._fields["n_vocab"] = shared.n_vocab
+        self._address = int(self._tree.ctypes.data)
+        self._own = {
+            key: drafter.open(shared.n_vocab) for key, drafter in shared.drafters.items() if drafter.per == "session"
+        }
+        tables = {**shared.tables, **self._own}
+        starts, library = shared.chances[False].starts, shared.library
+        entries, learners = [], []
+        for key, drafter in shared.drafters.items():
+            for voice in drafter.voices:
+                entries.append((library.address(voice.speak), tables[key].address, starts[len(entries)]))
+            if drafter.learn is not None:
+                learners.append((library.address(drafter.learn), tables[key].address))
+        self._voices, self._learners = np.array(entries, np.int64), np.array(learners, np.int64).reshape(-1, 2)
+        self._fields["voices"], self._fields["n_voices"] = self._voices.ctypes.data, len(entries)
+        self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
+        self._readers = [
+            (library.function(drafter.read), self._own[key].address)
+            for key, drafter in shared.drafters.items()
+            if drafter.read is not None
+        ]
+        self._log = TokenLog(self._log_moved)
+        self.seconds = 0.0
+        self.n_expected = 0.0
+        self.counts = {voice.name: VoiceCount() for voice in shared.voices}
+
+    def begin(self, text: Sequence[int], *, sampled: bool) -> None:
+        """A text to continue, of which more or less may be known."""
+        self._log.begin(text)
+        self._fields["chances"] = self._shared.chances[sampled].address
+        self._fields["costs"] = self._shared.costs.address
+
+    def draft(self, text: Sequence[int], most: int, deepest: int) -> Draft:
+        """The tree that should give most tokens per second: `most` tokens at most, `deepest` after the root."""
+        started = time.perf_counter()
+        log, fields, fixed = self._log, self._fields, self._shared.fixed
+        log.follow(text)
+        for read, tables in self._readers:
+            read(tables, log.n_tokens, 0)
+        fields["n_log"] = log.n_tokens
+        fields["most"] = min(most, MOST if fixed is None else fixed)
+        fields["deepest"] = deepest
+        fields["fixed"] = fixed is not None
+        n_nodes = self._shared.grow(self._address)
+        draft = Draft(self._arrays["tokens"][:n_nodes].copy(), self._arrays["parents"][:n_nodes].copy())
+        self.seconds += time.perf_counter() - started
+        return draft
+
+    def learn(self, draft: Draft, logits: Floats, walked: Walk) -> None:
+        """Count what was right, and keep the highest logits of all nodes."""
+        started = time.perf_counter()
+        fields, arrays = self._fields, self._arrays
+        n_path = len(walked.path)
+        fields["logits"], fields["logits_stride"] = logits.ctypes.data, logits.strides[0]
+        arrays["path"][:n_path] = walked.path
+        arrays["chosen"][:n_path] = walked.tokens
+        fields["n_path"] = n_path
+        self._shared.learn(self._address)
+        self.seconds += time.perf_counter() - started
+
+    def _log_moved(self, log: TokenLog) -> None:
+        self._fields["log"] = log.address
+        for tables in self._own.values():
+            tables.follow(log)

@@ -1,0 +1,1 @@
+"""Hot loops of speculation, compiled as kernels are: functions of int64s that neither raise nor allocate."""

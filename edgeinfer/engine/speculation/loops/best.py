@@ -1,0 +1,71 @@
+"""The highest logits of a token, as tables keep them.
+
+Memory: logits float32[V]; out int32[BEST], highest first: the token, and above its TOKEN_BITS how far its logit lies
+below the highest one (of the highest: above the second), in sixteenths. Equal logits: the lower token first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.engine.speculation.records import BEST, GAPS, MOST_GAP, TOKEN_BITS
+
+RUN = 64
+"""Logits that are looked at together: most runs hold none of the highest."""
+LOWEST = np.float32(-3e38)
+
+
+@inline
+def pack_best(logits, n_vocab, out):
+    """Find the highest of a row of logits."""
+    values, tokens = simd.stack_space(64), simd.stack_space(64)
+    for place in range(BEST):
+        simd.store_float(values + 4 * place, LOWEST)
+        simd.store_int32(tokens + 4 * place, 0)
+    edge = LOWEST
+    whole = n_vocab // RUN * RUN
+    for start in range(0, whole, RUN):
+        at = logits + 4 * start
+        low = simd.maximum(simd.load(at), simd.load(at + 64))
+        high = simd.maximum(simd.load(at + 128), simd.load(at + 192))
+        if simd.max_lanes(simd.maximum(low, high)) > edge:
+            edge = _take(logits, start, start + RUN, values, tokens, edge)
+    _take(logits, whole, n_vocab, values, tokens, edge)
+    first = simd.load_float(values)
+    for place in range(BEST):
+        gap = first - simd.load_float(values + 4 * max(place, 1))
+        sixteenths = np.int64(min(gap * np.float32(16.0), np.float32(MOST_GAP)))
+        simd.store_int32(out + 4 * place, simd.load_int32(tokens + 4 * place) | sixteenths << TOKEN_BITS)
+
+
+@inline
+def _take(logits, start, stop, values, tokens, edge):
+    """Sort what exceeds `edge` in; the lowest value that is kept now."""
+    for token in range(start, stop):
+        value = simd.load_float(logits + 4 * token)
+        if value > edge:
+            place = BEST - 1
+            while place > 0 and simd.load_float(values + 4 * place - 4) < value:
+                simd.store_float(values + 4 * place, simd.load_float(values + 4 * place - 4))
+                simd.store_int32(tokens + 4 * place, simd.load_int32(tokens + 4 * place - 4))
+                place -= 1
+            simd.store_float(values + 4 * place, value)
+            simd.store_int32(tokens + 4 * place, token)
+            edge = simd.load_float(values + 4 * BEST - 4)
+    return edge
+
+
+@inline
+def token_of(packed):
+    """The token of a kept logit."""
+    return packed & ((1 << TOKEN_BITS) - 1)
+
+
+@inline
+def standing(packed, rank):
+    """Rank and gap of a kept logit, in 0 .. BEST * GAPS - 1: what a claim by it says."""
+    gap = packed >> TOKEN_BITS
+    return rank * GAPS + (gap >= 6) + (gap >= 14) + (gap >= 28) + (gap >= 50) + (gap >= 80)
+

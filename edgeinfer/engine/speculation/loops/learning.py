@@ -1,0 +1,40 @@
+"""Learning from a pass over a tree of drafts: what was right, and what the model would have said elsewhere.
+
+Memory: a TREE record with the logits of the pass, the accepted path and the tokens chosen along it. Every node of the
+tree was evaluated, so the logits of rejected ones are kept as well (Token Recycling, arXiv 2408.08696).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.engine.speculation.loops.best import pack_best
+from edgeinfer.engine.speculation.loops.chances import CANDIDATE_BYTES, candidate_at, chances_at, count_outcome
+from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
+
+LEARNT_SUFFIX = 4
+"""Tokens before a node that learners are given."""
+
+
+def learn(pointer):
+    """Count which candidates were right, and hand every node's highest logits to the learners."""
+    tree = tree_at(pointer)
+    for step in range(tree.n_path):
+        _count(tree, simd.load_int32(tree.path + 4 * step), simd.load_int32(tree.chosen + 4 * step))
+    for node in range(tree.n_nodes):
+        note_suffix(tree, node, LEARNT_SUFFIX)
+        pack_best(tree.logits + node * tree.logits_stride, tree.n_vocab, tree.best)
+        for learner in range(tree.n_learners):
+            entry = tree.learners + 16 * learner
+            simd.call_kernel(simd.load_int64(entry), simd.load_int64(entry + 8), pointer, node)
+    return 0
+
+
+@inline
+def _count(tree, node, chosen):
+    """Count the outcome of every candidate at a node of the path."""
+    chances = chances_at(tree.chances)
+    first = simd.load_int32(tree.offers + 8 * node)
+    for place in range(first, first + simd.load_int32(tree.offers + 8 * node + 4)):
+        at = tree.candidates + place * CANDIDATE_BYTES
+        count_outcome(chances, at, tree.n_voices, candidate_at(at).token == chosen)

@@ -1,0 +1,68 @@
+"""Reading and writing a tree of drafts from compiled code.
+
+Memory: a TREE record. Nodes are numbered in the order in which they were added, so parents come first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.engine.speculation.records import PROPOSED, SUFFIX, TREE
+
+tree_at = simd.record_at(TREE)
+
+
+@inline
+def note_suffix(tree, node, wanted):
+    """The last tokens of the text that ends with a node, as many of `wanted` as there are, into `suffix`."""
+    count, at = 0, node
+    while at > 0 and count < wanted:
+        simd.store_int32(tree.suffix + 4 * count, simd.load_int32(tree.tokens + 4 * at))
+        at = simd.load_int32(tree.parents + 4 * at)
+        count += 1
+    position = tree.n_log - 1
+    while count < wanted and position >= 0 and at == 0:
+        token = simd.load_int32(tree.log + 4 * position)
+        if token < 0:
+            break
+        simd.store_int32(tree.suffix + 4 * count, token)
+        position -= 1
+        count += 1
+    tree.n_suffix = count
+
+
+@inline
+def suffix_token(tree, back):
+    """The token so many before the last one."""
+    return simd.load_int32(tree.suffix + 4 * back)
+
+
+@inline
+def suffix_hash(tree, n):
+    """A hash of the last n tokens; their order counts."""
+    mixed = 0
+    for back in range(n):
+        mixed = mix(mixed, suffix_token(tree, back))
+    return mixed
+
+
+@inline
+def mix(mixed, token):
+    """One more token in a hash: 0 .. 2^62 - 1."""
+    product = (np.uint64(mixed) ^ np.uint64(token + 1)) * np.uint64(0x9E3779B97F4A7C15)  # wraps, as signed ones must not
+    return np.int64((product ^ (product >> np.uint64(29))) & np.uint64(0x3FFFFFFFFFFFFFFF))
+
+
+@inline
+def propose(tree, token, claim):
+    """What a voice says at the node at hand; what exceeds PROPOSED is dropped."""
+    if tree.n_proposals < PROPOSED:
+        at = tree.proposals + 8 * tree.n_proposals
+        simd.store_int32(at, token)
+        simd.store_int32(at + 4, claim)
+        tree.n_proposals += 1
+
+
+WHOLE_SUFFIX = SUFFIX

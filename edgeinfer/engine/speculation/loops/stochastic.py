@@ -1,0 +1,85 @@
+"""The tokens with the highest logits after each bigram and trigram, wherever it was evaluated last.
+
+Memory: two SUCCESSORS records, one after the other; rows int32[1 << bits, WAYS, ROW]: a check of the n-gram, when it was
+kept, and BEST logits as `loops.best` packs them. The row of a set that was kept longest ago makes place.
+Source: STAND's n-grams with kept logits (arXiv 2506.04708).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import inline
+from edgeinfer.engine.speculation.loops.best import standing, token_of
+from edgeinfer.engine.speculation.loops.paths import propose, suffix_hash, tree_at
+from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, SUCCESSORS
+
+WAYS = 4
+ROW = 2 + BEST
+successors_at = simd.record_at(SUCCESSORS)
+TABLE_BYTES = SUCCESSORS.itemsize
+
+
+@inline
+def _set(tables, mixed):
+    """The rows that an n-gram may be in."""
+    return tables.rows + 4 * ROW * WAYS * (mixed & ((1 << tables.bits) - 1))
+
+
+@inline
+def _check(mixed):
+    """Tells n-grams of a set apart."""
+    return (mixed >> 30) & 0x7FFFFFFF
+
+
+@inline
+def _speak(state, pointer, n):
+    tables, tree = successors_at(state), tree_at(pointer)
+    if tree.n_suffix < n:
+        return
+    mixed = suffix_hash(tree, n)
+    row = _set(tables, mixed)
+    for way in range(WAYS):
+        if simd.load_int32(row) == _check(mixed):
+            for rank in range(BEST):
+                packed = simd.load_int32(row + 8 + 4 * rank)
+                propose(tree, token_of(packed), FIRST_CLAIM + standing(packed, rank))
+            return
+        row += 4 * ROW
+
+
+def speak_bigram(state, pointer, node):
+    """Propose the successors of the last two tokens of the node's path."""
+    _speak(state, pointer, 2)
+
+
+def speak_trigram(state, pointer, node):
+    """Propose the successors of the last three tokens of the node's path."""
+    _speak(state + TABLE_BYTES, pointer, 3)
+
+
+def learn(state, pointer, node):
+    """Keep the node's highest logits under its bigram and its trigram."""
+    _keep(state, pointer, 2)
+    _keep(state + TABLE_BYTES, pointer, 3)
+
+
+@inline
+def _keep(state, pointer, n):
+    tables, tree = successors_at(state), tree_at(pointer)
+    if tree.n_suffix < n:
+        return
+    tables.clock += 1
+    mixed = suffix_hash(tree, n)
+    row = _set(tables, mixed)
+    chosen, oldest = row, simd.load_int32(row + 4)
+    for way in range(WAYS):
+        if simd.load_int32(row) == _check(mixed):
+            chosen = row
+            break
+        if simd.load_int32(row + 4) < oldest:
+            chosen, oldest = row, simd.load_int32(row + 4)
+        row += 4 * ROW
+    simd.store_int32(chosen, _check(mixed))
+    simd.store_int32(chosen + 4, tables.clock)
+    simd.copy_16_bytes(chosen + 8, tree.best)
+    simd.copy_16_bytes(chosen + 24, tree.best + 16)

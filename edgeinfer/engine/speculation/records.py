@@ -1,0 +1,118 @@
+"""Records that the loops of speculation read, and numbers that both sides agree on.
+
+Python fills them, compiled code reads and writes them by address. In: nothing. Out: dtypes; what a loop does with its
+record stands in the module named below it. Loads no compiler.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+MOST = 64
+"""Most tokens of a tree, its root included."""
+SUFFIX = 16
+"""Last tokens of a node's path that drafters are given."""
+PROPOSED = 16
+"""Most tokens that one voice proposes at a node."""
+EACH = 32
+"""Most candidates at a node, of all voices."""
+VOICES = 12
+"""Most voices."""
+BEST = 8
+"""Highest logits that are kept of a token (arXiv 2408.08696)."""
+TOKEN_BITS = 20
+"""Bits of a kept token; above them lies its gap in logits, in sixteenths."""
+MOST_GAP = 1023
+GAPS = 6
+"""Classes of gaps that claims tell apart."""
+STANDINGS = BEST * GAPS
+"""Claims by rank and gap."""
+NO_TOKEN = -1
+"""Stands between texts in a log of tokens, and in empty places of tables."""
+SILENT, OTHERS, FIRST_CLAIM = range(3)
+"""Claims about a candidate that every voice makes: it proposed nothing at the node; it proposed others; its own."""
+TABLE_STEPS = 4096
+"""Entries of the tables of logits (of a probability) and of probabilities (of a logit)."""
+LOGIT_RANGE = 8.0
+"""The tables hold logits from minus this to this."""
+
+TREE = np.dtype(
+    [
+        ("log", "i8"),  # int32[n_log]: the tokens so far, texts apart by NO_TOKEN
+        ("n_log", "i8"),
+        ("n_vocab", "i8"),
+        ("most", "i8"),  # tokens of the tree, MOST at most
+        ("deepest", "i8"),  # tokens after the root
+        ("fixed", "i8"),  # 1: as many tokens as possible, whatever they cost
+        ("costs", "i8"),  # float32[MOST + 1]: seconds of a pass over so many tokens
+        ("n_nodes", "i8"),
+        ("tokens", "i8"),  # int32[MOST]
+        ("parents", "i8"),  # int32[MOST]
+        ("depths", "i8"),  # int32[MOST]
+        ("reaches", "i8"),  # float32[MOST]: probability that the path comes to a node
+        ("sources", "i8"),  # int32[MOST]: the voice that a node owes its place to, -1 for the root
+        ("offers", "i8"),  # int32[MOST, 2]: first candidate and number of candidates at a node
+        ("suffix", "i8"),  # int32[SUFFIX]: the last tokens up to the node at hand, the node's own first
+        ("n_suffix", "i8"),
+        ("proposals", "i8"),  # int32[PROPOSED, 2]: token and claim
+        ("n_proposals", "i8"),
+        ("spoken", "i8"),  # bits of the voices that proposed something at the node at hand
+        ("best", "i8"),  # int32[BEST]: the highest logits after the node at hand, packed
+        ("voices", "i8"),  # int64[n_voices, 3]: address of propose, of its tables, first place of its claims
+        ("n_voices", "i8"),
+        ("learners", "i8"),  # int64[n_learners, 2]: address of learn, of its tables
+        ("n_learners", "i8"),
+        ("candidates", "i8"),  # CANDIDATE[MOST * EACH]
+        ("n_candidates", "i8"),
+        ("heap", "i8"),  # (float32 probability, int32 candidate)[MOST * EACH]
+        ("n_heap", "i8"),
+        ("chances", "i8"),  # CHANCES
+        ("logits", "i8"),  # float32[n_nodes, logits_stride / 4], of the pass
+        ("logits_stride", "i8"),
+        ("path", "i8"),  # int32[n_path]: nodes that the pass accepted
+        ("chosen", "i8"),  # int32[n_path]: the token chosen after each
+        ("n_path", "i8"),
+        ("expected", "f8"),  # tokens that the pass should give
+    ]
+)
+"""`loops.growth`, `loops.learning`."""
+
+CANDIDATE = np.dtype(
+    [
+        ("token", "i4"),
+        ("node", "i4"),  # it would follow
+        ("chance", "f4"),  # that it follows, if the path comes to the node
+        ("source", "i4"),
+        ("claims", "i4", (VOICES,)),  # place of each voice's claim in the counts
+    ]
+)
+
+CHANCES = np.dtype(
+    [
+        ("counts", "i8"),  # COUNT[n_claims]
+        ("weights", "i8"),  # float32[VOICES + 1]: of each voice, and of nothing
+        ("joint", "i8"),  # JOINT[1 << joint_bits]
+        ("joint_bits", "i8"),
+        ("logit_of", "i8"),  # float32[TABLE_STEPS + 1]
+        ("chance_of", "i8"),  # float32[TABLE_STEPS + 1]
+    ]
+)
+"""`loops.chances`."""
+
+COUNT = np.dtype([("seen", "f4"), ("accepted", "f4"), ("logit", "f4"), ("unused", "f4")])
+JOINT = np.dtype([("key", "i4"), ("seen", "f4"), ("accepted", "f4"), ("unused", "f4")])
+
+NGRAM = np.dtype(
+    [
+        ("log", "i8"),
+        ("n_read", "i8"),  # tokens of the log that are indexed
+        ("heads", "i8"),  # int32[LEVELS, 1 << bits]: where an n-gram of that hash ended last, -1: nowhere
+        ("bits", "i8"),
+        ("previous", "i8"),  # int32[LEVELS, capacity]: where it ended before
+        ("capacity", "i8"),
+    ]
+)
+"""`loops.ngram`."""
+
+SUCCESSORS = np.dtype([("rows", "i8"), ("bits", "i8"), ("clock", "i8")])
+"""`loops.recycling`: int32[V, BEST]; `loops.stochastic`: int32[1 << bits, WAYS, ROW]."""
