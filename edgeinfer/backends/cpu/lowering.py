@@ -323,7 +323,8 @@ class Lowering:
         args["bank_pages"], args["bank_bytes"] = pool.bank_pages, pool.bank_bytes
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         reads, writes = frozenset({op.key, op.value}), frozenset({f"kv {op.layer}"})
-        return Call(catalogue.store_kv(pool.layout), args, reads, writes, self._by_parts())
+        shared = self._by_parts() if self._alone else f"by {self._spec.kv_heads} heads"  # of one token the same
+        return Call(catalogue.store_kv(pool.layout), args, reads, writes, shared)
 
     def _attention(self, op: Attention) -> list[Call]:
         pool, heads = self._pools[op.layer], self.values.heads[op.query]

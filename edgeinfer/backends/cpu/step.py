@@ -1,8 +1,8 @@
 """The step record that kernels read: where this pass's tokens, slots, page tables and attention tiles are.
 
 In: a `base.Step`. Out: arrays at fixed addresses, so that kernel arguments never change between steps. An attention
-tile is a run of tokens of one sequence whose contexts all lie in the sequence's pages; a token of a draft tree whose
-ancestors lie elsewhere is a tile of its own with a path of slots.
+tile is a run of tokens of one sequence whose contexts all lie in the sequence's pages, or a part of a draft tree, some
+of whose tokens lie in a spare page: then every token has a path of slots.
 """
 
 from __future__ import annotations
@@ -22,14 +22,27 @@ STEP = np.dtype(
         ("outputs", "i8"),  # int32[O]
         ("tables", "i8"),  # int32[B, table_stride / 4]
         ("table_stride", "i8"),  # bytes
-        ("tiles", "i8"),  # int32[n_tiles, TILE_INTS]: first token, tokens, table row, start, path offset or -1
+        ("tiles", "i8"),  # int32[n_tiles, TILE_INTS]
         ("n_tiles", "i8"),
-        ("paths", "i8"),  # int32: slots of ancestors from `start` on, by position
+        ("paths", "i8"),  # int32: slots of a token's ancestors from `start` on and its own, by position
         ("n_chunks", "i8"),  # chunks of CHUNK positions of the longest context
         ("split", "i8"),  # 1: attention is cut by chunks, 0: by tiles
     ]
 )
-TILE_INTS = 8
+TILE = {
+    name: 4 * place
+    for place, name in enumerate(
+        ("first", "n_tokens", "row", "start", "path", "lowest", "highest", "path_ints", "spare", "gathers")
+    )
+}
+"""Where an attention tile, int32[TILE_INTS], has its numbers: the first of its tokens and how many there are, their row
+of `tables`, the position from which on they have paths, where those begin in `paths` (-1: they have none) and how far
+they are apart, the lowest and highest position, the spare page that paths lead to besides the table's (-1: none), and 1
+where they lead to several, so that the one token's keys and values are to be gathered."""
+TILE_INTS = len(TILE)
+FEWEST_TILES = 4
+"""A draft tree is cut into so many tiles, if they have MOST_CUT tokens: workers share them."""
+FEWEST_TOKENS = 4
 _PLACES = {name: place for place, name in enumerate(STEP.names or ())}
 CHANGING = np.array(
     [_PLACES[name] for name in ("n_tokens", "n_outputs", "tables", "table_stride", "n_tiles", "n_chunks", "split")]
@@ -48,6 +61,7 @@ class StepRecord:
 
     def __init__(self, limits: Limits, tile_tokens: int) -> None:
         self._tile_tokens = tile_tokens
+        self._forks = limits.kv == "f16"
         self.record = np.zeros(1, STEP)
         self._numbers = self.record.view(np.int64)
         self._positions = np.zeros(limits.max_tokens, np.int32)
@@ -83,10 +97,11 @@ class StepRecord:
         self._outputs[:n_outputs] = batch.outputs
         self._tables = np.ascontiguousarray(step.tables, np.int32)
         if n_tokens == 1 and _is_direct(step):
-            self._tiles[0, :5] = 0, 1, step.rows[0], step.starts[0], -1
-            n_tiles, last = 1, int(batch.positions[0])
+            last = int(batch.positions[0])
+            self._tiles[0] = 0, 1, step.rows[0], step.starts[0], -1, last, last, 0, -1, 0
+            n_tiles = 1
         else:
-            tiles, self._paths = attention_tiles(step, self._tile_tokens)
+            tiles, self._paths = attention_tiles(step, self._tile_tokens, forks=self._forks)
             n_tiles, last = len(tiles), int(batch.positions.max())
             self._tiles[:n_tiles, : tiles.shape[1]] = tiles
             self._numbers[PATHS] = address(self._paths)
@@ -101,32 +116,59 @@ class StepRecord:
         )
 
 
-def attention_tiles(step: Step, tile_tokens: int) -> tuple[Int32s, Int32s]:
-    """Tiles int32[n, 5] (first token, tokens, table row, start, path offset or -1) and the paths they name."""
-    batch = step.batch
-    direct = direct_tokens(step)
-    tiles: list[tuple[int, int, int, int, int]] = []
+def attention_tiles(step: Step, tile_tokens: int, *, forks: bool = True) -> tuple[Int32s, Int32s]:
+    """Tiles int32[n, TILE_INTS] and the paths they name. `forks`: tokens of a draft tree may share a tile."""
+    batch, direct = step.batch, direct_tokens(step)
+    positions, rows, starts = batch.positions.tolist(), step.rows.tolist(), step.starts.tolist()
+    tiles: list[tuple[int, ...]] = []
     paths: list[int] = []
-    first = 0
-    n_tokens = len(batch.tokens)
+    first, n_tokens = 0, len(batch.tokens)
     while first < n_tokens:
-        row, start = int(step.rows[first]), int(step.starts[first])
-        if not direct[first]:
-            tiles.append((first, 1, row, start, len(paths)))
-            paths += _path(step, first)
-            first += 1
-            continue
-        stop = first + 1
-        while (
-            stop < min(n_tokens, first + tile_tokens)
-            and direct[stop]
-            and step.rows[stop] == row
-            and batch.positions[stop] == batch.positions[stop - 1] + 1
-        ):
-            stop += 1
-        tiles.append((first, stop - first, row, start, -1))
+        row = rows[first]
+        stop = next((token for token in range(first + 1, n_tokens) if rows[token] != row), n_tokens)
+        if direct[first:stop].all():
+            tiles += _chains(first, stop, row, starts[first], positions, tile_tokens)
+        else:
+            tiles += _forks(step, first, stop, tile_tokens if forks else 1, paths)
         first = stop
     return np.array(tiles, np.int32), np.array(paths or [0], np.int32)
+
+
+def _chains(
+    first: int, stop: int, row: int, start: int, positions: list[int], tile_tokens: int
+) -> list[tuple[int, ...]]:
+    """Tiles of tokens that lie where the table says, each a run of positions."""
+    tiles: list[tuple[int, ...]] = []
+    while first < stop:
+        end = first + 1
+        while end < min(stop, first + tile_tokens) and positions[end] == positions[end - 1] + 1:
+            end += 1
+        tiles.append((first, end - first, row, start, -1, positions[first], positions[end - 1], 0, -1, 0))
+        first = end
+    return tiles
+
+
+def _forks(step: Step, first: int, stop: int, tile_tokens: int, paths: list[int]) -> list[tuple[int, ...]]:
+    """Tiles of the tokens of a draft tree; their paths are added to `paths`."""
+    row, start = int(step.rows[first]), int(step.starts[first])
+    positions = step.batch.positions.tolist()
+    slots = {token: _path(step, token) for token in range(first, stop)}
+    pages = set(step.tables[row].tolist())
+    spare = {slot // PAGE for path in slots.values() for slot in path} - pages
+    gathers = tile_tokens == 1 or len(spare) > 1
+    if gathers:
+        tile_tokens = 1
+    size = min(tile_tokens, max(FEWEST_TOKENS, -(-(stop - first) // FEWEST_TILES)))
+    tiles: list[tuple[int, ...]] = []
+    for begin in range(first, stop, size):
+        tokens = range(begin, min(begin + size, stop))
+        places = [positions[token] for token in tokens]
+        width, path = max(places) + 1 - start, len(paths)
+        for token in tokens:
+            paths += slots[token] + [0] * (width - len(slots[token]))
+        number = -1 if gathers else max(spare)
+        tiles.append((begin, len(tokens), row, start, path, min(places), max(places), width, number, int(gathers)))
+    return tiles
 
 
 def _is_direct(step: Step) -> bool:

@@ -21,7 +21,20 @@ from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels import scores, scores_int8
 from edgeinfer.backends.cpu.kernels.crew import is_mine, share_start
 from edgeinfer.backends.cpu.kernels.rotary import step_at
-from edgeinfer.backends.cpu.kernels.slots import direct_page, page_at
+from edgeinfer.backends.cpu.kernels.slots import (
+    FIRST,
+    HIGHEST,
+    LOWEST,
+    N_TOKENS,
+    SPARE,
+    START,
+    direct_page,
+    is_fork,
+    page_at,
+    page_in_place,
+    parts,
+    path_slot,
+)
 from edgeinfer.backends.cpu.kernels.softmax import (
     cap_scores,
     join_rows,
@@ -43,7 +56,7 @@ arguments_at = simd.record_at(ATTENTION)
 @inline
 def load_queries(int8, args, tile, kv_head, scratch):
     """The scaled queries of a tile and kv head, float32[rows, head_padded], or as records of int8 in the same room."""
-    first, n_tokens = simd.load_int32(tile), simd.load_int32(tile + 4)
+    first, n_tokens = simd.load_int32(tile + FIRST), simd.load_int32(tile + N_TOKENS)
     repeats = args.heads // args.kv_heads
     for token in range(n_tokens):
         for repeat in range(repeats):
@@ -89,9 +102,8 @@ def blend_page(int8, floats, isa, args, shares, rows, values, first, n_seen, sca
 def next_keys(args, step, following, part, values):
     """How far after `values` the keys of a part of the next chunk lie; 0 where it has no such part in place."""
     tile, kv_head, chunk = following
-    last = simd.load_int32(tile) + simd.load_int32(tile + 4) - 1
     page = chunk * CHUNK_PAGES + part
-    if simd.load_int32(tile + 16) >= 0 or page > simd.load_int32(step.positions + 4 * last) // PAGE:
+    if is_fork(tile, page) or page > simd.load_int32(tile + HIGHEST) // PAGE:
         return 0
     return direct_page(args, step, tile, kv_head, page)[0] - values
 
@@ -102,11 +114,9 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
 
     `following`: tile, kv head and chunk that come next, whose keys are asked for while values are blended.
     """
-    first, n_tokens = simd.load_int32(tile), simd.load_int32(tile + 4)
     repeats = args.heads // args.kv_heads
-    rows, start = n_tokens * repeats, chunk * CHUNK
-    position = simd.load_int32(step.positions + 4 * first)
-    last = position + n_tokens - 1
+    rows, start = simd.load_int32(tile + N_TOKENS) * repeats, chunk * CHUNK
+    position, last = simd.load_int32(tile + LOWEST), simd.load_int32(tile + HIGHEST)
     n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, position + 1 - args.window - start)
     shares = scratch + args.tile_rows * args.head_padded * 4
     scaled = shares + args.tile_rows * SCORE_BYTES
@@ -126,9 +136,7 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
     for row in range(0, n_whole, 4):
         softmax_four(shares + row * SCORE_BYTES, n_vectors, out + row * stride, stride)
     for row in range(n_whole, rows):
-        seen = position + row // repeats + 1 - start
-        largest, total = softmax_chunk(shares + row * SCORE_BYTES, seen - args.window, seen, n_vectors)
-        store_largest_and_sum(out + row * stride, largest, total)
+        share_out(args, step, tile, row // repeats, start, shares + row * SCORE_BYTES, n_vectors, out + row * stride)
     target, adds = gathered, 0
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
         _keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
@@ -143,17 +151,72 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
 
 
 @inline
+def share_out(args, step, tile, place, start, scores_at, n_vectors, out):
+    """Turn the scores of a row, of the token at a place of a tile, into shares; note their largest and sum."""
+    token = simd.load_int32(tile + FIRST) + place
+    seen = simd.load_int32(step.positions + 4 * token) + 1 - start
+    largest, total = softmax_chunk(scores_at, seen - args.window, seen, n_vectors)
+    store_largest_and_sum(out, largest, total)
+
+
+@inline
+def attend_fork(isa, args, step, tile, kv_head, chunk, scratch, out, stride):
+    """`attend_chunk` where the tokens of a tile part: what they share is read once, then each takes its own path.
+
+    Scores are computed for all positions of the table's page and of the spare page; a token picks those of its path.
+    """
+    repeats, n_tokens, start = args.heads // args.kv_heads, simd.load_int32(tile + N_TOKENS), chunk * CHUNK
+    rows, forked = n_tokens * repeats, max(simd.load_int32(tile + START), start)
+    shares = scratch + args.tile_rows * args.head_padded * 4
+    others = shares + args.tile_rows * SCORE_BYTES
+    keys, values = direct_page(args, step, tile, kv_head, chunk)
+    width, query_bytes = args.head_width, args.head_padded * 4
+    scores.score_page("f16", isa, scratch, query_bytes, rows, keys, width, 0, shares)
+    spare, spare_values = simd.load_int32(tile + SPARE), values
+    if spare >= 0:
+        keys, spare_values = page_in_place(args, kv_head, spare)
+        scores.score_page("f16", isa, scratch, query_bytes, rows, keys, width, 0, others)
+    n_seen = min(CHUNK, simd.load_int32(tile + HIGHEST) + 1 - start)
+    n_unseen = max(0, simd.load_int32(tile + LOWEST) + 1 - args.window - start)
+    for row in range(rows):
+        at, last = shares + row * SCORE_BYTES, own_stop(step, tile, row // repeats, start)
+        for position in range(forked, last):
+            slot = path_slot(step, tile, row // repeats, position)
+            if slot // PAGE == spare:
+                score = simd.load_float(others + row * SCORE_BYTES + slot % PAGE * 4)
+                simd.store_float(at + (position - start) * 4, score)
+        if args.cap != np.float32(0.0):
+            cap_scores(at, args.cap, (n_seen + 15) // 16)
+        share_out(args, step, tile, row // repeats, start, at, (n_seen + 15) // 16, out + row * stride)
+    padded, n_common, to = args.head_padded, max(0, forked - start - n_unseen), out + 64
+    at, first = shares + n_unseen * 4, values + n_unseen * padded * 2
+    scores.blend_page("f16", isa, at, rows, first, padded, n_common, 0, to, stride, 0)
+    for place in range(n_tokens):
+        at, to = shares + place * repeats * SCORE_BYTES, out + place * repeats * stride + 64
+        for position in range(forked, own_stop(step, tile, place, start)):
+            slot = path_slot(step, tile, place, position)
+            value = (spare_values if slot // PAGE == spare else values) + slot % PAGE * padded * 2
+            own = at + (position - start) * 4
+            scores.blend_page("f16", isa, own, repeats, value, padded, 1, 0, to, stride, 1)
+
+
+@inline
+def own_stop(step, tile, place, start):
+    """Where the positions end that the token at a place of a tile sees in the chunk from `start` on."""
+    token = simd.load_int32(tile + FIRST) + place
+    return min(simd.load_int32(step.positions + 4 * token) + 1, start + CHUNK)
+
+
+@inline
 def first_chunk(args, step, tile):
     """The first chunk that any token of a tile sees."""
-    position = simd.load_int32(step.positions + 4 * simd.load_int32(tile))
-    return max(0, position + 1 - args.window) // CHUNK
+    return max(0, simd.load_int32(tile + LOWEST) + 1 - args.window) // CHUNK
 
 
 @inline
 def last_chunk(step, tile):
-    """The chunk of the last token of a tile."""
-    last = simd.load_int32(tile) + simd.load_int32(tile + 4) - 1
-    return simd.load_int32(step.positions + 4 * last) // CHUNK
+    """The last chunk that any token of a tile sees."""
+    return simd.load_int32(tile + HIGHEST) // CHUNK
 
 
 @inline
@@ -169,15 +232,18 @@ def attend_by_tile(int8, isa, args, step, worker, crew):
             continue
         kv_head = task % args.kv_heads
         tile = step.tiles + (step.n_tiles - 1 - task // args.kv_heads) * TILE_INTS * 4
-        first, rows = simd.load_int32(tile), simd.load_int32(tile + 4) * repeats
+        first, rows = simd.load_int32(tile + FIRST), simd.load_int32(tile + N_TOKENS) * repeats
         load_queries(int8, args, tile, kv_head, scratch)
         for row in range(rows):
             start_total(totals + row * stride, args.head_padded)
         for chunk in range(first_chunk(args, step, tile), last_chunk(step, tile) + 1):
             following = (tile, kv_head, chunk + 1)
-            attend_chunk(
-                int8, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
-            )
+            if int8 is None and parts(tile, chunk):
+                attend_fork(isa, args, step, tile, kv_head, chunk, scratch, partials, stride)
+            else:
+                attend_chunk(
+                    int8, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
+                )
             join_rows(totals, partials, stride, rows, args.head_padded)
         for row in range(rows):
             head = kv_head * repeats + row % repeats
@@ -208,10 +274,15 @@ def attend_by_chunk(int8, isa, args, step, worker, crew):
             load_queries(int8, args, tile, kv_head, scratch)
             held = task // step.n_chunks
         following = split_task(args, step, min(task + 1, n_tasks - 1))
-        attend_chunk(int8, "f16", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride)
-        for row in range(simd.load_int32(tile + 4) * repeats):
+        if int8 is None and parts(tile, chunk):
+            attend_fork(isa, args, step, tile, kv_head, chunk, scratch, partials, stride)
+        else:
+            attend_chunk(
+                int8, "f16", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
+            )
+        for row in range(simd.load_int32(tile + N_TOKENS) * repeats):
             head = kv_head * repeats + row % repeats
-            token = simd.load_int32(tile) + row // repeats
+            token = simd.load_int32(tile + FIRST) + row // repeats
             kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
             for index in range(0, stride, 64):
                 simd.store(kept + index, simd.load(partials + row * stride + index))

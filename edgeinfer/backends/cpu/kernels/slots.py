@@ -10,6 +10,11 @@ from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.layout import BLOCK
+from edgeinfer.backends.cpu.step import TILE
+
+FIRST, N_TOKENS, ROW, START, PATH = (TILE[name] for name in ("first", "n_tokens", "row", "start", "path"))
+LOWEST, HIGHEST, PATH_INTS = (TILE[name] for name in ("lowest", "highest", "path_ints"))
+SPARE, GATHERS = TILE["spare"], TILE["gathers"]
 
 
 @inline
@@ -50,7 +55,7 @@ def copy_rounded(args, keys, values, place, to_keys, to_values, to_place):
 @inline
 def gather_page(int8, args, step, tile, kv_head, page, last, target):
     """Copy a page's keys and values, up to position `last`, from the slots of a draft tree's path into scratch."""
-    row, start, path = simd.load_int32(tile + 8), simd.load_int32(tile + 12), simd.load_int32(tile + 16)
+    row, start, path = simd.load_int32(tile + ROW), simd.load_int32(tile + START), simd.load_int32(tile + PATH)
     to_values = target + args.key_bytes
     for place in range(min(PAGE, last + 1 - page * PAGE)):
         seen = page * PAGE + place
@@ -68,14 +73,33 @@ def gather_page(int8, args, step, tile, kv_head, page, last, target):
 @inline
 def direct_page(args, step, tile, kv_head, page):
     """Addresses of the keys and values of a page of the sequence."""
-    number = simd.load_int32(step.tables + simd.load_int32(tile + 8) * step.table_stride + page * 4)
+    number = simd.load_int32(step.tables + simd.load_int32(tile + ROW) * step.table_stride + page * 4)
     return page_in_place(args, kv_head, number)
+
+
+@inline
+def is_fork(tile, page):
+    """Whether tokens of a tile part within a page or before it."""
+    return simd.load_int32(tile + PATH) >= 0 and (page + 1) * PAGE > simd.load_int32(tile + START)
+
+
+@inline
+def parts(tile, page):
+    """Whether the tokens of a tile see different positions of a page, all of them in it or in the spare page."""
+    return is_fork(tile, page) and simd.load_int32(tile + GATHERS) == 0
+
+
+@inline
+def path_slot(step, tile, place, position):
+    """The slot that the token at a place of a tile sees at a position from the tile's `start` on."""
+    path = simd.load_int32(tile + PATH) + place * simd.load_int32(tile + PATH_INTS)
+    return simd.load_int32(step.paths + 4 * (path + position - simd.load_int32(tile + START)))
 
 
 @inline
 def page_at(int8, args, step, tile, kv_head, page, last, target):
     """Addresses of a page's keys and values; what lies elsewhere is gathered into `target`."""
-    if simd.load_int32(tile + 16) >= 0 and (page + 1) * PAGE > simd.load_int32(tile + 12):
+    if is_fork(tile, page):
         gather_page(int8, args, step, tile, kv_head, page, last, target)
         return target, target + args.key_bytes
     return direct_page(args, step, tile, kv_head, page)

@@ -77,18 +77,18 @@ def store(int8: str | None) -> Callable[..., None]:
     """The kernel for pages of float16, or of int8 where `int8` is a text."""
 
     def store_kv(pointer, worker, crew):
-        """Write each token's keys and values into its slot, by tokens and heads."""
+        """Write keys and values into the tokens' slots, by heads: what shares a line is one worker's."""
         args = arguments_at(pointer)
         step = step_at(args.step)
-        count = step.n_tokens * args.kv_heads
-        for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
-            token, head = unit // args.kv_heads, unit % args.kv_heads
-            slot = simd.load_int32(step.slots + 4 * token)
-            at = token * args.stride + head * args.head_stride
-            keys, values = page_in_place(args, head, slot // PAGE)
-            if int8 is None:
-                store_halves(args, args.key + at, args.value + at, keys, values, slot % PAGE)
-            else:
-                store_rounded(args, args.key + at, args.value + at, keys, values, slot % PAGE)
+        heads = share_start(crew, worker, args.kv_heads), share_start(crew, worker + 1, args.kv_heads)
+        for head in range(heads[0], heads[1]):
+            for token in range(step.n_tokens):
+                slot = simd.load_int32(step.slots + 4 * token)
+                at = token * args.stride + head * args.head_stride
+                keys, values = page_in_place(args, head, slot // PAGE)
+                if int8 is None:
+                    store_halves(args, args.key + at, args.value + at, keys, values, slot % PAGE)
+                else:
+                    store_rounded(args, args.key + at, args.value + at, keys, values, slot % PAGE)
 
     return store_kv
