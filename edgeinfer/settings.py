@@ -23,6 +23,10 @@ T = TypeVar("T")
 KVKind = Literal["f16", "int8"]
 """How cached keys and values are kept: float16, or int8 with a scale per 32 numbers."""
 
+Spec = Literal["auto", "on", "off"] | int
+"""Where to draft: wherever output stays the same bit by bit, everywhere, nowhere, or passes of so many tokens."""
+MOST_DRAFTED = 64
+
 ENVIRONMENT_PREFIX = "EDGEINFER_"
 PROJECT_FILE = "edgeinfer.toml"
 CTX_CAP = 8192  # tokens of context when `ctx` is unset and the model was trained for more
@@ -141,6 +145,32 @@ def kv_kind(value: object) -> KVKind:
     raise ValueError(f"{' or '.join(get_args(KVKind))} is wanted")
 
 
+def spec_choice(value: object) -> Spec:
+    """A reader of a Spec."""
+    text = str(value).strip().lower()
+    if isinstance(value, bool):  # TOML's true and false
+        return "on" if value else "off"
+    if text == "auto" or text == "on" or text == "off":
+        return text
+    if text.isdecimal() and 1 <= int(text) <= MOST_DRAFTED:
+        return int(text)
+    raise ValueError(f"auto, on, off or a number from 1 to {MOST_DRAFTED} is wanted")
+
+
+def cost_curve(value: object) -> Mapping[int, float]:
+    """A reader of costs by the number of tokens: "4:1.05,8:1.15"."""
+    costs: dict[int, float] = {}
+    for part in str(value).split(","):
+        size, colon, cost = part.strip().partition(":")
+        try:
+            costs[int(size)] = float(cost)
+        except ValueError:
+            raise ValueError(f"{part.strip()!r} is not TOKENS:COST; a list such as 4:1.05,8:1.15 is wanted") from None
+        if not 1 <= int(size) <= MOST_DRAFTED or not 0 < float(cost) < float("inf"):
+            raise ValueError(f"tokens from 1 to {MOST_DRAFTED} and costs above 0 are wanted")
+    return MappingProxyType(costs)
+
+
 def device_list(value: object) -> tuple[str, ...]:
     """A reader of device names: "auto", "cpu" or "cpu,onnx"; order kept, each once."""
     parts = value.split(",") if isinstance(value, str) else value
@@ -194,6 +224,20 @@ def repeat_penalty_of(generation: GenerationSettings) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class SpeculationSettings:
+    """How tokens are drafted."""
+
+    spec: Spec = option(
+        "auto",
+        "Draft tokens and check several in a pass: auto (wherever no token changes), on, off, or tokens of a pass.",
+        spec_choice,
+    )
+    verify_cost: Mapping[int, float] | None = option(
+        None, "Assume what passes cost, such as 4:1.05,8:1.15 (default: measured).", unset_or(cost_curve)
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MachineSettings:
     """What it runs on."""
 
@@ -211,6 +255,7 @@ class Settings:
 
     model: ModelSettings
     generation: GenerationSettings
+    speculation: SpeculationSettings
     machine: MachineSettings
     origins: Mapping[str, str]
 
@@ -220,7 +265,12 @@ class Settings:
 
 
 GROUPS: Mapping[str, type[Any]] = MappingProxyType(
-    {"model": ModelSettings, "generation": GenerationSettings, "machine": MachineSettings}
+    {
+        "model": ModelSettings,
+        "generation": GenerationSettings,
+        "speculation": SpeculationSettings,
+        "machine": MachineSettings,
+    }
 )
 
 

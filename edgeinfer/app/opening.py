@@ -42,6 +42,8 @@ def open_llm(settings: Settings) -> LLM:
             threads=machine.threads,
             cores=machine.cores,
             kv=machine.kv,
+            spec=settings.speculation.spec,
+            verify_cost=settings.speculation.verify_cost,
             progress=progress,
         )
 

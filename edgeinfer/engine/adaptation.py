@@ -8,14 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import psutil
 
 from edgeinfer.backends.base import Batch, Crew, Staffed
-from edgeinfer.scheduling.balance import NO_LEAVE, Assignment, Balance
+from edgeinfer.scheduling.balance import Assignment, Balance
 
 LOOK_S = 0.05
 """Time over which the system's count of idle time says something: it counts in hundredths of a second."""
+
+
+@dataclass(slots=True)
+class _OnLeave:
+    """Passes of some length that nobody looks at: how many are to come, and were done without being recorded."""
+
+    crew: Crew
+    n_left: int
+    longest_s: float
+    n_quiet: int = 0
 
 
 class Adaptation:
@@ -28,34 +39,50 @@ class Adaptation:
         self._crew = lane.crew
         self._cores = cores
         self._looked_s, self._idle_s = 0.0, 0.0
-        self._leave, self._n_tokens = NO_LEAVE, 0
-        self._n_left, self._n_quiet = 0, 0  # of the leave: steps to come, and steps done that were not recorded
+        self._leaves: dict[int, _OnLeave] = {}  # by tokens of a pass
+        self._batch: Batch | None = None
+        self._current: _OnLeave | None = None
 
     def before(self, batch: Batch) -> None:
         """Set the crew for a batch that is about to run."""
-        if self._n_left and len(batch.tokens) == self._n_tokens:
-            self._lane.crew = self._crew
+        self._batch, self._current = batch, self._leaves.get(len(batch.tokens))
+        if self._current is not None and self._current.n_left:
+            self._lane.crew = self._current.crew
             return
-        if len(batch.tokens) != self._n_tokens:
-            self._n_left, self._n_quiet, self._n_tokens = 0, 0, len(batch.tokens)
+        self._assign(batch)
+        self._lane.crew = self._crew
+
+    def after(self) -> None:
+        """Learn from the batch that has run."""
+        current, batch = self._current, self._batch
+        assert batch is not None
+        n_before = 0
+        if current is not None:
+            n_before = current.n_quiet
+            if current.n_left and self._lane.seconds <= current.longest_s:
+                current.n_left -= 1
+                current.n_quiet += 1
+                return
+            if current.n_left:
+                self._assign(batch)
+                if self._crew != current.crew:  # passes of another length have taught something meanwhile
+                    self._leaves.clear()
+                    return
+        timing = self._lane.timing
+        self._balance.record(timing.seconds, timing.busy, n_before)
+        leave = self._balance.leave
+        if leave.n_steps:
+            self._leaves[len(batch.tokens)] = _OnLeave(self._crew, leave.n_steps, leave.longest_s)
+        else:
+            self._leaves.clear()
+
+    def _assign(self, batch: Batch) -> None:
         if self._balance.wants_free_cores:
             self._look()
         assignment = self._balance.assign(len(batch.tokens), int(batch.positions[-1]))
         if assignment is not self._assignment:
             self._assignment = assignment
             self._crew = Crew(assignment.workers, assignment.cuts, assignment.pinned)
-        self._lane.crew = self._crew
-
-    def after(self) -> None:
-        """Learn from the batch that has run."""
-        if self._n_left and self._lane.seconds <= self._leave.longest_s:
-            self._n_left -= 1
-            self._n_quiet += 1
-            return
-        timing = self._lane.timing
-        self._balance.record(timing.seconds, timing.busy, self._n_quiet)
-        self._leave = self._balance.leave
-        self._n_left, self._n_quiet = self._leave.n_steps, 0
 
     def _look(self) -> None:
         """Tell the balance how many cores were idle since the last look."""

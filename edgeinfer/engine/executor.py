@@ -103,6 +103,11 @@ class Executor:
         return self._device.name
 
     @property
+    def n_workers(self) -> int:
+        """Workers that share a step, 1 where there is no team."""
+        return self._lane.n_workers if isinstance(self._lane, Staffed) else 1
+
+    @property
     def limits(self) -> Limits:
         return self._limits
 

@@ -8,6 +8,7 @@ holds the engine only within a step. Knows no messages, templates, files or devi
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
@@ -179,13 +180,15 @@ class Generation:
             if self._stop_asked.is_set():
                 self._finish_reason = "cancelled"
                 return []
+            started = time.perf_counter()
             logits = self._cached.evaluate(batch)
+            seconds = time.perf_counter() - started
             if draft is None:
                 walked = Walk([self._choose(row, []) for row in logits], np.arange(len(batch.tokens), dtype=np.int32))
             else:
                 walked = walk(draft, logits, self._choose, self._eog)
                 if self._speculator is not None:
-                    self._speculator.learn(draft, logits, walked)
+                    self._speculator.learn(draft, logits, walked, seconds)
             self._cached.commit(batch, walked.path)
         if walked.tokens:
             self._meter.step(len(walked.tokens))
@@ -233,4 +236,5 @@ class Generation:
             steps=meter.steps,
             accepted_per_step=meter.accepted_per_step,
             seed=self._sampler.seed,
+            draft=None if self._speculator is None else self._speculator.report(),
         )

@@ -8,7 +8,7 @@ signal handler, prints nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from edgeinfer.engine.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.limits import context_of, limits_for, memory_need
 from edgeinfer.engine.session import Options, Session
+from edgeinfer.engine.speculation.drafts import ModelDrafts
+from edgeinfer.engine.speculation.setup import Speculation, drafts_for
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadGGUF, BadSetting
 from edgeinfer.models.gguf import Metadata
@@ -29,7 +31,7 @@ from edgeinfer.models.store import Store
 from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
 from edgeinfer.scheduling.memory import require_fit
 from edgeinfer.scheduling.topology import available_bytes, usable_cores
-from edgeinfer.settings import KVKind
+from edgeinfer.settings import KVKind, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,20 @@ class Facts:
 class LLM:
     """One loaded model. `chat` and `complete` use a session of its own; `session()` opens more of them."""
 
-    def __init__(self, model: Model, pool: Pool, tokenizer: Tokenizer, template: ChatTemplate, facts: Facts) -> None:
+    def __init__(
+        self,
+        model: Model,
+        pool: Pool,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        facts: Facts,
+        drafts: ModelDrafts | None = None,
+    ) -> None:
         self._model = model
         self._pool = pool
         self._tokenizer = tokenizer
         self._template = template
+        self._drafts = drafts
         self._session = self.session()
         self.facts = facts
 
@@ -69,7 +80,7 @@ class LLM:
 
     def session(self) -> Session:
         """A new session, which shares the model with the others. Raises EngineClosed."""
-        return Session(self._pool.open(), self._tokenizer, self._template)
+        return Session(self._pool.open(), self._tokenizer, self._template, self._drafts)
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
         """Answer a conversation; see `Session.chat`."""
@@ -106,14 +117,18 @@ def load(
     cores: Sequence[int] | None = None,
     n_sessions: int = 1,
     kv: KVKind = "f16",
+    spec: Spec = "auto",
+    verify_cost: Mapping[int, float] | None = None,
     progress: Progress = no_progress,
 ) -> LLM:
     """Load a model that is on this machine.
 
     `n_context` tokens (default: what it was trained for, CTX_CAP at most) for each of `n_sessions` whose whole context
     is kept at a time; more sessions may be open, and read their text again when memory is short. `kv`: how keys and
-    values are kept; "int8" takes about half the memory of "f16" and rounds more. `progress` is called with what is
-    done, how much of it and how much there is.
+    values are kept; "int8" takes about half the memory of "f16" and rounds more. `spec`: "auto" drafts tokens and checks
+    several in a pass where that changes none of them, "on" everywhere, "off" nowhere, a number: that many tokens a pass;
+    `verify_cost` is assumed instead of what passes of several tokens cost here. `progress` is called with what is done,
+    how much of it and how much there is.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()
@@ -121,6 +136,7 @@ def load(
         raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
     if kv not in get_args(KVKind):
         raise BadSetting(f"kv cannot be {kv!r}: it must be {' or '.join(get_args(KVKind))}")
+    speculation = Speculation(spec, verify_cost or {})
     options = DeviceOptions(threads, usable_cores() if cores is None else tuple(cores))
     local = Store().find(str(name_or_path))
     model = open_model(local.path, n_context)
@@ -128,7 +144,7 @@ def load(
         return _start(
             model,
             local.name,
-            _Wanted(AUTO_DEVICE if device == "auto" else device, n_context, n_sessions, kv, options, progress),
+            _Wanted(AUTO_DEVICE if device == "auto" else device, n_context, n_sessions, kv, options, speculation, progress),
             started,
         )
     except BaseException:
@@ -145,6 +161,7 @@ class _Wanted:
     n_sessions: int
     kv: KVKind
     options: DeviceOptions
+    speculation: Speculation
     progress: Progress
 
     @property
@@ -180,6 +197,7 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
         executor = Executor.open(*arguments)
         try:
             tokenizer, template = texts.result()
+            drafts = drafts_for(executor, tokenizer.n_tokens, print_of_model, wanted.speculation, wanted.progress)
         except BaseException:
             executor.close()
             raise
@@ -201,4 +219,4 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
         resident_bytes=executor.resident_bytes,
         notices=notices,
     )
-    return LLM(model, Pool(executor), tokenizer, template, facts)
+    return LLM(model, Pool(executor), tokenizer, template, facts, drafts)

@@ -17,6 +17,7 @@ from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.conversation import Messages, fit
 from edgeinfer.engine.generate import Generation, Request
 from edgeinfer.engine.sampling import SamplingSettings
+from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, EdgeInferError
@@ -47,10 +48,18 @@ class Options(TypedDict, total=False):
 class Session:
     """Answers one call at a time: a new one ends the one before. Close it, or use `with`."""
 
-    def __init__(self, cached: CachedSequence, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+    def __init__(
+        self,
+        cached: CachedSequence,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        drafts: ModelDrafts | None = None,
+    ) -> None:
         self._cached = cached
         self._tokenizer = tokenizer
         self._template = template
+        self._drafts = drafts
+        self._speculator = None if drafts is None else drafts.session()
 
     def __enter__(self) -> Session:
         return self
@@ -89,7 +98,7 @@ class Session:
 
     def branch(self) -> Session:
         """Another session that has read the same; the two share memory until they differ."""
-        return Session(self._cached.branch(), self._tokenizer, self._template)
+        return Session(self._cached.branch(), self._tokenizer, self._template, self._drafts)
 
     def save(self, path: str | Path) -> None:
         """Write what this session has read to a file, whole or not at all. Raises EdgeInferError where it cannot."""
@@ -132,7 +141,7 @@ class Session:
             continues_text=continues_text,
             notices=notices,
         )
-        return TextStream(Generation(self._cached, self._tokenizer, request))
+        return TextStream(Generation(self._cached, self._tokenizer, request, self._speculator))
 
     def _render(self, messages: Messages) -> list[int]:
         """Tokens of the text for a conversation."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from edgeinfer.engine.speculation.speculator import DraftReport
+
 FinishReason = Literal["stop", "length", "cancelled"]
 
 
@@ -19,7 +21,8 @@ class Stats:
 
     n_prompt tokens of the prompt, of which n_cached were not evaluated again; n_generated tokens of the answer (the
     end-of-generation token is not one); steps: passes that gave tokens; accepted_per_step: tokens per such pass.
-    truncated: the context cut the conversation or the answer, `notices` say how. Seconds are wall time.
+    truncated: the context cut the conversation or the answer, `notices` say how. Seconds are wall time. draft: what
+    was drafted, None without speculation.
     """
 
     n_prompt: int
@@ -34,6 +37,7 @@ class Stats:
     steps: int
     accepted_per_step: float | None
     seed: int
+    draft: DraftReport | None = None
 
 
 class Meter:

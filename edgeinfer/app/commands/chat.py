@@ -26,6 +26,8 @@ def chat(
     seed: options.Seed = None,
     max_tokens: options.MaxTokens = None,
     ctx: options.Ctx = None,
+    spec: options.SpecOption = None,
+    verify_cost: options.VerifyCost = None,
     threads: options.Threads = None,
     cores: options.Cores = None,
     device: options.Device = None,

@@ -15,6 +15,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream
 
 
@@ -42,6 +43,8 @@ def run(
         list[str] | None, typer.Option("--stop", help="End the answer before this text; repeatable.")
     ] = None,
     ctx: options.Ctx = None,
+    spec: options.SpecOption = None,
+    verify_cost: options.VerifyCost = None,
     threads: options.Threads = None,
     cores: options.Cores = None,
     device: options.Device = None,
@@ -129,13 +132,23 @@ def _record(llm: LLM, stream: TextStream) -> dict[str, object]:
         "decode_tok_s": stats.decode_tok_s,
         "steps": stats.steps,
         "accepted_per_step": stats.accepted_per_step,
-        "draft": {},
+        "draft": _draft_record(stats),
         "seed": stats.seed,
         "load_s": facts.load_s,
         "peak_rss_bytes": peak_rss_bytes(),
         "weights_read_bytes": 0,
         "devices": [facts.device],
         "plan": f"{facts.device}: everything, {size_text(facts.resident_bytes)}, context {facts.n_context}",
+    }
+
+
+def _draft_record(stats: Stats) -> dict[str, dict[str, int]]:
+    """Drafted tokens by source, of the sources that had any."""
+    sources = stats.draft.sources if stats.draft is not None else {}
+    return {
+        name: {"proposed": count.proposed, "accepted": count.accepted}
+        for name, count in sources.items()
+        if count.proposed
     }
 
 

@@ -153,8 +153,13 @@ def _forks(step: Step, first: int, stop: int, tile_tokens: int, paths: list[int]
     row, start = int(step.rows[first]), int(step.starts[first])
     positions = step.batch.positions.tolist()
     slots = {token: _path(step, token) for token in range(first, stop)}
-    pages = set(step.tables[row].tolist())
-    spare = {slot // PAGE for path in slots.values() for slot in path} - pages
+    pages = step.tables[row].tolist()
+    spare = {
+        slot // PAGE
+        for path in slots.values()
+        for position, slot in enumerate(path, start)
+        if slot != pages[position // PAGE] * PAGE + position % PAGE
+    }
     gathers = tile_tokens == 1 or len(spare) > 1
     if gathers:
         tile_tokens = 1
@@ -166,7 +171,7 @@ def _forks(step: Step, first: int, stop: int, tile_tokens: int, paths: list[int]
         width, path = max(places) + 1 - start, len(paths)
         for token in tokens:
             paths += slots[token] + [0] * (width - len(slots[token]))
-        number = -1 if gathers else max(spare)
+        number = -1 if gathers else max(spare)  # there is one
         tiles.append((begin, len(tokens), row, start, path, min(places), max(places), width, number, int(gathers)))
     return tiles
 

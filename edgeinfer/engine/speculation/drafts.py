@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,7 +19,8 @@ from edgeinfer.engine.speculation.chances import Chances
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables
 from edgeinfer.engine.speculation.log import TokenLog
-from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PROPOSED, SUFFIX, TREE
+from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PROPOSED, SUFFIX, TREE, VOICES
+from edgeinfer.engine.speculation.speculator import DraftReport, SourceCount
 from edgeinfer.engine.speculation.tree import Draft, Walk
 
 USED = ("ngram", "stochastic", "recycling")
@@ -40,6 +40,7 @@ TREE_ARRAYS = (
     ("heap", (MOST * EACH, 2), "i4"),
     ("path", (MOST,), "i4"),
     ("chosen", (MOST,), "i4"),
+    ("tally", (VOICES, 2), "i8"),
 )
 
 
@@ -52,7 +53,15 @@ def loops_library() -> KernelLibrary:
 class ModelDrafts:
     """What all sessions of a model share."""
 
-    def __init__(self, n_vocab: int, costs: Costs, fixed: int | None = None, progress: Progress = no_progress) -> None:
+    def __init__(
+        self,
+        library: KernelLibrary,
+        n_vocab: int,
+        costs: Costs,
+        fixed: int | None = None,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.library = library
         self.n_vocab = n_vocab
         self.costs = costs
         self.fixed = fixed
@@ -61,22 +70,17 @@ class ModelDrafts:
         functions = [GROW, LEARN, *(voice.speak for voice in self.voices)]
         for drafter in self.drafters.values():
             functions += [each for each in (drafter.learn, drafter.read) if each is not None]
-        self.library = loops_library()
-        self.library.prepare(functions, os.cpu_count() or 1, progress)
-        self.grow, self.learn = self.library.function(GROW), self.library.function(LEARN)
+        library.prepare(functions, os.cpu_count() or 1, progress)
+        self.grow, self.learn = library.function(GROW), library.function(LEARN)
         self.tables: dict[str, Tables] = {
             key: drafter.open(n_vocab) for key, drafter in self.drafters.items() if drafter.per == "model"
         }
         n_claims = [voice.n_claims for voice in self.voices]
         self.chances = {sampled: Chances(n_claims) for sampled in (False, True)}
 
-
-@dataclass(slots=True)
-class VoiceCount:
-    """Drafted tokens that a voice is the source of, and how many of them were right."""
-
-    proposed: int = 0
-    accepted: int = 0
+    def session(self) -> SessionDrafts:
+        """Drafts for one more session."""
+        return SessionDrafts(self)
 
 
 class SessionDrafts:
@@ -86,46 +90,48 @@ class SessionDrafts:
         self._shared = shared
         self._arrays = {name: np.zeros(shape, kind) for name, shape, kind in TREE_ARRAYS}
         self._tree = np.zeros(1, TREE)
-        for name, array in self._arrays.items():
-            self._tree[name] = array.ctypes.data
         self._fields = self._tree[0]
+        for name, array in self._arrays.items():
+            self._fields[name] = array.ctypes.data
         self._fields["n_vocab"] = shared.n_vocab
         self._address = int(self._tree.ctypes.data)
         self._own = {
             key: drafter.open(shared.n_vocab) for key, drafter in shared.drafters.items() if drafter.per == "session"
         }
-        tables = {**shared.tables, **self._own}
-        starts, library = shared.chances[False].starts, shared.library
-        entries, learners = [], []
-        for key, drafter in shared.drafters.items():
+        self._introduce({**shared.tables, **self._own})
+        self._log = TokenLog(self._log_moved)
+        self._begin_report()
+
+    def _introduce(self, tables: dict[str, Tables]) -> None:
+        """Tell the loops who speaks and who learns, and where their tables are."""
+        starts, library = self._shared.chances[False].starts, self._shared.library
+        voices: list[tuple[int, int, int]] = []
+        learners: list[tuple[int, int]] = []
+        self._readers = []
+        for key, drafter in self._shared.drafters.items():
             for voice in drafter.voices:
-                entries.append((library.address(voice.speak), tables[key].address, starts[len(entries)]))
+                voices.append((library.address(voice.speak), tables[key].address, starts[len(voices)]))
             if drafter.learn is not None:
                 learners.append((library.address(drafter.learn), tables[key].address))
-        self._voices, self._learners = np.array(entries, np.int64), np.array(learners, np.int64).reshape(-1, 2)
-        self._fields["voices"], self._fields["n_voices"] = self._voices.ctypes.data, len(entries)
+            if drafter.read is not None:
+                self._readers.append((library.function(drafter.read), tables[key].address))
+        self._voices = np.array(voices, np.int64).reshape(-1, 3)
+        self._learners = np.array(learners, np.int64).reshape(-1, 2)
+        self._fields["voices"], self._fields["n_voices"] = self._voices.ctypes.data, len(voices)
         self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
-        self._readers = [
-            (library.function(drafter.read), self._own[key].address)
-            for key, drafter in shared.drafters.items()
-            if drafter.read is not None
-        ]
-        self._log = TokenLog(self._log_moved)
-        self.seconds = 0.0
-        self.n_expected = 0.0
-        self.counts = {voice.name: VoiceCount() for voice in shared.voices}
 
-    def begin(self, text: Sequence[int], *, sampled: bool) -> None:
+    def begin(self, history: Sequence[int], *, sampled: bool) -> None:
         """A text to continue, of which more or less may be known."""
-        self._log.begin(text)
+        self._log.begin(history)
         self._fields["chances"] = self._shared.chances[sampled].address
         self._fields["costs"] = self._shared.costs.address
+        self._begin_report()
 
-    def draft(self, text: Sequence[int], most: int, deepest: int) -> Draft:
+    def draft(self, history: Sequence[int], most: int, deepest: int) -> Draft:
         """The tree that should give most tokens per second: `most` tokens at most, `deepest` after the root."""
         started = time.perf_counter()
         log, fields, fixed = self._log, self._fields, self._shared.fixed
-        log.follow(text)
+        log.follow(history)
         for read, tables in self._readers:
             read(tables, log.n_tokens, 0)
         fields["n_log"] = log.n_tokens
@@ -134,20 +140,37 @@ class SessionDrafts:
         fields["fixed"] = fixed is not None
         n_nodes = self._shared.grow(self._address)
         draft = Draft(self._arrays["tokens"][:n_nodes].copy(), self._arrays["parents"][:n_nodes].copy())
-        self.seconds += time.perf_counter() - started
+        self._seconds += time.perf_counter() - started
         return draft
 
-    def learn(self, draft: Draft, logits: Floats, walked: Walk) -> None:
+    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float) -> None:
         """Count what was right, and keep the highest logits of all nodes."""
         started = time.perf_counter()
         fields, arrays = self._fields, self._arrays
-        n_path = len(walked.path)
+        n_path, n_nodes = len(walked.path), len(draft.tokens)
         fields["logits"], fields["logits_stride"] = logits.ctypes.data, logits.strides[0]
         arrays["path"][:n_path] = walked.path
         arrays["chosen"][:n_path] = walked.tokens
         fields["n_path"] = n_path
         self._shared.learn(self._address)
-        self.seconds += time.perf_counter() - started
+        self._shared.costs.observe(n_nodes, seconds)
+        self._n_passes += 1
+        self._n_single += n_nodes == 1
+        self._n_expected += float(fields["expected"])
+        self._seconds += time.perf_counter() - started
+
+    def report(self) -> DraftReport:
+        """The numbers of the text since `begin`."""
+        counts = self._arrays["tally"].tolist()
+        sources = {
+            voice.name: SourceCount(proposed, accepted)
+            for voice, (proposed, accepted) in zip(self._shared.voices, counts, strict=False)
+        }
+        return DraftReport(sources, self._seconds, self._n_passes, self._n_single, self._n_expected)
+
+    def _begin_report(self) -> None:
+        self._arrays["tally"].fill(0)
+        self._seconds, self._n_passes, self._n_single, self._n_expected = 0.0, 0, 0, 0.0
 
     def _log_moved(self, log: TokenLog) -> None:
         self._fields["log"] = log.address

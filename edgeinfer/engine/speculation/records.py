@@ -72,6 +72,7 @@ TREE = np.dtype(
         ("path", "i8"),  # int32[n_path]: nodes that the pass accepted
         ("chosen", "i8"),  # int32[n_path]: the token chosen after each
         ("n_path", "i8"),
+        ("tally", "i8"),  # int64[VOICES, 2]: nodes that were checked of each source, and accepted
         ("expected", "f8"),  # tokens that the pass should give
     ]
 )

@@ -6,11 +6,34 @@ can change the text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from edgeinfer.backends.base import Floats
 from edgeinfer.engine.speculation.tree import Draft, Walk
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCount:
+    """Drafted tokens that owe their place to a source, and how many of them the model chose too."""
+
+    proposed: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftReport:
+    """Drafting for one text: tokens by source, seconds spent on it, and what was expected of its passes.
+
+    n_passes of at least one token, of which n_single checked no draft; n_expected: tokens they should have given.
+    """
+
+    sources: Mapping[str, SourceCount]
+    seconds: float
+    n_passes: int
+    n_single: int
+    n_expected: float
 
 
 class Speculator(Protocol):
@@ -27,6 +50,10 @@ class Speculator(Protocol):
         """
         ...
 
-    def learn(self, draft: Draft, logits: Floats, walked: Walk) -> None:
-        """What a pass gave: logits float32[T, V] of the draft's tokens, valid until this returns."""
+    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float) -> None:
+        """What a pass gave, and took: logits float32[T, V] of the draft's tokens, valid until this returns."""
+        ...
+
+    def report(self) -> DraftReport | None:
+        """The numbers of the text since `begin`, if they were kept."""
         ...

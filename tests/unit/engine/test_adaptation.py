@@ -146,16 +146,31 @@ def test_quiet_steps_are_not_looked_at_but_dear_ones_are(monkeypatch: pytest.Mon
     assert adapting.n_told == 5
 
 
-def test_prompts_and_other_lengths_are_always_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_are_always_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     adapting = Adapting(Machine((1.0, 1.0)), monkeypatch)
     adapting.steps(100, n_tokens=512)
     assert adapting.n_told == 100
-    adapting.steps(100)
-    for _ in range(20):
-        adapting.steps(1, n_tokens=3)
-        assert adapting.n_told == 1
-        adapting.steps(1)
-        assert adapting.n_told == 1
+
+
+def test_passes_of_each_length_have_leaves_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapting = Adapting(Machine((1.0, 1.0)), monkeypatch)
+    told = 0
+    for _ in range(200):
+        for n_tokens in (1, 3, 4):
+            adapting.steps(1, n_tokens=n_tokens)
+            told += adapting.n_told
+    assert told < 200
+
+
+def test_a_core_that_is_taken_is_noticed_while_lengths_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapting = Adapting(Machine((1.0, 1.0)), monkeypatch)
+    for _ in range(100):
+        for n_tokens in (1, 3, 4):
+            adapting.steps(1, n_tokens=n_tokens)
+    adapting.machine.taken = {1}
+    for _ in range(40):
+        sizes = [size for n_tokens in (1, 3, 4) for size in adapting.steps(1, n_tokens=n_tokens)]
+    assert sizes == [1, 1, 1]
 
 
 @pytest.mark.parametrize("core", [0, 1])

@@ -19,6 +19,7 @@ LEARNT_SUFFIX = 4
 def learn(pointer):
     """Count which candidates were right, and hand every node's highest logits to the learners."""
     tree = tree_at(pointer)
+    _tally(tree)
     for step in range(tree.n_path):
         _count(tree, simd.load_int32(tree.path + 4 * step), simd.load_int32(tree.chosen + 4 * step))
     for node in range(tree.n_nodes):
@@ -38,3 +39,17 @@ def _count(tree, node, chosen):
     for place in range(first, first + simd.load_int32(tree.offers + 8 * node + 4)):
         at = tree.candidates + place * CANDIDATE_BYTES
         count_outcome(chances, at, tree.n_voices, candidate_at(at).token == chosen)
+
+
+@inline
+def _tally(tree):
+    """Count nodes by their source: all, and those of the path."""
+    for node in range(1, tree.n_nodes):
+        _add_one(tree.tally + 16 * simd.load_int32(tree.sources + 4 * node))
+    for step in range(1, tree.n_path):
+        _add_one(tree.tally + 16 * simd.load_int32(tree.sources + 4 * simd.load_int32(tree.path + 4 * step)) + 8)
+
+
+@inline
+def _add_one(at):
+    simd.store_int64(at, simd.load_int64(at) + 1)

@@ -129,7 +129,7 @@ class Pages:
     def run(self, step: Step, split: bool, workers: int = 1, isa: str | None = None) -> Floats:
         """float32[T, heads, width] by the kernels; `split` cuts by chunks as small passes do, else by tiles."""
         shape, layout, head, n_tokens = self.shape, self.pool.layout, padded(self.shape.width), len(step.batch.tokens)
-        record = StepRecord(Limits(LONGEST, N_PAGES, MOST_TOKENS, MOST_TOKENS), shape.tile_tokens)
+        record = StepRecord(Limits(LONGEST, N_PAGES, MOST_TOKENS, MOST_TOKENS, layout.kind), shape.tile_tokens)
         record.fill(step)
         record.record["split"] = split
         query = aligned((n_tokens, shape.heads, head), np.float32)

@@ -44,10 +44,15 @@ class Drafting:
         self._make = make
         self.walks: list[tuple[Draft, Walk]] = []
 
+    def begin(self, history: Sequence[int], *, sampled: bool) -> None:
+        self.begun = list(history)
+
     def draft(self, history: Sequence[int], most: int, deepest: int) -> Draft:
+        assert history[: len(self.begun)] == self.begun
         return self._make(history, most, deepest)
 
-    def learn(self, draft: Draft, logits: Floats, walked: Walk) -> None:
+    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float) -> None:
+        assert seconds > 0
         assert logits.shape[0] == len(draft.tokens)
         self.walks.append((draft, walked))
 

@@ -1,0 +1,97 @@
+"""From what the user wants of speculation to the drafts of a loaded model.
+
+In: an executor, and wishes. Out: `ModelDrafts`, or None where nothing is to be drafted. What passes of several tokens
+cost is measured once for a model, device, team and kind of KV pages, and kept beside the compiled loops.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from edgeinfer.backends.base import Batch, Progress, no_progress
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.speculation.costs import Costs, measure
+from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
+from edgeinfer.engine.speculation.records import MOST
+from edgeinfer.errors import BadSetting
+from edgeinfer.settings import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """What is wanted.
+
+    spec         "auto" drafts where the output stays the same bit by bit, "on" everywhere, "off" nowhere; a number:
+                 passes of so many tokens, whatever they cost
+    verify_cost  the cost of a pass by its number of tokens, to be assumed instead of what is measured; of one token: 1
+    """
+
+    spec: Spec = "auto"
+    verify_cost: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        if self.spec not in ("auto", "on", "off") and (not isinstance(self.spec, int) or not 1 <= self.spec <= MOST):
+            raise BadSetting(f"spec cannot be {self.spec!r}: it must be auto, on, off or a number from 1 to {MOST}")
+        for n_tokens, cost in self.verify_cost.items():
+            if not 1 <= n_tokens <= MOST or not 0 < cost < float("inf"):
+                raise BadSetting(
+                    f"verify_cost cannot be {n_tokens}:{cost}: passes have 1 to {MOST} tokens and cost more than 0"
+                )
+
+
+def drafts_for(
+    executor: Executor, n_vocab: int, fingerprint: str, wanted: Speculation, progress: Progress = no_progress
+) -> ModelDrafts | None:
+    """Drafts for all sessions of a model, or None where nothing is to be drafted."""
+    if wanted.spec == "off" or (wanted.spec == "auto" and not executor.batch_invariant):
+        return None
+    library = loops_library()
+    if wanted.verify_cost:
+        costs = Costs(wanted.verify_cost, corrected=False)
+    elif isinstance(wanted.spec, int):
+        costs = Costs({}, corrected=False)
+    else:
+        costs = Costs(_known_costs(library, executor, n_vocab, fingerprint))
+    fixed = wanted.spec if isinstance(wanted.spec, int) else None
+    return ModelDrafts(library, n_vocab, costs, fixed, progress)
+
+
+def _known_costs(library: KernelLibrary, executor: Executor, n_vocab: int, fingerprint: str) -> dict[int, float]:
+    """Costs of passes, measured now or before."""
+    limits = executor.limits
+    name = f"verify-cost-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
+    note = library.note(name)
+    if note is not None:
+        return {int(size): float(cost) for size, cost in json.loads(note).items()}
+    seconds = measure_costs(executor, n_vocab)
+    costs = {size: spent / seconds[1] for size, spent in seconds.items()}
+    library.keep_note(name, json.dumps(costs))
+    return costs
+
+
+def measure_costs(executor: Executor, n_vocab: int) -> dict[int, float]:
+    """Seconds of passes over 1 and more tokens, with the logits of all of them, at the start of a sequence."""
+    limits = executor.limits
+    sequence = executor.create()
+
+    def run(n_tokens: int) -> float:
+        order = np.arange(n_tokens, dtype=np.int32)
+        tokens = (order * 7919 % n_vocab).astype(np.int32)
+        batch = Batch(tokens, np.full(n_tokens, sequence, np.int32), order, order - 1, order)
+        started = time.perf_counter()
+        executor.evaluate(batch)
+        seconds = time.perf_counter() - started
+        executor.truncate(sequence, 0)
+        return seconds
+
+    try:
+        return measure(run, min(MOST, limits.max_tokens, limits.max_outputs, limits.n_context))
+    finally:
+        executor.free(sequence)
