@@ -17,13 +17,14 @@ from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
 from edgeinfer.engine.speculation.chances import Chances
 from edgeinfer.engine.speculation.costs import Costs
-from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, Tables
+from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, SessionTables, Tables
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PROPOSED, SUFFIX, TREE, VOICES
 from edgeinfer.engine.speculation.speculator import DraftReport, SourceCount
 from edgeinfer.engine.speculation.tree import Draft, Walk
 
-USED = ("ngram", "stochastic", "recycling")
+USED = ("ngram", "suffix", "stochastic", "matrix", "recycling")
+"""Drafters that are asked, in the order in which equals are preferred."""
 GROW = Function("grow", Source("growth", "grow", package=LOOPS), 1)
 LEARN = Function("learn", Source("learning", "learn", package=LOOPS), 1)
 TREE_ARRAYS = (
@@ -67,13 +68,11 @@ class ModelDrafts:
         self.fixed = fixed
         self.drafters: dict[str, Drafter] = {key: DRAFTERS.get(key) for key in USED}
         self.voices = [voice for drafter in self.drafters.values() for voice in drafter.voices]
-        functions = [GROW, LEARN, *(voice.speak for voice in self.voices)]
-        for drafter in self.drafters.values():
-            functions += [each for each in (drafter.learn, drafter.read) if each is not None]
+        functions = [GROW, LEARN, *(each for drafter in self.drafters.values() for each in drafter.functions)]
         library.prepare(functions, os.cpu_count() or 1, progress)
         self.grow, self.learn = library.function(GROW), library.function(LEARN)
         self.tables: dict[str, Tables] = {
-            key: drafter.open(n_vocab) for key, drafter in self.drafters.items() if drafter.per == "model"
+            key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()
         }
         n_claims = [voice.n_claims for voice in self.voices]
         self.chances = {sampled: Chances(n_claims) for sampled in (False, True)}
@@ -95,14 +94,12 @@ class SessionDrafts:
             self._fields[name] = array.ctypes.data
         self._fields["n_vocab"] = shared.n_vocab
         self._address = int(self._tree.ctypes.data)
-        self._own = {
-            key: drafter.open(shared.n_vocab) for key, drafter in shared.drafters.items() if drafter.per == "session"
-        }
-        self._introduce({**shared.tables, **self._own})
+        self._tables = {key: tables.session() for key, tables in shared.tables.items()}
+        self._introduce(self._tables)
         self._log = TokenLog(self._log_moved)
         self._begin_report()
 
-    def _introduce(self, tables: dict[str, Tables]) -> None:
+    def _introduce(self, tables: dict[str, SessionTables]) -> None:
         """Tell the loops who speaks and who learns, and where their tables are."""
         starts, library = self._shared.chances[False].starts, self._shared.library
         voices: list[tuple[int, int, int]] = []
@@ -123,6 +120,8 @@ class SessionDrafts:
     def begin(self, history: Sequence[int], *, sampled: bool) -> None:
         """A text to continue, of which more or less may be known."""
         self._log.begin(history)
+        for tables in self._tables.values():
+            tables.reserve(self._log.n_tokens)
         self._fields["chances"] = self._shared.chances[sampled].address
         self._fields["costs"] = self._shared.costs.address
         self._begin_report()
@@ -174,5 +173,5 @@ class SessionDrafts:
 
     def _log_moved(self, log: TokenLog) -> None:
         self._fields["log"] = log.address
-        for tables in self._own.values():
+        for tables in self._tables.values():
             tables.follow(log)

@@ -117,3 +117,43 @@ NGRAM = np.dtype(
 
 SUCCESSORS = np.dtype([("rows", "i8"), ("bits", "i8"), ("clock", "i8")])
 """`loops.recycling`: int32[V, BEST]; `loops.stochastic`: int32[1 << bits, WAYS, ROW]."""
+
+AUTOMATON = np.dtype(
+    [
+        ("states", "i8"),  # STATE[most_states]
+        ("n_states", "i8"),
+        ("most_states", "i8"),
+        ("edges", "i8"),  # EDGE[most_edges]
+        ("n_edges", "i8"),
+        ("most_edges", "i8"),
+        ("places", "i8"),  # int32[1 << bits]: edges by hash of source and token, -1: none
+        ("bits", "i8"),
+        ("n_texts", "i8"),  # texts begun
+    ]
+)
+"""`loops.automaton`: what all sessions of a model share."""
+
+STATE = np.dtype([("length", "i4"), ("link", "i4"), ("first_edge", "i4"), ("times", "i4"), ("text", "i4")])
+"""Longest string of a state; the state of its longest suffix elsewhere, -1 of the first; its edges; how often it
+occurred, and in which text last."""
+
+EDGE = np.dtype([("source", "i4"), ("token", "i4"), ("target", "i4"), ("next", "i4")])
+
+READER = np.dtype(
+    [
+        ("automaton", "i8"),
+        ("log", "i8"),
+        ("n_read", "i8"),  # tokens of the log that the automaton has
+        ("last", "i8"),  # state of the text read last
+        ("text", "i8"),  # its number; 0: none has begun
+        ("first_text", "i8"),  # texts from here on were seen by this program, those before by earlier ones
+        ("first_own", "i8"),  # texts before this one are the user's files
+        ("at", "i8"),  # state of the node looked at last
+        ("matched", "i8"),  # tokens up to that node that lead there
+        ("node", "i8"),
+    ]
+)
+"""`loops.automaton`: one session's."""
+
+MATRIX = np.dtype([("rows", "i8"), ("bits", "i8"), ("clock", "i8"), ("log", "i8"), ("n_read", "i8")])
+"""`loops.matrix`: int32[1 << bits, WAYS, 2 + 2 * BEST]."""

@@ -6,30 +6,48 @@ It may be wrong in everything: what it proposes is checked, and how far it is be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
+from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.catalogue import Function, Source
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.registry import Registry
 
 LOOPS = "edgeinfer.engine.speculation.loops"
 
 
-class Tables(Protocol):
-    """Memory of a drafter."""
+class SessionTables(Protocol):
+    """What a drafter has for one session; of those that know no texts it may be the model's own."""
 
     @property
     def address(self) -> int:
         """Of the record that the drafter's functions are given."""
         ...
 
+    def follow(self, log: TokenLog) -> None:
+        """The log that trees continue; told again whenever its memory moved or it began anew."""
+        ...
+
+    def reserve(self, n_tokens: int) -> None:
+        """The log will have so many tokens, and then an answer."""
+        ...
+
+
+class Tables(Protocol):
+    """What a drafter has for all sessions of a model."""
+
     @property
     def nbytes(self) -> int: ...
 
-    def follow(self, log: TokenLog) -> None:
-        """The log that nodes continue; told again whenever its memory moved."""
+    def session(self) -> SessionTables:
+        """Tables of one more session."""
+        ...
+
+    def kept(self) -> Mapping[str, Int32s]:
+        """Arrays that are worth keeping for the next time; they may be written to before a session uses them."""
         ...
 
 
@@ -46,22 +64,29 @@ class Voice:
 class Drafter:
     """What a file of this folder exports.
 
-    open   makes tables for a vocabulary of so many tokens
-    per    whether tables belong to a session, whose log they follow, or to the model
-    read   read(tables, n_log, 0): the log was extended
-    learn  learn(tables, tree, node): a node was evaluated, its highest logits are in the tree
+    open     makes the tables of a model, for a vocabulary of so many tokens; compiled functions are the library's
+    read     read(tables, n_log, 0): the log was extended
+    learn    learn(tables, tree, node): a node was evaluated, its highest logits are in the tree
+    helpers  further compiled functions
     """
 
     voices: tuple[Voice, ...]
-    open: Callable[[int], Tables]
-    per: Literal["session", "model"]
+    open: Callable[[int, KernelLibrary], Tables]
     read: Function | None = None
     learn: Function | None = None
+    helpers: tuple[Function, ...] = ()
+
+    @property
+    def functions(self) -> list[Function]:
+        """All that must be compiled."""
+        found = [*(voice.speak for voice in self.voices), self.read, self.learn, *self.helpers]
+        return [function for function in found if function is not None]
 
 
 DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter")
 
 
-def loop(module: str, name: str) -> Function:
-    """A compiled function of a module of `loops` that is given three int64s."""
-    return Function(f"{module}.{name}", Source(module, name, package=LOOPS), 3, returns=False)
+def loop(module: str, name: str, n_arguments: int = 3) -> Function:
+    """A compiled function of a module of `loops`; those of one argument return a number."""
+    source = Source(module, name, package=LOOPS)
+    return Function(f"{module}.{name}", source, n_arguments, returns=n_arguments == 1)

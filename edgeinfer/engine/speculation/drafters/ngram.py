@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from edgeinfer.backends.base import Int32s
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import NGRAM
@@ -12,10 +16,25 @@ LEVELS, CLAIMS = 5, 81
 HASH_BITS = 14
 
 
-class NGramTables:
-    """Where n-grams ended, for one log."""
+class NGrams:
+    """Nothing is shared: each session has an index of its own text."""
 
-    def __init__(self, n_vocab: int) -> None:
+    def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
+        self.nbytes = 0
+
+    def session(self) -> NGramIndex:
+        """An empty index."""
+        return NGramIndex()
+
+    def kept(self) -> Mapping[str, Int32s]:
+        """Nothing."""
+        return {}
+
+
+class NGramIndex:
+    """Where n-grams ended, in one log."""
+
+    def __init__(self) -> None:
         self._record = np.zeros(1, NGRAM)
         self._heads = np.full((LEVELS, 1 << HASH_BITS), -1, np.int32)
         self._previous = np.empty((LEVELS, 0), np.int32)
@@ -25,10 +44,6 @@ class NGramTables:
     def address(self) -> int:
         return int(self._record.ctypes.data)
 
-    @property
-    def nbytes(self) -> int:
-        return self._heads.nbytes + self._previous.nbytes
-
     def follow(self, log: TokenLog) -> None:
         """Index a log from its start."""
         self._heads.fill(-1)
@@ -36,10 +51,12 @@ class NGramTables:
         self._record["log"], self._record["n_read"] = log.address, 0
         self._record["previous"], self._record["capacity"] = self._previous.ctypes.data, log.capacity
 
+    def reserve(self, n_tokens: int) -> None:
+        """It is as large as the log."""
+
 
 DRAFTER = Drafter(
     voices=(Voice("ngram", loop("ngram", "speak"), CLAIMS),),
-    open=NGramTables,
-    per="session",
+    open=NGrams,
     read=loop("ngram", "read"),
 )

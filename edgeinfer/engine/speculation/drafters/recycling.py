@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from edgeinfer.backends.base import Int32s
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import BEST, NO_TOKEN, STANDINGS, SUCCESSORS
@@ -12,7 +16,7 @@ from edgeinfer.engine.speculation.records import BEST, NO_TOKEN, STANDINGS, SUCC
 class SuccessorTable:
     """BEST successors of every token of a vocabulary."""
 
-    def __init__(self, n_vocab: int) -> None:
+    def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
         self.rows = np.full((n_vocab, BEST), NO_TOKEN, np.int32)
         self._record = np.zeros(1, SUCCESSORS)
         self._record["rows"] = self.rows.ctypes.data
@@ -25,13 +29,23 @@ class SuccessorTable:
     def nbytes(self) -> int:
         return self.rows.nbytes
 
+    def session(self) -> SuccessorTable:
+        """The same for all."""
+        return self
+
+    def kept(self) -> Mapping[str, Int32s]:
+        """All rows."""
+        return {"rows": self.rows}
+
     def follow(self, log: TokenLog) -> None:
         """Successors belong to no text."""
+
+    def reserve(self, n_tokens: int) -> None:
+        """Its size is fixed."""
 
 
 DRAFTER = Drafter(
     voices=(Voice("recycling", loop("recycling", "speak"), STANDINGS),),
     open=SuccessorTable,
-    per="model",
     learn=loop("recycling", "learn"),
 )

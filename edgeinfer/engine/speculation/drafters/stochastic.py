@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from edgeinfer.backends.base import Int32s
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import BEST, STANDINGS, SUCCESSORS
@@ -14,11 +18,11 @@ WAYS, SET_BITS = 4, 14
 class NGramSuccessors:
     """BEST successors of the n-grams that were evaluated last, of two and of three tokens."""
 
-    def __init__(self, n_vocab: int) -> None:
-        self._rows = np.full((2, 1 << SET_BITS, WAYS, 2 + BEST), -1, np.int32)
+    def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
+        self.rows = np.full((2, 1 << SET_BITS, WAYS, 2 + BEST), -1, np.int32)
         self._record = np.zeros(2, SUCCESSORS)
         self._record["bits"] = SET_BITS
-        self._record["rows"] = [table.ctypes.data for table in self._rows]
+        self._record["rows"] = [table.ctypes.data for table in self.rows]
 
     @property
     def address(self) -> int:
@@ -26,10 +30,21 @@ class NGramSuccessors:
 
     @property
     def nbytes(self) -> int:
-        return self._rows.nbytes
+        return self.rows.nbytes
+
+    def session(self) -> NGramSuccessors:
+        """The same for all."""
+        return self
+
+    def kept(self) -> Mapping[str, Int32s]:
+        """All rows."""
+        return {"rows": self.rows}
 
     def follow(self, log: TokenLog) -> None:
         """Successors belong to no text."""
+
+    def reserve(self, n_tokens: int) -> None:
+        """Its size is fixed."""
 
 
 DRAFTER = Drafter(
@@ -38,6 +53,5 @@ DRAFTER = Drafter(
         Voice("bigram", loop("stochastic", "speak_bigram"), STANDINGS),
     ),
     open=NGramSuccessors,
-    per="model",
     learn=loop("stochastic", "learn"),
 )

@@ -11,6 +11,7 @@ from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.best import pack_best
 from edgeinfer.engine.speculation.loops.chances import CANDIDATE_BYTES, candidate_at, chances_at, count_outcome
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
+from edgeinfer.engine.speculation.records import BEST
 
 LEARNT_SUFFIX = 4
 """Tokens before a node that learners are given."""
@@ -53,3 +54,10 @@ def _tally(tree):
 @inline
 def _add_one(at):
     simd.store_int64(at, simd.load_int64(at) + 1)
+
+
+def pack_rows(logits, stride, count, n_vocab, out):
+    """Keep the highest logits of rows: float32[count, stride / 4] into int32[count, BEST]; how many rows."""
+    for row in range(count):
+        pack_best(logits + row * stride, n_vocab, out + 4 * BEST * row)
+    return count

@@ -1,0 +1,64 @@
+"""How often tokens followed pairs of tokens, in texts and in the model's own choices (ADED, arXiv 2407.12021)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from edgeinfer.backends.base import Int32s
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
+from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.records import BEST, MATRIX
+
+WAYS, SET_BITS = 2, 14
+CLAIMS = 3 * 5 * 4
+
+
+class Matrix:
+    """The matrix of a model."""
+
+    def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
+        self.rows: Int32s = np.full((1 << SET_BITS, WAYS, 2 + 2 * BEST), -1, np.int32)
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes
+
+    def session(self) -> Counting:
+        """A session's counting."""
+        return Counting(self)
+
+    def kept(self) -> Mapping[str, Int32s]:
+        """All of it."""
+        return {"rows": self.rows}
+
+
+class Counting:
+    """One session that counts into the matrix of its model."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self._record = np.zeros(1, MATRIX)
+        self._record["rows"], self._record["bits"] = matrix.rows.ctypes.data, SET_BITS
+        self._record["clock"] = int(matrix.rows[..., 1].max())
+
+    @property
+    def address(self) -> int:
+        return int(self._record.ctypes.data)
+
+    def follow(self, log: TokenLog) -> None:
+        """Go on in a log whose memory moved, or that began anew."""
+        self._record["log"] = log.address
+        self._record["n_read"] = min(int(self._record["n_read"][0]), log.n_tokens)
+
+    def reserve(self, n_tokens: int) -> None:
+        """Its size is fixed."""
+
+
+DRAFTER = Drafter(
+    voices=(Voice("matrix", loop("matrix", "speak"), CLAIMS),),
+    open=Matrix,
+    read=loop("matrix", "read"),
+    learn=loop("matrix", "learn"),
+)

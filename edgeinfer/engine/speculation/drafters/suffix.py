@@ -1,0 +1,133 @@
+"""What followed the longest suffix of the text elsewhere: in this program's sessions, in earlier ones, in the user's files.
+
+One suffix automaton for all sessions of a model (SuffixDecoding, arXiv 2411.04975), whose continuations are told apart
+by where they were seen last: a hierarchy by temporal locality (arXiv 2502.05609).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edgeinfer.backends.base import Int32s
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
+from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.records import AUTOMATON, EDGE, NO_TOKEN, READER, STATE
+
+CLAIMS = 6 * 3 * 3
+READ = loop("automaton", "read")
+REHASH = loop("automaton", "rehash", n_arguments=1)
+FIRST_ROOM, MOST_ROOM = 1 << 13, 1 << 18
+"""Tokens that an automaton has room for, at first and at most."""
+KEPT_TOKENS = 1 << 16
+"""Of earlier texts, the latest."""
+AHEAD = 2048
+"""Tokens of an answer that room is made for beforehand."""
+
+
+class Reading:
+    """One session's place in the automaton of its model."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        self._automaton = automaton
+        self._record = np.zeros(1, READER)
+        self.fields = self._record[0]
+        self.fields["automaton"] = automaton.address
+        self.fields["first_text"], self.fields["first_own"] = automaton.first_text, automaton.first_own
+
+    @property
+    def address(self) -> int:
+        return int(self._record.ctypes.data)
+
+    def follow(self, log: TokenLog) -> None:
+        """Go on in a log whose memory moved, or that began anew."""
+        self.fields["log"] = log.address
+        if log.n_tokens < self.fields["n_read"]:
+            self.fields["n_read"], self.fields["text"] = 0, 0
+
+    def reserve(self, n_tokens: int) -> None:
+        """Make room for a log of so many tokens, and the answer to come."""
+        self._automaton.reserve(n_tokens - int(self.fields["n_read"]) + AHEAD)
+
+
+class Automaton:
+    """The automaton of a model: empty, then what sessions read, earlier texts and files."""
+
+    def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
+        self._read, self._rehash = library.function(READ), library.function(REHASH)
+        self._record = np.zeros(1, AUTOMATON)
+        self._fields = self._record[0]
+        self._room = 0
+        self._states = np.zeros(0, STATE)
+        self._edges = np.zeros(0, EDGE)
+        self._places: Int32s = np.zeros(0, np.int32)
+        self.first_text, self.first_own = 1, 1
+        self._texts: list[Int32s] = []
+        self._grow(FIRST_ROOM)
+        self._fields["n_states"] = 1
+        self._states["link"][0], self._states["first_edge"][0] = -1, -1
+
+    @property
+    def address(self) -> int:
+        return int(self._record.ctypes.data)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self._states.nbytes + self._edges.nbytes + self._places.nbytes)
+
+    def session(self) -> Reading:
+        """A session's reader."""
+        return Reading(self)
+
+    def kept(self) -> Mapping[str, Int32s]:
+        """Nothing of its own: texts are kept by who has them."""
+        return {}
+
+    def read(self, texts: Sequence[Int32s], *, files: bool) -> None:
+        """Take in texts of earlier programs, or files: before any session reads, and files first."""
+        for text in texts:
+            self.reserve(len(text))
+            reader = np.zeros(1, READER)
+            tokens = np.ascontiguousarray(text, np.int32)
+            reader["automaton"], reader["log"] = self.address, tokens.ctypes.data
+            self._read(reader.ctypes.data, len(tokens), 0)
+        self.first_text = int(self._fields["n_texts"]) + 1
+        if files:
+            self.first_own = self.first_text
+
+    def reserve(self, n_tokens: int) -> None:
+        """Make room for so many tokens more, as far as there may be."""
+        used = max(int(self._fields["n_states"]) // 2, int(self._fields["n_edges"]) // 3)
+        wanted = min(used + max(n_tokens, 0), MOST_ROOM)
+        if wanted > self._room:
+            self._grow(min(max(wanted, 2 * self._room), MOST_ROOM))
+
+    def _grow(self, room: int) -> None:
+        states, edges = np.zeros(2 * room + 4, STATE), np.zeros(8 * room, EDGE)
+        states[: len(self._states)], edges[: len(self._edges)] = self._states, self._edges
+        bits = (6 * room).bit_length()
+        self._places = np.full(1 << bits, -1, np.int32)
+        self._states, self._edges, self._room = states, edges, room
+        self._fields["states"], self._fields["most_states"] = states.ctypes.data, len(states)
+        self._fields["edges"], self._fields["most_edges"] = edges.ctypes.data, len(edges)
+        self._fields["places"], self._fields["bits"] = self._places.ctypes.data, bits
+        self._rehash(self.address)
+
+
+def split_texts(log: Int32s) -> list[Int32s]:
+    """The texts of a log."""
+    return [text[text >= 0] for text in np.split(log, np.flatnonzero(log == NO_TOKEN)) if (text >= 0).any()]
+
+
+DRAFTER = Drafter(
+    voices=(
+        Voice("session", loop("automaton", "speak_session"), CLAIMS),
+        Voice("history", loop("automaton", "speak_history"), CLAIMS),
+        Voice("files", loop("automaton", "speak_files"), CLAIMS),
+    ),
+    open=Automaton,
+    read=READ,
+    helpers=(REHASH,),
+)
