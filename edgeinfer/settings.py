@@ -150,8 +150,10 @@ def spec_choice(value: object) -> Spec:
     text = str(value).strip().lower()
     if isinstance(value, bool):  # TOML's true and false
         return "on" if value else "off"
-    if text == "auto" or text == "on" or text == "off":
-        return text
+    words: tuple[Literal["auto", "on", "off"], ...] = ("auto", "on", "off")
+    for word in words:
+        if text == word:
+            return word
     if text.isdecimal() and 1 <= int(text) <= MOST_DRAFTED:
         return int(text)
     raise ValueError(f"auto, on, off or a number from 1 to {MOST_DRAFTED} is wanted")
@@ -161,7 +163,7 @@ def cost_curve(value: object) -> Mapping[int, float]:
     """A reader of costs by the number of tokens: "4:1.05,8:1.15"."""
     costs: dict[int, float] = {}
     for part in str(value).split(","):
-        size, colon, cost = part.strip().partition(":")
+        size, _, cost = part.strip().partition(":")
         try:
             costs[int(size)] = float(cost)
         except ValueError:
@@ -169,6 +171,26 @@ def cost_curve(value: object) -> Mapping[int, float]:
         if not 1 <= int(size) <= MOST_DRAFTED or not 0 < float(cost) < float("inf"):
             raise ValueError(f"tokens from 1 to {MOST_DRAFTED} and costs above 0 are wanted")
     return MappingProxyType(costs)
+
+
+def path_list(value: object) -> tuple[str, ...]:
+    """A reader of paths: one, several with the system's separator of paths between them, or a list."""
+    parts = value.split(os.pathsep) if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str | Path) for part in parts):
+        raise ValueError("paths are wanted")
+    return tuple(str(part) for part in parts if str(part).strip())
+
+
+def switch(value: object) -> bool:
+    """A reader of yes or no."""
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("true or false is wanted")
 
 
 def device_list(value: object) -> tuple[str, ...]:
@@ -227,13 +249,17 @@ def repeat_penalty_of(generation: GenerationSettings) -> float:
 class SpeculationSettings:
     """How tokens are drafted."""
 
-    spec: Spec = option(
+    spec: Literal["auto", "on", "off"] | int = option(
         "auto",
         "Draft tokens and check several in a pass: auto (wherever no token changes), on, off, or tokens of a pass.",
         spec_choice,
     )
     verify_cost: Mapping[int, float] | None = option(
         None, "Assume what passes cost, such as 4:1.05,8:1.15 (default: measured).", unset_or(cost_curve)
+    )
+    draft_from: tuple[str, ...] = option((), "Draft from these text files and folders too; repeatable.", path_list)
+    history: bool = option(
+        True, "Keep what was learnt of texts on this machine, and draft from it the next time.", switch
     )
 
 

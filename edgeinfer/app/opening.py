@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def given_settings(context: typer.Context) -> Settings:
     """The settings, with what the command's own options say first. Raises BadSetting."""
-    return load_settings({name: context.params[name] for name in declared_options() if name in context.params})
+    given = {name: context.params[name] for name in declared_options() if name in context.params}
+    return load_settings({name: value for name, value in given.items() if value not in (None, [], ())})
 
 
 def open_llm(settings: Settings) -> LLM:
@@ -44,6 +45,8 @@ def open_llm(settings: Settings) -> LLM:
             kv=machine.kv,
             spec=settings.speculation.spec,
             verify_cost=settings.speculation.verify_cost,
+            draft_from=settings.speculation.draft_from,
+            history=settings.speculation.history,
             progress=progress,
         )
 

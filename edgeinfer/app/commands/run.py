@@ -45,6 +45,8 @@ def run(
     ctx: options.Ctx = None,
     spec: options.SpecOption = None,
     verify_cost: options.VerifyCost = None,
+    draft_from: options.DraftFrom = None,
+    history: options.History = None,
     threads: options.Threads = None,
     cores: options.Cores = None,
     device: options.Device = None,
@@ -60,8 +62,7 @@ def run(
     from edgeinfer.app.opening import answer_options, given_settings, open_llm, record_speed
     from edgeinfer.app.progress_line import ProgressLine
 
-    if raw and system is not None:
-        raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
+    _check(raw=raw, system=system)
     text = _prompt(prompt, file or [], raw=raw)
     settings = given_settings(context)
     with open_llm(settings) as llm, ProgressLine() as progress:
@@ -82,6 +83,11 @@ def run(
             typer.echo(stats_text(stream.stats), err=True)
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _check(*, raw: bool, system: str | None) -> None:
+    if raw and system is not None:
+        raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
 
 
 def _prompt(prompt: str | None, files: list[Path], *, raw: bool) -> str:

@@ -6,10 +6,14 @@ of their own: a voice is right less often where tokens are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.resources
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from edgeinfer.backends.base import Floats
 from edgeinfer.engine.speculation.records import (
     CHANCES,
     COUNT,
@@ -20,6 +24,10 @@ from edgeinfer.engine.speculation.records import (
     VOICES,
 )
 
+STARTING_COUNTS = "starting_counts.npz"
+"""Made by `scripts/make_starting_counts.py`."""
+MOST_SURE, MOST_SURE_JOINTLY, FEWEST_SEEN = 200.0, 40.0, 4.0
+"""Sightings that starting counts claim at most, of claims and of their combinations, and that are worth keeping."""
 JOINT_BITS = 15
 UNSEEN_CHANCE = 0.15
 """Of a claim that was never made."""
@@ -50,9 +58,57 @@ class Chances:
     def address(self) -> int:
         return int(self._record.ctypes.data)
 
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """The counts, to be kept, or to be written over by kept ones."""
+        return {"counts": self.counts, "joint": self.joint, "weights": self.weights}
 
-def _tables() -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+
+def _tables() -> tuple[Floats, Floats]:
     """Probabilities of logits from -LOGIT_RANGE to LOGIT_RANGE, and logits of probabilities from 0 to 1."""
     logits = np.linspace(-LOGIT_RANGE, LOGIT_RANGE, TABLE_STEPS + 1)
     shares = np.linspace(0, 1, TABLE_STEPS + 1).clip(0.5 / TABLE_STEPS, 1 - 0.5 / TABLE_STEPS)
     return (1 / (1 + np.exp(-logits))).astype(np.float32), np.log(shares / (1 - shares)).astype(np.float32)
+
+
+def fill(arrays: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]], prefix: str) -> None:
+    """Write found arrays over these, where there is one of the same kind; a damaged number counts as none."""
+    for name, array in arrays.items():
+        other = found.get(prefix + name)
+        if other is not None and other.shape == array.shape and other.dtype == array.dtype and _is_finite(other):
+            array[...] = other
+
+
+def _is_finite(array: NDArray[Any]) -> bool:
+    fields = [array[name] for name in array.dtype.names] if array.dtype.names else [array]
+    return all(bool(np.isfinite(field).all()) for field in fields)
+
+
+def starting_counts(layout: str) -> dict[str, NDArray[Any]]:
+    """The counts that a new model starts with, by mode and name; none for another layout."""
+    with (importlib.resources.files(__package__) / STARTING_COUNTS).open("rb") as file, np.load(file) as arrays:
+        if str(arrays["layout"]) != layout:
+            return {}
+        found: dict[str, NDArray[Any]] = {}
+        for mode in ("greedy", "sampled"):
+            found[f"{mode}.counts"] = arrays[f"{mode}.counts"]
+            found[f"{mode}.weights"] = arrays[f"{mode}.weights"]
+            joint = np.zeros(1 << JOINT_BITS, JOINT)
+            joint[arrays[f"{mode}.places"]] = arrays[f"{mode}.joint"]
+            found[f"{mode}.joint"] = joint
+        return found
+
+
+def compact(chances: Chances, mode: str) -> dict[str, NDArray[Any]]:
+    """Counts as `starting_counts` reads them: only combinations that were seen a few times, and none too sure."""
+    counts, joint = chances.counts.copy(), chances.joint.copy()
+    for array, most in ((counts, MOST_SURE), (joint, MOST_SURE_JOINTLY)):
+        share = np.minimum(1, most / np.maximum(array["seen"], 1))
+        array["seen"] *= share
+        array["accepted"] *= share
+    places = np.flatnonzero(joint["seen"] >= FEWEST_SEEN).astype(np.int32)
+    return {
+        f"{mode}.counts": counts,
+        f"{mode}.weights": chances.weights,
+        f"{mode}.places": places,
+        f"{mode}.joint": joint[places],
+    }

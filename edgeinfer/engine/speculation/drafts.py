@@ -8,23 +8,33 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, Progress, no_progress
+from edgeinfer.backends.base import Floats, Int32s, Progress, no_progress
 from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
-from edgeinfer.engine.speculation.chances import Chances
+from edgeinfer.engine.speculation.chances import Chances, fill, starting_counts
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, SessionTables, Tables
+from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
+from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, split_texts
+from edgeinfer.engine.speculation.keeping import LEARNT, PRIMED, DraftFolder
 from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PROPOSED, SUFFIX, TREE, VOICES
 from edgeinfer.engine.speculation.speculator import DraftReport, SourceCount
 from edgeinfer.engine.speculation.tree import Draft, Walk
 
 USED = ("ngram", "suffix", "stochastic", "matrix", "recycling")
 """Drafters that are asked, in the order in which equals are preferred."""
+MODES = MappingProxyType({False: "greedy", True: "sampled"})
+LAYOUT_VERSION = 1
+"""Raised when claims or kept arrays change their meaning."""
 GROW = Function("grow", Source("growth", "grow", package=LOOPS), 1)
 LEARN = Function("learn", Source("learning", "learn", package=LOOPS), 1)
 TREE_ARRAYS = (
@@ -52,7 +62,7 @@ def loops_library() -> KernelLibrary:
 
 
 class ModelDrafts:
-    """What all sessions of a model share."""
+    """What all sessions of a model share. `close()` keeps what was learnt, if there is a folder for it."""
 
     def __init__(
         self,
@@ -68,18 +78,95 @@ class ModelDrafts:
         self.fixed = fixed
         self.drafters: dict[str, Drafter] = {key: DRAFTERS.get(key) for key in USED}
         self.voices = [voice for drafter in self.drafters.values() for voice in drafter.voices]
-        functions = [GROW, LEARN, *(each for drafter in self.drafters.values() for each in drafter.functions)]
+        functions = [GROW, LEARN, PACK, *(each for drafter in self.drafters.values() for each in drafter.functions)]
         library.prepare(functions, os.cpu_count() or 1, progress)
         self.grow, self.learn = library.function(GROW), library.function(LEARN)
-        self.tables: dict[str, Tables] = {
-            key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()
-        }
+        self.tables: dict[str, Tables] = {key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()}
         n_claims = [voice.n_claims for voice in self.voices]
         self.chances = {sampled: Chances(n_claims) for sampled in (False, True)}
+        start = starting_counts(self.layout)
+        for sampled, chances in self.chances.items():
+            fill(chances.kept(), start, f"{MODES[sampled]}.")
+        self._folder: DraftFolder | None = None
+        self._keeps_texts = False
+        self._sessions: list[SessionDrafts] = []
+        self._texts: list[Int32s] = []
+        self._primed = np.zeros((0, BEST), np.int32)
+
+    @property
+    def layout(self) -> str:
+        """What the meaning of counts depends on."""
+        return f"{LAYOUT_VERSION} " + " ".join(f"{voice.name}:{voice.n_claims}" for voice in self.voices)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all tables."""
+        return sum(tables.nbytes for tables in self.tables.values())
 
     def session(self) -> SessionDrafts:
         """Drafts for one more session."""
-        return SessionDrafts(self)
+        session = SessionDrafts(self)
+        self._sessions.append(session)
+        return session
+
+    def remember(self, folder: DraftFolder, *, texts: bool) -> None:
+        """Go on with what was made and, if `texts`, learnt before, and keep what will be; before any session."""
+        self._folder, self._keeps_texts = folder, texts
+        rows = folder.read(PRIMED).get("rows")
+        learnt = folder.read(LEARNT) if texts else {}
+        if rows is not None and rows.ndim == 2 and rows.shape[1] == BEST and rows.dtype == np.int32:
+            self.prime(0, rows[: self.n_vocab])
+        for name, kept in self._kept():
+            fill(kept, learnt, f"{name}.")
+        suffix = self.tables["suffix"]
+        assert isinstance(suffix, Automaton)
+        self._texts = split_texts(learnt["texts"]) if "texts" in learnt else []
+        suffix.read(self._texts, files=False)
+
+    def read_files(self, files: Sequence[Int32s]) -> None:
+        """Take in the user's files; before any session, and before `remember`."""
+        suffix = self.tables["suffix"]
+        assert isinstance(suffix, Automaton)
+        suffix.read(files, files=True)
+
+    @property
+    def n_primed(self) -> int:
+        """Tokens whose successors were made beforehand."""
+        return len(self._primed)
+
+    def prime(self, first: int, rows: Int32s) -> None:
+        """Take over successors of the tokens from `first` on: all before it are known."""
+        recycling = self.tables["recycling"]
+        assert isinstance(recycling, SuccessorTable)
+        recycling.prime(first, rows)
+        self._primed = np.concatenate([self._primed[:first], rows])
+
+    def keep_primed(self) -> None:
+        """Keep the successors that were made beforehand, where there is a folder."""
+        if self._folder is not None and len(self._primed):
+            self._folder.write(PRIMED, {"rows": self._primed})
+
+    def leave(self, session: SessionDrafts) -> None:
+        """A session is over; its texts stay."""
+        if session in self._sessions:
+            self._sessions.remove(session)
+            self._texts += session.texts()
+
+    def close(self) -> None:
+        """Keep what was learnt; may be called twice."""
+        for session in tuple(self._sessions):
+            self.leave(session)
+        if self._folder is not None and self._keeps_texts:
+            arrays = {f"{name}.{key}": array for name, kept in self._kept() for key, array in kept.items()}
+            self._folder.write(LEARNT, {**arrays, "texts": joined_texts(self._texts)})
+            self._folder = None
+
+    def _kept(self) -> list[tuple[str, Mapping[str, NDArray[Any]]]]:
+        """All arrays that are kept, by what they belong to."""
+        return [
+            *((key, tables.kept()) for key, tables in self.tables.items()),
+            *((MODES[sampled], chances.kept()) for sampled, chances in self.chances.items()),
+        ]
 
 
 class SessionDrafts:
@@ -98,6 +185,14 @@ class SessionDrafts:
         self._introduce(self._tables)
         self._log = TokenLog(self._log_moved)
         self._begin_report()
+
+    def texts(self) -> list[Int32s]:
+        """What the session has seen."""
+        return split_texts(self._log.tokens[: self._log.n_tokens])
+
+    def close(self) -> None:
+        """The session is over."""
+        self._shared.leave(self)
 
     def _introduce(self, tables: dict[str, SessionTables]) -> None:
         """Tell the loops who speaks and who learns, and where their tables are."""

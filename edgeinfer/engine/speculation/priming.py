@@ -6,6 +6,8 @@ in pieces while nobody waits. Source of the table's form: Token Recycling (arXiv
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,6 +22,12 @@ from edgeinfer.engine.speculation.records import BEST
 
 PACK = Function("pack_rows", Source("learning", "pack_rows", package=LOOPS), 5)
 MOST_AT_ONCE = 64
+FEW = 8
+LONGEST_S = 0.03
+"""A pass in idle time should take no longer: someone may begin to generate."""
+IDLE_S = 1.0
+"""Without an answer in the making."""
+LOOK_S = 0.1
 
 
 class Priming:
@@ -32,10 +40,13 @@ class Priming:
         self._library = library  # owns the code
         self._pack: Callable[..., int] = library.function(PACK)
 
-    def rows(self, first: int) -> Int32s:
-        """Rows of the next tokens from `first` on, as many as memory has room for: int32[n, BEST]; none at the end."""
+    def rows(self, first: int, most: int = MOST_AT_ONCE) -> Int32s:
+        """Rows of the next tokens from `first` on, `most` at most: int32[n, BEST]; none at the end, or without memory.
+
+        Runs a pass: as with any pass, one at a time. The beginning is read again each time: it is short.
+        """
         executor, limits, n_begun = self._executor, self._executor.limits, len(self._beginning)
-        count = min(MOST_AT_ONCE, self._n_vocab - first, limits.max_tokens, limits.max_outputs)
+        count = min(most, MOST_AT_ONCE, self._n_vocab - first, limits.max_tokens, limits.max_outputs)
         order, found = np.arange(count, dtype=np.int32), np.zeros((max(count, 0), BEST), np.int32)
         if count < 1 or executor.n_free_pages < 3 + pages_for(n_begun) or n_begun >= limits.n_context:
             return found[:0]
@@ -53,3 +64,56 @@ class Priming:
         finally:
             executor.free(sequence)
         return found
+
+
+class IdlePriming:
+    """Primes in a thread of its own while nothing is generated. Close it.
+
+    `idle_s` tells how long nothing has been generated; `lock` is held during a pass; `take` is given where
+    rows begin, and rows.
+    """
+
+    def __init__(
+        self,
+        priming: Priming,
+        first: int,
+        lock: threading.RLock,
+        idle_s: Callable[[], float],
+        take: Callable[[int, Int32s], None],
+    ) -> None:
+        self._priming = priming
+        self._first = first
+        self._lock = lock
+        self._idle_s = idle_s
+        self._take = take
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="edgeinfer-priming", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End within a pass; may be called twice."""
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        size = FEW
+        while not self._closing.wait(0 if self._idle_s() >= IDLE_S else LOOK_S):
+            if self._idle_s() < IDLE_S:
+                continue
+            with self._lock:
+                if self._closing.is_set() or self._idle_s() < IDLE_S:
+                    continue
+                started = time.perf_counter()
+                rows = self._priming.rows(self._first, size)
+                seconds = time.perf_counter() - started
+            if not len(rows):
+                return
+            self._take(self._first, rows)
+            self._first += len(rows)
+            size = (
+                min(2 * size, MOST_AT_ONCE)
+                if seconds < LONGEST_S / 2
+                else max(size // 2, 1)
+                if seconds > LONGEST_S
+                else size
+            )

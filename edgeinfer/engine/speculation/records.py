@@ -87,6 +87,8 @@ CANDIDATE = np.dtype(
         ("claims", "i4", (VOICES,)),  # place of each voice's claim in the counts
     ]
 )
+CLAIMS_OFFSET = 16
+"""Bytes of a candidate before its claims."""
 
 CHANCES = np.dtype(
     [

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -19,9 +20,17 @@ from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.speculation.costs import Costs, measure
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
+from edgeinfer.engine.speculation.files import file_texts
+from edgeinfer.engine.speculation.keeping import DraftFolder
+from edgeinfer.engine.speculation.priming import Priming
 from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.errors import BadSetting
+from edgeinfer.models.text import Tokenizer
 from edgeinfer.settings import Spec
+
+BEGINNING = "\n"
+"""What stands before a token whose successors are asked for: the first token of a text draws attention of its own, so
+that what a model says after a token all alone is not what it says within a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +40,14 @@ class Speculation:
     spec         "auto" drafts where the output stays the same bit by bit, "on" everywhere, "off" nowhere; a number:
                  passes of so many tokens, whatever they cost
     verify_cost  the cost of a pass by its number of tokens, to be assumed instead of what is measured; of one token: 1
+    draft_from   files and folders of text that drafts may come from
+    history      what is learnt of texts is kept for the next time, and what was learnt before is used
     """
 
     spec: Spec = "auto"
     verify_cost: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    draft_from: tuple[Path, ...] = ()
+    history: bool = False
 
     def __post_init__(self) -> None:
         if self.spec not in ("auto", "on", "off") and (not isinstance(self.spec, int) or not 1 <= self.spec <= MOST):
@@ -47,20 +60,40 @@ class Speculation:
 
 
 def drafts_for(
-    executor: Executor, n_vocab: int, fingerprint: str, wanted: Speculation, progress: Progress = no_progress
-) -> ModelDrafts | None:
-    """Drafts for all sessions of a model, or None where nothing is to be drafted."""
+    executor: Executor, tokenizer: Tokenizer, fingerprint: str, wanted: Speculation, progress: Progress = no_progress
+) -> tuple[ModelDrafts | None, tuple[str, ...]]:
+    """Drafts for all sessions of a model, or None where nothing is to be drafted; and what the user should know.
+
+    Raises BadSetting for files to draft from that cannot be used.
+    """
+    texts, notice = file_texts(wanted.draft_from, tokenizer)
     if wanted.spec == "off" or (wanted.spec == "auto" and not executor.batch_invariant):
-        return None
+        return None, ()
     library = loops_library()
     if wanted.verify_cost:
         costs = Costs(wanted.verify_cost, corrected=False)
     elif isinstance(wanted.spec, int):
         costs = Costs({}, corrected=False)
     else:
-        costs = Costs(_known_costs(library, executor, n_vocab, fingerprint))
-    fixed = wanted.spec if isinstance(wanted.spec, int) else None
-    return ModelDrafts(library, n_vocab, costs, fixed, progress)
+        costs = Costs(_known_costs(library, executor, tokenizer.n_tokens, fingerprint))
+    drafts = ModelDrafts(library, tokenizer.n_tokens, costs, _fixed(wanted.spec), progress)
+    if texts:
+        drafts.read_files(texts)
+    drafts.remember(DraftFolder(fingerprint, f"{drafts.layout} {tokenizer.n_tokens}"), texts=wanted.history)
+    return drafts, () if notice is None else (notice,)
+
+
+def _fixed(spec: Spec) -> int | None:
+    """Tokens of every pass, None where their number is chosen."""
+    return spec if isinstance(spec, int) else None
+
+
+def priming_of(executor: Executor, tokenizer: Tokenizer, drafts: ModelDrafts) -> Priming:
+    """What makes the table of successors of a model."""
+    beginning = tokenizer.encode(BEGINNING)
+    if tokenizer.vocabulary.add_eos:
+        beginning.pop()
+    return Priming(executor, drafts.library, drafts.n_vocab, beginning)
 
 
 def _known_costs(library: KernelLibrary, executor: Executor, n_vocab: int, fingerprint: str) -> dict[int, float]:

@@ -29,6 +29,12 @@ class SuccessorTable:
     def nbytes(self) -> int:
         return self.rows.nbytes
 
+    def prime(self, first: int, rows: Int32s) -> None:
+        """Take over rows of tokens from `first` on whose successors are not known."""
+        own = self.rows[first : first + len(rows)]
+        unknown = own[:, 0] < 0
+        own[unknown] = rows[unknown]
+
     def session(self) -> SuccessorTable:
         """The same for all."""
         return self

@@ -1,4 +1,4 @@
-"""What followed the longest suffix of the text elsewhere: in this program's sessions, in earlier ones, in the user's files.
+"""What followed the longest suffix of the text elsewhere: in this program's sessions, in earlier ones, in files.
 
 One suffix automaton for all sessions of a model (SuffixDecoding, arXiv 2411.04975), whose continuations are told apart
 by where they were seen last: a hierarchy by temporal locality (arXiv 2502.05609).
@@ -119,6 +119,18 @@ class Automaton:
 def split_texts(log: Int32s) -> list[Int32s]:
     """The texts of a log."""
     return [text[text >= 0] for text in np.split(log, np.flatnonzero(log == NO_TOKEN)) if (text >= 0).any()]
+
+
+def joined_texts(texts: Sequence[Int32s]) -> Int32s:
+    """A log of the latest texts, KEPT_TOKENS at most."""
+    kept: list[Int32s] = []
+    room = KEPT_TOKENS
+    for text in reversed(texts):
+        if len(text) + 1 > room:
+            break
+        kept += [np.array([NO_TOKEN], np.int32), text]
+        room -= len(text) + 1
+    return np.concatenate(kept[::-1]).astype(np.int32) if kept else np.zeros(0, np.int32)
 
 
 DRAFTER = Drafter(

@@ -3,8 +3,8 @@
 Memory: an AUTOMATON of the model and a READER of each session. Edges are found by a hash of state and token, and listed
 by state. A state knows how often its strings occurred and in which text last, so the continuations of the longest
 suffix are ranked by count, and told apart by where they come from: this program's sessions, earlier ones, the user's
-files. Sources: SuffixDecoding (arXiv 2411.04975); generalised automata: Mohri, Moreno and Weinstein (2009); databases by
-temporal locality: Hierarchy Drafting (arXiv 2502.05609).
+files. Sources: SuffixDecoding (arXiv 2411.04975); automata of several texts: Mohri, Moreno and Weinstein (2009);
+databases by temporal locality: Hierarchy Drafting (arXiv 2502.05609).
 """
 
 from __future__ import annotations

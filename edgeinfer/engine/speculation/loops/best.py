@@ -68,4 +68,3 @@ def standing(packed, rank):
     """Rank and gap of a kept logit, in 0 .. BEST * GAPS - 1: what a claim by it says."""
     gap = packed >> TOKEN_BITS
     return rank * GAPS + (gap >= 6) + (gap >= 14) + (gap >= 28) + (gap >= 50) + (gap >= 80)
-

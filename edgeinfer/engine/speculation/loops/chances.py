@@ -16,6 +16,7 @@ from edgeinfer.engine.speculation.loops.paths import mix
 from edgeinfer.engine.speculation.records import (
     CANDIDATE,
     CHANCES,
+    CLAIMS_OFFSET,
     COUNT,
     JOINT,
     LOGIT_RANGE,
@@ -29,7 +30,6 @@ joint_at = simd.record_at(JOINT)
 CANDIDATE_BYTES = CANDIDATE.itemsize
 COUNT_BYTES = COUNT.itemsize
 JOINT_BYTES = JOINT.itemsize
-CLAIMS_OFFSET = CANDIDATE.fields["claims"][1]
 TRUST = np.float32(12.0)
 """Sightings of the same claims together that count as much as the blend."""
 MOST_SEEN = np.float32(2000.0)

@@ -14,14 +14,13 @@ from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.chances import (
     CANDIDATE_BYTES,
-    CLAIMS_OFFSET,
     candidate_at,
     chances_at,
     estimate,
     strongest,
 )
 from edgeinfer.engine.speculation.loops.paths import WHOLE_SUFFIX, note_suffix, tree_at
-from edgeinfer.engine.speculation.records import EACH, MOST, OTHERS, SILENT
+from edgeinfer.engine.speculation.records import CLAIMS_OFFSET, EACH, MOST, OTHERS, SILENT
 
 LEAST_REACH = np.float32(0.004)
 """Paths that are less likely than this are not followed."""

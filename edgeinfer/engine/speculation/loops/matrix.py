@@ -1,4 +1,4 @@
-"""A matrix of trigrams: how often each token followed each pair of tokens, in texts and in what the model said of drafts.
+"""A matrix of trigrams: how often tokens followed pairs of tokens, in texts and in what the model said of drafts.
 
 Memory: a MATRIX record; rows int32[1 << bits, WAYS, 2 + 2 * BEST]: a check of the pair, when it was used, then tokens
 and how often each followed. Tokens that were hardly tried are proposed too, so that the matrix explores.

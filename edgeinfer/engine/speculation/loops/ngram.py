@@ -1,8 +1,8 @@
 """Where the last tokens stood before in this text, level by level, and what followed: an n-gram model that grows.
 
-Memory: an NGRAM record. For each of LEVELS lengths: where an n-gram of each hash ended last, and for each position where
-its n-gram ended before. Source: ANPD's adaptive multi-level n-gram module (arXiv 2404.08698); here the tokens of several
-occurrences are told apart by how long they agree, how recent they are and whether they agree with one another.
+Memory: an NGRAM record. For each of LEVELS lengths: where an n-gram of each hash ended last, and for each position
+where its n-gram ended before. Source: ANPD's adaptive multi-level n-gram module (arXiv 2404.08698); here the tokens of
+several occurrences are told apart by how long they agree, how recent they are and whether they agree with one another.
 """
 
 from __future__ import annotations

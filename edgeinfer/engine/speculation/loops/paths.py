@@ -51,7 +51,9 @@ def suffix_hash(tree, n):
 @inline
 def mix(mixed, token):
     """One more token in a hash: 0 .. 2^62 - 1."""
-    product = (np.uint64(mixed) ^ np.uint64(token + 1)) * np.uint64(0x9E3779B97F4A7C15)  # wraps, as signed ones must not
+    product = (np.uint64(mixed) ^ np.uint64(token + 1)) * np.uint64(
+        0x9E3779B97F4A7C15
+    )  # wraps, as signed ones must not
     return np.int64((product ^ (product >> np.uint64(29))) & np.uint64(0x3FFFFFFFFFFFFFFF))
 
 
