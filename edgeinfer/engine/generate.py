@@ -159,8 +159,9 @@ class Generation:
         if self._speculator is None:
             return self._evaluate(self._cached.chain((root,), wants_logits=True))
         with self._cached.lock:
+            started = time.perf_counter()
             draft = self._draft(self._speculator, root)
-            return self._evaluate(self._cached.tree(draft), draft)
+            return self._evaluate(self._cached.tree(draft), draft, started)
 
     def _draft(self, speculator: Speculator, root: int) -> Draft:
         """What the next pass checks: as much as memory, the context and the answer's length leave room for."""
@@ -171,25 +172,24 @@ class Generation:
             most, deepest = 1, 0
         return trimmed(speculator.draft(self._history, most, deepest), root, self._n_vocab, most, deepest)
 
-    def _evaluate(self, batch: Batch, draft: Draft | None = None) -> list[int]:
+    def _evaluate(self, batch: Batch, draft: Draft | None = None, started: float = 0.0) -> list[int]:
         """Run a batch and keep what leads to the tokens that are chosen; none where a stop was asked for.
 
-        `draft`: what the batch was made of; None for a chain, which is kept whole.
+        `draft`: what the batch was made of, which began to be thought of when it `started`; None for a chain, which is
+        kept whole.
         """
         with self._cached.lock:
             if self._stop_asked.is_set():
                 self._finish_reason = "cancelled"
                 return []
-            started = time.perf_counter()
             logits = self._cached.evaluate(batch)
-            seconds = time.perf_counter() - started
             if draft is None:
                 walked = Walk([self._choose(row, []) for row in logits], np.arange(len(batch.tokens), dtype=np.int32))
             else:
                 walked = walk(draft, logits, self._choose, self._eog)
-                if self._speculator is not None:
-                    self._speculator.learn(draft, logits, walked, seconds)
             self._cached.commit(batch, walked.path)
+            if draft is not None and self._speculator is not None:
+                self._speculator.learn(draft, logits, walked, time.perf_counter() - started)
         if walked.tokens:
             self._meter.step(len(walked.tokens))
         return walked.tokens

@@ -227,17 +227,22 @@ class KVCache:
             found.n_cached += 1
             pending.open.clear()
             return NO_COPIES
-        parents = pending.batch.parents[path]
-        expected = np.concatenate([[-1], path[:-1]])[: len(path)]
-        if np.any(pending.batch.sequences[path] != sequence) or np.any(parents != expected):
-            raise ValueError(f"the path {path.tolist()} is not a chain of pending tokens of sequence {sequence}")
-        positions = np.arange(found.n_cached, found.n_cached + len(path))
-        targets = _table_slots(found.pages, positions)
-        sources = pending.slots[path]
-        moved = sources != targets
-        found.n_cached += len(path)
+        nodes = path.tolist()
+        parents, sequences = pending.batch.parents[path].tolist(), pending.batch.sequences[path].tolist()
+        if sequences != [sequence] * len(nodes) or parents != [-1, *nodes[:-1]][: len(nodes)]:
+            raise ValueError(f"the path {nodes} is not a chain of pending tokens of sequence {sequence}")
+        sources: list[int] = []
+        targets: list[int] = []
+        for position, slot in enumerate(pending.slots[path].tolist(), found.n_cached):
+            target = found.pages[position // PAGE] * PAGE + position % PAGE
+            if slot != target:
+                sources.append(slot)
+                targets.append(target)
+        found.n_cached += len(nodes)
         self._discard(sequence)
-        return Copies(sources[moved], targets[moved])
+        if not sources:
+            return NO_COPIES
+        return Copies(np.array(sources, np.int32), np.array(targets, np.int32))
 
     def _get(self, sequence: int) -> _Sequence:
         if sequence not in self._sequences:

@@ -89,6 +89,10 @@ class LLM:
         """A new session, which shares the model with the others. Raises EngineClosed."""
         return Session(self._pool.open(), self._tokenizer, self._template, self.drafts)
 
+    def session_with(self, drafts: ModelDrafts | None) -> Session:
+        """A new session that drafts from these, or not at all: for measurements. Raises EngineClosed."""
+        return Session(self._pool.open(), self._tokenizer, self._template, drafts)
+
     def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
         """Answer a conversation; see `Session.chat`."""
         return self._session.chat(messages, **options)
@@ -164,9 +168,9 @@ def load(
     values are kept; "int8" takes about half the memory of "f16" and rounds more. `spec`: "auto" drafts tokens and
     checks several in a pass where that changes none of them, "on" everywhere, "off" nowhere, a number: that many tokens
     a pass; `verify_cost` is assumed instead of what passes of several tokens cost here. Drafts also come from the files
-    and folders `draft_from`. `history`: what is learnt of texts is kept in the user's data folder and used the next time,
-    and tables that drafts come from are made while nothing is generated. `progress` is called with what is done, how
-    much of it and how much there is.
+    and folders `draft_from`. `history`: what is learnt of texts is kept in the user's data folder and used the next
+    time, and tables that drafts come from are made while nothing is generated. `progress` is called with what is done,
+    how much of it and how much there is.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()

@@ -17,7 +17,7 @@ from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.conversation import Messages, fit
 from edgeinfer.engine.generate import Generation, Request
 from edgeinfer.engine.sampling import SamplingSettings
-from edgeinfer.engine.speculation.drafts import ModelDrafts
+from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, EdgeInferError
@@ -71,6 +71,11 @@ class Session:
     def tokens(self) -> tuple[int, ...]:
         """The tokens in the cache."""
         return self._cached.tokens
+
+    @property
+    def speculator(self) -> SessionDrafts | None:
+        """Who drafts, if anyone does."""
+        return self._speculator
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
         """Answer a conversation, given whole: [{"role": "user", "content": "…"}, …].

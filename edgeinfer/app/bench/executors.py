@@ -6,14 +6,15 @@ be done without loading anything. Starts nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from edgeinfer.app.bench.peers import PEERS, module_name, peer_keys
 from edgeinfer.backends.base import DEVICES
 from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
-from edgeinfer.settings import KVKind
+from edgeinfer.settings import KVKind, Spec
 
 SCRIPT = "python"
 
@@ -37,6 +38,9 @@ class Conditions:
     cores: tuple[int, ...] | None
     n_context: int
     kv: KVKind = "f16"
+    spec: Spec = "auto"
+    verify_cost: Mapping[int, float] = field(default_factory=dict)
+    temp: float = 0.0
 
 
 def ours(device: str) -> Executor:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from edgeinfer.app.bench import figures
 from edgeinfer.app.bench.cases import Case, Wanted, cases
+from edgeinfer.app.bench.draft_figures import DraftFigures, draft_figures
 from edgeinfer.app.bench.executors import Conditions, Executor
 from edgeinfer.app.bench.idle import idle_share, is_busy
 from edgeinfer.app.bench.machine import Machine, Memory, describe, read_quietly
@@ -19,6 +20,7 @@ from edgeinfer.app.bench.rounds import Measured, Rounds, Sample
 from edgeinfer.app.bench.runners import runner_for
 from edgeinfer.app.bench.traffic import Traffic
 from edgeinfer.backends.base import Progress
+from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
 from edgeinfer.scheduling.topology import usable_cores
@@ -50,6 +52,7 @@ class Record:
     verify_cost: Mapping[int, float]
     samples: tuple[Sample, ...]
     ops: tuple[Ops, ...]
+    drafting: DraftFigures | None = None
 
 
 def measure(
@@ -74,7 +77,12 @@ def measure(
         idle_before = rounds.last_idle
         names = [executor.name for executor in others]
         found = _Findings(first.name, traffic, machine.memory)
+        drafting: DraftFigures | None = None
         for case in todo:
+            if case.test == "chat" and not names and conditions.spec != "off":
+                drafting = _drafting(case, runners[first.name].run, progress)
+                rounds.last_idle = idle_share()
+                continue
             asked = [] if case.cold else names
             found.add(case, rounds.measure(case, first.name, asked, _announcer(case, progress)), asked)
         idle_after = rounds.last_idle
@@ -92,7 +100,20 @@ def measure(
         figures.verify_cost(found.rows, first.name),
         tuple(found.samples),
         ops,
+        drafting,
     )
+
+
+def _drafting(case: Case, run: Callable[[Job], Reply], progress: Progress) -> DraftFigures:
+    """Lead every conversation with drafts and without, by turns. Raises EdgeInferError where that cannot be done."""
+    led = []
+    for number, question in enumerate(case.questions):
+        progress("leading conversations with drafts and without", number, len(case.questions))
+        reply = run(Job("drafting", case.n, seed=number, questions=(question,), repeats=case.runs))
+        if reply.problem is not None:
+            raise EdgeInferError(f"drafting could not be measured: {reply.problem}")
+        led.append(reply.drafting)
+    return draft_figures(led)
 
 
 @dataclass(slots=True)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from edgeinfer.settings import KVKind
+from edgeinfer.settings import KVKind, Spec
 
 Turns = tuple[tuple[int, int, int], ...]
 """Turns of conversations: tokens that were cached already (0: a new conversation), tokens read, tokens answered."""
 
-Purpose = Literal["passes", "answers", "ops"]
-"""What one of our devices is opened for: single passes, whole answers, or the times of the ops of a pass."""
+Purpose = Literal["passes", "answers", "ops", "drafting"]
+"""What one of our devices is opened for: single passes, whole answers, the times of the ops of a pass, or answers with
+and without drafting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class Opening:
     folder: str | None = None
     purpose: Purpose = "passes"
     kv: KVKind = "f16"
+    spec: Spec = "auto"
+    verify_cost: Mapping[int, float] = field(default_factory=dict)
+    temp: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class Job:
     """One run: `n` tokens with `depth` tokens cached. `seed` chooses the tokens.
 
     verify: passes of each of `counts` tokens. chat: answers of up to n tokens to `questions`, or a replay of `turns`.
-    start: the start of a process, with nothing compiled if `cold`. ops: one pass of n tokens.
+    start: the start of a process, with nothing compiled if `cold`. ops: one pass of n tokens. drafting: a conversation,
+    each way `repeats` times.
     """
 
     test: str
@@ -58,6 +63,7 @@ class Job:
     questions: tuple[Question, ...] = ()
     turns: Turns = ()
     cold: bool = False
+    repeats: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,31 @@ class OpTime:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftRun:
+    """A conversation led one way: "off", "cold" or "warm". Answers count from their second token to where they loop.
+
+    n_kept tokens in n_passes took `seconds`, `drafting_s` of them spent on drafts, and would have cost `cost` passes of
+    one token; n_tokens: with the loops. sizes: passes by the tokens they checked. sources: drafted tokens, and accepted
+    ones. calibration: by tenth of the estimated chance, candidates, the sum of their chances, and how many were right.
+    """
+
+    category: str
+    way: str
+    repeat: int
+    n_tokens: int
+    n_kept: int
+    n_passes: int
+    seconds: float
+    cost: float
+    drafting_s: float
+    sizes: Mapping[str, int]
+    sources: Mapping[str, tuple[int, int]]
+    calibration: tuple[tuple[float, float, float], ...] = ()
+    looped: bool = False
+    same: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """What a run took: seconds by number of tokens; or a `problem`, in words. `turns`: what a chat consisted of."""
 
@@ -83,6 +114,7 @@ class Reply:
     ops: tuple[OpTime, ...] = ()
     overhead: Mapping[str, float] = field(default_factory=dict)
     """Seconds that a launch, a call and a barrier take when there is nothing to compute."""
+    drafting: tuple[DraftRun, ...] = ()
     problem: str | None = None
 
 
@@ -95,7 +127,8 @@ def decode_opening(line: str) -> Opening:
     """The opening of a line."""
     fields = json.loads(line)
     cores = fields.pop("cores")
-    return Opening(**fields, cores=None if cores is None else tuple(cores))
+    costs = {int(n): float(cost) for n, cost in fields.pop("verify_cost").items()}
+    return Opening(**fields, cores=None if cores is None else tuple(cores), verify_cost=costs)
 
 
 def decode_job(line: str) -> Job:
@@ -114,7 +147,14 @@ def decode_reply(line: str) -> Reply:
     seconds = {int(n): float(value) for n, value in fields.pop("seconds").items()}
     turns = _turns(fields.pop("turns"))
     ops = tuple(OpTime(**one) for one in fields.pop("ops"))
-    return Reply(seconds=seconds, turns=turns, ops=ops, **fields)
+    drafting = tuple(_draft_run(one) for one in fields.pop("drafting"))
+    return Reply(seconds=seconds, turns=turns, ops=ops, drafting=drafting, **fields)
+
+
+def _draft_run(fields: dict[str, Any]) -> DraftRun:
+    sources = {name: (int(proposed), int(accepted)) for name, (proposed, accepted) in fields.pop("sources").items()}
+    calibration = tuple((float(n), float(chance), float(right)) for n, chance, right in fields.pop("calibration"))
+    return DraftRun(**fields, sources=sources, calibration=calibration)
 
 
 def _turns(listed: list[list[int]]) -> Turns:

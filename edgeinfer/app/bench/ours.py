@@ -10,6 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from edgeinfer.app.bench.drafting import Drafting
 from edgeinfer.app.bench.messages import Job, Opening, Reply
 from edgeinfer.app.bench.op_times import OpTimes
 from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens, answered
@@ -27,6 +28,8 @@ def open_ours(opening: Opening) -> Subject:
     """Load the model on one of our devices. Raises EdgeInferError."""
     if opening.purpose == "ops":
         return OpTimes(opening)
+    if opening.purpose == "drafting":
+        return Drafting(opening)
     if opening.purpose == "answers":
         return Answers(
             load(
@@ -36,6 +39,7 @@ def open_ours(opening: Opening) -> Subject:
                 threads=opening.threads,
                 cores=opening.cores,
                 kv=opening.kv,
+                spec=opening.spec,
             )
         )
     return Stepped(Passes(opening))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from edgeinfer.app.bench import draft_table
 from edgeinfer.app.bench.figures import Ratio, Row, Spread
 from edgeinfer.app.bench.machine import Machine
 from edgeinfer.app.bench.measurement import Ops, Record
@@ -38,6 +39,7 @@ def as_json(record: Record, model: ModelFacts) -> Json:
         "rows": [_row(row) for row in record.rows],
         "ratios": [_ratio(ratio) for ratio in record.ratios],
         "verify_cost": {str(n): cost for n, cost in record.verify_cost.items()},
+        "drafting": None if record.drafting is None else draft_table.as_json(record.drafting),
         "ops": [_ops(ops) for ops in record.ops],
         "runs": [_run(sample) for sample in record.samples],
     }

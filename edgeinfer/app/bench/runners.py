@@ -22,7 +22,7 @@ from edgeinfer.app.bench.process import Child, child_environment, ended
 from edgeinfer.app.bench.script import ScriptRunner
 
 FIRST_QUESTION = "Hi"
-PURPOSES: Mapping[str, Purpose] = MappingProxyType({"chat": "answers", "ops": "ops"})
+PURPOSES: Mapping[str, Purpose] = MappingProxyType({"chat": "answers", "ops": "ops", "drafting": "drafting"})
 
 
 class Runner(Protocol):
@@ -55,6 +55,9 @@ class ChildRunner:
             conditions.cores,
             None if executor.path is None else str(executor.path),
             kv=conditions.kv,
+            spec=conditions.spec,
+            verify_cost=dict(conditions.verify_cost),
+            temp=conditions.temp,
         )
         self._refused: Reply | None = None
 

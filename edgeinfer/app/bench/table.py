@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from edgeinfer.app.bench import draft_table
+from edgeinfer.app.bench.columns import NONE, aligned
 from edgeinfer.app.bench.figures import Ratio, Row, Spread
 from edgeinfer.app.bench.measurement import Ops, Record
 from edgeinfer.app.bench.record import ModelFacts
@@ -15,7 +17,6 @@ HEAD = (
     *("test", "executor", "tokens", "depth", "tok/s", "(least to most)"),
     *("MB/token", "of bandwidth", "of own size", "T(k)/T(1)"),
 )
-NONE = "–"
 
 
 def lines(record: Record, model: ModelFacts) -> Iterator[str]:
@@ -31,7 +32,10 @@ def lines(record: Record, model: ModelFacts) -> Iterator[str]:
     yield f"model     {model.name}, {model.quant or 'quant unknown'}, {model.file_bytes / 1e6:.1f} MB, {model.kv} kv"
     yield f"idle      {record.idle_before:.0%} before, {record.idle_after:.0%} after"
     yield ""
-    yield from aligned([HEAD, *(_cells(row) for row in record.rows if row.tok_s.median is not None)])
+    if any(row.tok_s.median is not None for row in record.rows):
+        yield from aligned([HEAD, *(_cells(row) for row in record.rows if row.tok_s.median is not None)])
+    if record.drafting is not None:
+        yield from draft_table.lines(record.drafting)
     starts = [row for row in record.rows if row.test == "start" and row.seconds.median is not None]
     if starts:
         yield ""
@@ -43,17 +47,6 @@ def lines(record: Record, model: ModelFacts) -> Iterator[str]:
         yield ""
         yield from _ops_lines(ops)
     yield from _notes(record.rows)
-
-
-def aligned(table: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Cells in columns: the first two to the left, numbers to the right."""
-    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
-    for row in table:
-        cells = [
-            cell.ljust(width) if place < 2 else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
 
 
 def _cells(row: Row) -> tuple[str, ...]:

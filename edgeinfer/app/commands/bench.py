@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import KV, Cores, Device, Json, Model, Threads
+from edgeinfer.app.options import KV, Cores, Device, Json, Model, SpecOption, Threads, VerifyCost
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -42,12 +42,15 @@ def bench(
     cores: Cores = None,
     device: Device = None,
     kv: KV = None,
+    spec: SpecOption = None,
+    verify_cost: VerifyCost = None,
+    temp: Annotated[float, typer.Option("--temp", min=0, help="For chat: temperature of answers with drafts.")] = 0.0,
     as_json: Json = False,
 ) -> None:
     """Measure prefill, decode, verification, chat and start, alone or by turns with other engines.
 
     Every engine has a process of its own with the model loaded; runs alternate, each ratio is of neighbours, and a run
-    on a busy machine is repeated, then flagged.
+    on a busy machine is repeated, then flagged. Chat alone compares answers with drafts and without.
     """
     from edgeinfer.app.bench.measurement import measure
     from edgeinfer.app.bench.record import as_json as record_of
@@ -55,10 +58,11 @@ def bench(
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.settings import load_settings
 
-    settings = load_settings({"model": model, "threads": threads, "cores": cores, "device": device, "kv": kv})
+    given = {"model": model, "threads": threads, "cores": cores, "device": device, "kv": kv}
+    settings = load_settings({**given, "spec": spec, "verify_cost": verify_cost})
     wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
     first, others = _executors(settings, against)
-    conditions, facts = _conditions(settings, wanted, first)
+    conditions, facts = _conditions(settings, wanted, first, temp)
     with ProgressLine() as progress:
         record = measure(wanted, first, others, conditions, progress)
     if as_json:
@@ -66,7 +70,7 @@ def bench(
     else:
         for line in lines(record, facts):
             typer.echo(line)
-    if not any(sample.executor == first.name for sample in record.samples):
+    if record.drafting is None and not any(sample.executor == first.name for sample in record.samples):
         problems = [row.problem for row in record.rows if row.executor == first.name and row.problem is not None]
         raise EdgeInferError(f"{first.name} could not be measured: {problems[0]}")
 
@@ -94,7 +98,7 @@ def _executors(settings: Settings, against: str) -> tuple[Executor, tuple[Execut
     return ours(key), read_against(against, key)
 
 
-def _conditions(settings: Settings, wanted: Wanted, first: Executor) -> tuple[Conditions, ModelFacts]:
+def _conditions(settings: Settings, wanted: Wanted, first: Executor, temp: float) -> tuple[Conditions, ModelFacts]:
     """What is equal for all, and the model. Raises ModelNotFound, DoesNotFit and what opening a model raises."""
     from edgeinfer.app.bench.executors import Conditions
     from edgeinfer.app.bench.record import ModelFacts
@@ -114,7 +118,10 @@ def _conditions(settings: Settings, wanted: Wanted, first: Executor) -> tuple[Co
         require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
     facts = ModelFacts(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, machine.kv)
-    return Conditions(local.path.resolve(), n_threads, machine.cores, wanted.n_context, machine.kv), facts
+    spec, costs = settings.speculation.spec, settings.speculation.verify_cost or {}
+    path = local.path.resolve()
+    conditions = Conditions(path, n_threads, machine.cores, wanted.n_context, machine.kv, spec, costs, temp)
+    return conditions, facts
 
 
 COMMAND = Command(bench)

@@ -122,6 +122,12 @@ def store_kv(layout: PageLayout) -> Kernel:
     return Kernel(f"store_kv-{layout.kind}", Source("store", "store", (_int8(layout),)), records.STORE_KV)
 
 
+def copy_slots(kind: str) -> Function:
+    """The function for a kind of pages."""
+    source = Source("moving", "copy_slots", ("int8" if kind == "int8" else None,))
+    return Function(f"copy_slots-{kind}", source, 5, returns=False)
+
+
 def product(panel: IntegerPanel, isa_name: str) -> Kernel:
     """The kernel for an integer panel and an instruction set."""
     isa_name = TILED.get(isa_name, isa_name)

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, Progress, Step, Timing
+from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights
-from edgeinfer.backends.cpu.pages import PageLayout, pools_of, read_pages, write_pages
+from edgeinfer.backends.cpu.pages import PageLayout, pools_of, read_pages, slot_copying, write_pages
 from edgeinfer.backends.cpu.profile import OpTime, Overhead, op_times, overhead
 from edgeinfer.backends.cpu.reading import choose_ahead
 from edgeinfer.backends.cpu.step import StepRecord
@@ -54,6 +55,8 @@ class CpuLane:
         packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress)
         layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
         self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages)
+        self._kv_places = slot_copying(self._pools)
+        self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
         self._step = StepRecord(limits, tile_tokens(spec))
         self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers)
         self._packed, self._values = packed, self._lowering.values
@@ -149,8 +152,9 @@ class CpuLane:
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots in all layers."""
-        for pool in self._pools:
-            pool.copy_slots(sources, targets)
+        sources, targets = np.ascontiguousarray(sources, np.int32), np.ascontiguousarray(targets, np.int32)
+        layers = self._kv_places
+        self._copy_slots(layers.ctypes.data, len(layers), sources.ctypes.data, targets.ctypes.data, len(sources))
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
         """Contents of pages: uint8[len(pages), page_bytes]."""

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Int32s
+from edgeinfer.backends.cpu import records
 from edgeinfer.backends.cpu.layout import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES, padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.settings import KVKind
@@ -144,6 +145,18 @@ class KVPool:
         """Copy keys and values of slots."""
         for part in self.parts():
             part[self.place(targets)] = part[self.place(sources)]
+
+
+def slot_copying(pools: list[KVPool]) -> NDArray[np.void]:
+    """Where the layers' pages lie: COPY_SLOTS[layers]."""
+    layers = np.zeros(len(pools), records.COPY_SLOTS)
+    for layer, pool in zip(layers, pools, strict=True):
+        layer["keys"], layer["values"] = pool.keys.ctypes.data, pool.values.ctypes.data
+        layer["bank_pages"], layer["bank_bytes"] = pool.bank_pages, pool.bank_bytes
+        layer["key_bytes"], layer["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
+        layer["kv_heads"], layer["head_width"] = pool.keys.shape[1], pool.layout.head_width
+        layer["head_padded"] = padded(pool.layout.head_width)
+    return layers
 
 
 def read_pages(pools: list[KVPool], pages: Int32s) -> NDArray[np.uint8]:

@@ -144,6 +144,21 @@ STORE_KV = np.dtype(
 )
 """`kernels.store`."""
 
+COPY_SLOTS = np.dtype(
+    [
+        ("keys", "i8"),  # uint8[banks, G, bank_pages, key_bytes]
+        ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
+        ("bank_pages", "i8"),
+        ("bank_bytes", "i8"),  # bytes between banks
+        ("key_bytes", "i8"),
+        ("value_bytes", "i8"),
+        ("kv_heads", "i8"),
+        ("head_width", "i8"),
+        ("head_padded", "i8"),
+    ]
+)
+"""`kernels.moving`."""
+
 ATTENTION = np.dtype(
     [
         ("query", "i8"),

@@ -18,34 +18,36 @@ from edgeinfer.engine.speculation.records import MOST
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Sizes that are measured, and that classes of sizes begin at."""
-ROUNDS = 3
-QUICK_S = 0.03
-"""A pass over one token that takes longer is measured in fewer rounds."""
-HOPELESS = 12.0
+QUICK_S = 0.01
+"""A pass over one token that takes longer is of a model that no cache holds: its passes need no warming up."""
+WARMING, TIMED = 12, 5
+"""Passes of each size of a quick model: caches take some to hold what the size reads, and keep it; then those timed."""
+SLOW_TIMED = 2
+HOPELESS = 9.0
 """Passes that cost so many times one token are not followed by larger ones: they cannot pay."""
 LEARNING = 1 / 24
 EVERY = 4
+UNSEEN = 64
+"""Passes without one of a single token after which one is due: everything is measured by it."""
 """Passes after which the curve is drawn anew."""
 MOST_STRANGE = 0.5
 """How far, as a logarithm, one pass may be off and still count whole."""
 
 
 def measure(run: Callable[[int], float], most: int = MOST) -> dict[int, float]:
-    """Seconds of passes by size. `run(k)` runs one pass over k tokens and tells its seconds."""
+    """Seconds of passes by size, each after others of its kind. `run(k)` runs one over k tokens and tells its seconds."""
     run(1)
-    first = run(1)
-    n_rounds = ROUNDS if first < QUICK_S else 1
-    times: dict[int, list[float]] = {}
-    for _ in range(n_rounds):
-        for size in SIZES:
-            if size > most:
-                break
-            if size not in times:
-                run(size)
-            times.setdefault(size, []).append(run(size))
-            if times[size][-1] > HOPELESS * min(times[1]):
-                break
-    return {size: statistics.median(seconds) for size, seconds in times.items()}
+    is_quick = run(1) < QUICK_S
+    found: dict[int, float] = {}
+    for size in SIZES:
+        if size > most:
+            break
+        n_warming = 1 if not is_quick else WARMING if size == 1 else WARMING // 3
+        times = [run(size) for _ in range(n_warming + (TIMED if is_quick else SLOW_TIMED))]
+        found[size] = statistics.median(times[n_warming:])
+        if found[size] > HOPELESS * found[1]:
+            break
+    return found
 
 
 class Costs:
@@ -60,13 +62,26 @@ class Costs:
         self._level: float | None = None
         self._deviations = np.zeros(len(SIZES))
         self._n_seen = 0
+        self._n_since_single = 0
 
     @property
     def address(self) -> int:
         return int(self.curve.ctypes.data)
 
+    @property
+    def relative(self) -> list[float]:
+        """Costs of 0 to MOST tokens, of one token: 1."""
+        found: list[float] = (self.curve / self.curve[1]).tolist()
+        return found
+
+    @property
+    def wants_single(self) -> bool:
+        """Whether the next pass should be of one token, to know what that costs now."""
+        return self._corrected and self._n_since_single >= UNSEEN
+
     def observe(self, n_tokens: int, seconds: float) -> None:
         """A pass took so long."""
+        self._n_since_single = 0 if n_tokens == 1 else self._n_since_single + 1
         if not self._corrected or n_tokens > MOST or seconds <= 0:
             return
         strange = math.log(seconds / self._base[n_tokens])

@@ -118,10 +118,14 @@ class ModelDrafts:
             self.prime(0, rows[: self.n_vocab])
         for name, kept in self._kept():
             fill(kept, learnt, f"{name}.")
+        self._recall(split_texts(learnt["texts"]) if "texts" in learnt else [])
+
+    def _recall(self, texts: list[Int32s]) -> None:
+        """Take in earlier texts."""
         suffix = self.tables["suffix"]
         assert isinstance(suffix, Automaton)
-        self._texts = split_texts(learnt["texts"]) if "texts" in learnt else []
-        suffix.read(self._texts, files=False)
+        self._texts = texts
+        suffix.read(texts, files=False)
 
     def read_files(self, files: Sequence[Int32s]) -> None:
         """Take in the user's files; before any session, and before `remember`."""
@@ -145,6 +149,16 @@ class ModelDrafts:
         """Keep the successors that were made beforehand, where there is a folder."""
         if self._folder is not None and len(self._primed):
             self._folder.write(PRIMED, {"rows": self._primed})
+
+    def twin(self, *, learnt: bool = False) -> ModelDrafts:
+        """Drafts of the same model that know nothing of any text, or all that these know; they keep nothing."""
+        twin = ModelDrafts(self.library, self.n_vocab, self.costs, self.fixed)
+        twin.prime(0, self._primed)
+        if learnt:
+            for (_, own), (_, other) in zip(self._kept(), twin._kept(), strict=True):
+                fill(other, own, "")
+            twin._recall([*self._texts, *(text for session in self._sessions for text in session.texts())])
+        return twin
 
     def leave(self, session: SessionDrafts) -> None:
         """A session is over; its texts stay."""
@@ -185,6 +199,11 @@ class SessionDrafts:
         self._introduce(self._tables)
         self._log = TokenLog(self._log_moved)
         self._begin_report()
+
+    @property
+    def reaches(self) -> Floats:
+        """Estimated chance that the path comes to each node of the tree drafted last."""
+        return self._arrays["reaches"]
 
     def texts(self) -> list[Int32s]:
         """What the session has seen."""
@@ -229,7 +248,11 @@ class SessionDrafts:
         for read, tables in self._readers:
             read(tables, log.n_tokens, 0)
         fields["n_log"] = log.n_tokens
-        fields["most"] = min(most, MOST if fixed is None else fixed)
+        if fixed is not None:
+            most = min(most, fixed)
+        elif self._shared.costs.wants_single:
+            most = 1
+        fields["most"] = min(most, MOST)
         fields["deepest"] = deepest
         fields["fixed"] = fixed is not None
         n_nodes = self._shared.grow(self._address)

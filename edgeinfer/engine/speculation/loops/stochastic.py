@@ -1,7 +1,7 @@
 """The tokens with the highest logits after each bigram and trigram, wherever it was evaluated last.
 
-Memory: two SUCCESSORS records, one after the other; rows int32[1 << bits, WAYS, ROW]: a check of the n-gram, when it was
-kept, and BEST logits as `loops.best` packs them. The row of a set that was kept longest ago makes place.
+Memory: two SUCCESSORS records, one after the other; rows int32[1 << bits, WAYS, ROW]: a check of the n-gram, when it
+was kept, and BEST logits as `loops.best` packs them. The row of a set that was kept longest ago makes place.
 Source: STAND's n-grams with kept logits (arXiv 2506.04708).
 """
 
@@ -38,7 +38,7 @@ def _speak(state, pointer, n):
         return
     mixed = suffix_hash(tree, n)
     row = _set(tables, mixed)
-    for way in range(WAYS):
+    for _way in range(WAYS):
         if simd.load_int32(row) == _check(mixed):
             for rank in range(BEST):
                 packed = simd.load_int32(row + 8 + 4 * rank)
@@ -72,7 +72,7 @@ def _keep(state, pointer, n):
     mixed = suffix_hash(tree, n)
     row = _set(tables, mixed)
     chosen, oldest = row, simd.load_int32(row + 4)
-    for way in range(WAYS):
+    for _way in range(WAYS):
         if simd.load_int32(row) == _check(mixed):
             chosen = row
             break

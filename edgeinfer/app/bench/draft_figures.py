@@ -1,0 +1,128 @@
+"""What speculation is worth: conversations led with and without it, by category and in all.
+
+In: `DraftRun`s. Out: `DraftRow`s and a calibration. Speedups are of medians over repeats; totals add tokens and seconds
+up. Spec-Bench's eight small categories form one group, MT-Bench, as in its own tables.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from edgeinfer.app.bench.messages import DraftRun
+
+MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+GROUPS = MappingProxyType(dict.fromkeys(MT_BENCH, "mt_bench"))
+WAYS = ("cold", "warm")
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRow:
+    """One group of questions led one way, loops left out.
+
+    speedup     seconds of plain decoding over seconds with drafts
+    modelled    the same by the costs of passes that were measured or assumed, drafting itself not counted
+    sources     accepted tokens by source, as shares of all tokens; "model" are those that the model gave itself
+    """
+
+    group: str
+    way: str
+    n_questions: int
+    speedup: float | None
+    modelled: float | None
+    accepted_per_step: float | None
+    drafting_share: float | None
+    sources: Mapping[str, float]
+    n_looped: int
+    n_differing: int
+    slowest: float | None
+    sizes: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftFigures:
+    """All of it. `calibration`: way, then candidates, their mean estimated chance and the share that was right."""
+
+    rows: tuple[DraftRow, ...]
+    calibration: Mapping[str, tuple[tuple[int, float, float], ...]]
+
+
+def draft_figures(conversations: Sequence[Sequence[DraftRun]]) -> DraftFigures:
+    """The figures of conversations, each with its runs."""
+    groups: dict[str, list[Sequence[DraftRun]]] = {}
+    for runs in conversations:
+        category = runs[0].category
+        groups.setdefault(GROUPS.get(category, category), []).append(runs)
+    if len(groups) > 1:
+        groups[ALL] = list(conversations)
+    rows = tuple(_row(group, way, led) for group, led in groups.items() for way in WAYS)
+    return DraftFigures(rows, {way: _calibration(conversations, way) for way in WAYS})
+
+
+def _row(group: str, way: str, led: Sequence[Sequence[DraftRun]]) -> DraftRow:
+    mine = [[run for run in runs if run.way == way] for runs in led]
+    plain = [[run for run in runs if run.way == "off"] for runs in led]
+    first = [runs[0] for runs in mine]
+    kept, passes, cost = (sum(getattr(run, name) for run in first) for name in ("n_kept", "n_passes", "cost"))
+    seconds, plain_s = (sum(map(_median_s, each)) for each in (mine, plain))
+    single = [_ratio(_median_s(one), _median_s(other)) for one, other in zip(plain, mine, strict=True)]
+    return DraftRow(
+        group,
+        way,
+        len(led),
+        speedup=_ratio(plain_s, seconds),
+        modelled=_ratio(kept, cost),
+        accepted_per_step=_ratio(kept, passes),
+        drafting_share=_ratio(sum(run.drafting_s for run in first), sum(run.seconds for run in first)),
+        sources=_sources(first),
+        n_looped=sum(run.looped for run in first),
+        n_differing=sum(any(not run.same for run in runs) for runs in mine),
+        slowest=min((ratio for ratio in single if ratio is not None), default=None),
+        sizes=_sizes(first),
+    )
+
+
+def _median_s(runs: Sequence[DraftRun]) -> float:
+    return statistics.median(run.seconds for run in runs) if runs else 0.0
+
+
+def _ratio(over: float, under: float) -> float | None:
+    return over / under if under > 0 and over > 0 else None
+
+
+def _sources(runs: Iterable[DraftRun]) -> dict[str, float]:
+    accepted: dict[str, int] = {}
+    n_tokens = 0
+    for run in runs:
+        n_tokens += run.n_tokens
+        for name, (_, right) in run.sources.items():
+            accepted[name] = accepted.get(name, 0) + right
+    if not n_tokens:
+        return {}
+    shares = {name: count / n_tokens for name, count in accepted.items() if count}
+    return {"model": 1 - sum(shares.values()), **shares}
+
+
+def _sizes(runs: Iterable[DraftRun]) -> dict[int, float]:
+    """Shares of passes by the tokens they checked."""
+    counts: dict[int, int] = {}
+    for run in runs:
+        for size, count in run.sizes.items():
+            counts[int(size)] = counts.get(int(size), 0) + count
+    total = sum(counts.values())
+    return {size: counts[size] / total for size in sorted(counts)}
+
+
+def _calibration(conversations: Sequence[Sequence[DraftRun]], way: str) -> tuple[tuple[int, float, float], ...]:
+    totals: list[list[float]] = []
+    for runs in conversations:
+        for run in runs:
+            if run.way == way and run.repeat == 0:
+                totals = totals or [[0.0, 0.0, 0.0] for _ in run.calibration]
+                for total, values in zip(totals, run.calibration, strict=True):
+                    for place, value in enumerate(values):
+                        total[place] += value
+    return tuple((int(n), chance / n, right / n) for n, chance, right in totals if n)

@@ -1,0 +1,211 @@
+"""Answers with drafting and without, by turns, one conversation after another: what speculation is worth.
+
+In: an `Opening`; jobs "drafting", one conversation each. Out: replies with a `DraftRun` for each way and repeat:
+"off", "cold" (nothing learnt but what every start has) and "warm" (what the conversations before taught, never this
+one). The order of the ways changes from repeat to repeat.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from edgeinfer.app.bench.messages import DraftRun, Job, Opening, Question, Reply
+from edgeinfer.app.bench.subject import NotMeasurable
+from edgeinfer.backends.base import Floats
+from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.session import Options
+from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
+from edgeinfer.engine.speculation.tree import Draft, Walk
+
+LOOP_TOKENS = 24
+"""An answer loops from where so many tokens come for the second time,"""
+LOOP_TIMES = 3
+"""if they come so many times."""
+DECILES = 10
+
+
+class Drafting:
+    """Leads conversations; what "warm" has learnt stays from job to job."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._llm: LLM = load(
+            opening.model,
+            device=opening.executor,
+            n_context=opening.n_context,
+            threads=opening.threads,
+            cores=opening.cores,
+            kv=opening.kv,
+            spec=opening.spec,
+            verify_cost=opening.verify_cost,
+        )
+        if self._llm.drafts is None:
+            raise NotMeasurable(f"nothing is drafted on {opening.executor} with spec {opening.spec}")
+        self._start: ModelDrafts = self._llm.drafts
+        if self._start.n_primed < self._start.n_vocab:
+            self._llm.prime()
+        self._warm = self._start.twin()
+        self._sampling: Options = {"temperature": opening.temp, "repeat_penalty": 1.0, "seed": 1}
+        if opening.temp:
+            self._sampling |= {"top_p": 0.95, "top_k": 0, "min_p": 0.0}
+
+    def run(self, job: Job) -> Reply:
+        """Lead a job's conversation, each way `job.repeats` times, in an order that `job.seed` begins."""
+        if job.test != "drafting":
+            raise NotMeasurable(f"opened for drafting, so there is no test {job.test!r}")
+        (question,) = job.questions
+        ways, runs = ("off", "cold", "warm"), []
+        taught = self._warm
+        plain: list[tuple[int, ...]] = []
+        for repeat in range(job.repeats):
+            for place in range(len(ways)):
+                way = ways[(place + repeat + job.seed) % len(ways)]
+                drafts = None if way == "off" else self._start.twin() if way == "cold" else self._warm.twin(learnt=True)
+                run, answers = self._lead(question, way, repeat, job.n, drafts)
+                plain = plain or answers
+                runs.append(replace(run, same=answers == plain))
+                if drafts is not None and way == "warm":
+                    taught = drafts
+        self._warm = taught
+        return Reply({sum(map(len, plain)): sum(run.seconds for run in runs)}, drafting=tuple(runs))
+
+    def close(self) -> None:
+        self._llm.close()
+
+    def _lead(
+        self, question: Question, way: str, repeat: int, n_answer: int, drafts: ModelDrafts | None
+    ) -> tuple[DraftRun, list[tuple[int, ...]]]:
+        """One conversation one way; its numbers and the tokens of its answers."""
+        messages: list[dict[str, str]] = []
+        parts: list[_Part] = []
+        answers: list[tuple[int, ...]] = []
+        with self._llm.session_with(drafts) as session:
+            watch = Watch.over(session.speculator) if session.speculator is not None else None
+            for turn in question.turns:
+                messages.append({"role": "user", "content": turn})
+                wanted: Options = {**self._sampling, "max_tokens": n_answer}
+                stream = session.chat(messages, **wanted)
+                messages.append({"role": "assistant", "content": stream.read()})
+                answers.append(stream.tokens)
+                assert stream.stats is not None
+                parts.append(_Part.of(stream.tokens, stream.stats.decode_tok_s, watch, self._start.costs.relative))
+        return _joined(question.category, way, repeat, parts, watch), answers
+
+
+@dataclass(slots=True)
+class Watch:
+    """Notes what a speculator drafts and what comes of it, pass by pass."""
+
+    passes: list[tuple[int, int, float]] = field(default_factory=list)
+    """Tokens checked, tokens given, and when the pass was learnt from; since `take`."""
+    calibration: list[list[float]] = field(default_factory=lambda: [[0.0, 0.0, 0.0] for _ in range(DECILES)])
+    """By tenth of the estimated chance: candidates, the sum of their chances, and how many were right."""
+    speculator: SessionDrafts | None = None
+
+    @classmethod
+    def over(cls, speculator: SessionDrafts) -> Watch:
+        """Look on as a speculator learns."""
+        watch, learn = cls(speculator=speculator), speculator.learn
+
+        def watched(draft: Draft, logits: Floats, walked: Walk, seconds: float) -> None:
+            watch.passes.append((len(draft.tokens), len(walked.tokens), time.perf_counter()))
+            watch._calibrate(draft, walked, speculator.reaches)
+            learn(draft, logits, walked, seconds)
+
+        speculator.learn = watched  # type: ignore[method-assign]
+        return watch
+
+    def take(self) -> list[tuple[int, int, float]]:
+        """The passes so far, which are forgotten."""
+        passes, self.passes = self.passes, []
+        return passes
+
+    def _calibrate(self, draft: Draft, walked: Walk, reaches: Floats) -> None:
+        accepted = set(walked.path.tolist())
+        for node, parent in enumerate(draft.parents.tolist()):
+            if parent in accepted and node:
+                chance = float(reaches[node] / reaches[parent])
+                tenth = self.calibration[min(int(chance * DECILES), DECILES - 1)]
+                for place, value in enumerate((1.0, chance, float(node in accepted))):
+                    tenth[place] += value
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One answer, whole or without its loop: tokens after the first, passes, seconds, modelled cost of its passes."""
+
+    n_tokens: int
+    n_kept: int
+    n_passes: int
+    seconds: float
+    cost: float
+    drafting_s: float
+    sizes: Mapping[int, int]
+    sources: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, tokens: Sequence[int], tok_s: float | None, watch: Watch | None, costs: Sequence[float]) -> _Part:
+        """The numbers of an answer's tokens after the first, up to where it begins to loop."""
+        n_tokens = max(len(tokens) - 1, 0)
+        n_kept = min(loop_start(tokens), len(tokens)) - 1 if n_tokens else 0
+        seconds = n_tokens / tok_s if tok_s else 0.0
+        if watch is None or watch.speculator is None:
+            kept_s = seconds * n_kept / n_tokens if n_tokens else 0.0
+            return cls(n_tokens, n_kept, n_kept, kept_s, float(n_kept), 0.0, {}, {})
+        passes, report, done, kept = watch.take(), watch.speculator.report(), 0, []
+        for checked, given, at in passes:
+            if done >= n_kept:
+                break
+            done += given
+            kept.append((checked, at))
+        share = len(kept) / len(passes) if passes else 0.0
+        return cls(
+            n_tokens,
+            n_kept,
+            len(kept),
+            seconds * share,
+            sum(costs[checked] for checked, _ in kept),
+            report.seconds * share,
+            Counter(checked for checked, _ in kept),
+            {name: (count.proposed, count.accepted) for name, count in report.sources.items()},
+        )
+
+
+def _joined(category: str, way: str, repeat: int, parts: Sequence[_Part], watch: Watch | None) -> DraftRun:
+    """The answers of a conversation in one."""
+    sizes: Counter[str] = Counter()
+    sources: dict[str, tuple[int, int]] = {}
+    for part in parts:
+        sizes.update({str(size): count for size, count in part.sizes.items()})
+        for name, (proposed, accepted) in part.sources.items():
+            before = sources.get(name, (0, 0))
+            sources[name] = before[0] + proposed, before[1] + accepted
+    calibration = () if watch is None else tuple((n, chance, right) for n, chance, right in watch.calibration)
+    return DraftRun(
+        category,
+        way,
+        repeat,
+        n_tokens=sum(part.n_tokens for part in parts),
+        n_kept=sum(part.n_kept for part in parts),
+        n_passes=sum(part.n_passes for part in parts),
+        seconds=sum(part.seconds for part in parts),
+        cost=sum(part.cost for part in parts),
+        drafting_s=sum(part.drafting_s for part in parts),
+        sizes=dict(sizes),
+        sources=sources,
+        calibration=calibration,
+        looped=any(part.n_kept < part.n_tokens for part in parts),
+    )
+
+
+def loop_start(tokens: Sequence[int]) -> int:
+    """How many tokens of an answer come before it repeats itself; all of them where it does not."""
+    places: dict[tuple[int, ...], list[int]] = {}
+    for start in range(len(tokens) - LOOP_TOKENS + 1):
+        found = places.setdefault(tuple(tokens[start : start + LOOP_TOKENS]), [])
+        found.append(start)
+        if len(found) == LOOP_TIMES:
+            return found[0] + LOOP_TOKENS
+    return len(tokens)
