@@ -170,3 +170,12 @@ def test_progress_elsewhere_is_a_few_lines(capsys: pytest.CaptureFixture[str]) -
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 11
     assert lines[-1] == "model: 1.0 MB of 1.0 MB, 2.0 MB/s"
+
+
+def test_a_model_is_primed_by_name(capsys: pytest.CaptureFixture[str], tiny_model: Path, home: Path) -> None:
+    code, out, _ = run(capsys, "models", "--prime", str(tiny_model), "--json")
+    assert (code, json.loads(out)) == (0, {"primed": tiny_model.stem})
+    assert list(home.rglob("primed.npz"))
+    code, out, _ = run(capsys, "models", "--clear-history", "--json")
+    assert (code, json.loads(out)) == (0, {"cleared": 0})
+    assert list(home.rglob("primed.npz"))

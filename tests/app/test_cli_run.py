@@ -182,3 +182,59 @@ def test_ctrl_c_with_json_prints_the_partial_answer(tiny_model: Path, monkeypatc
 
 def test_control_characters_are_kept_from_terminals() -> None:
     assert harmless("a\x1b[31mb\r\n\tc\x9b\x07é🦙") == "a[31mb\n\tcé🦙"
+
+
+def drafted(model: Path, *arguments: str) -> dict[str, object]:
+    options = ["run", "-m", str(model), "--temp", "0", "--max-tokens", "40", "--json", "--threads", "1", *arguments]
+    result = CliRunner().invoke(build_app(), [*options, "the rain in the inn and the rain in the inn and"])
+    assert result.exit_code == 0, result.output
+    data: dict[str, object] = json.loads(result.stdout)
+    return data
+
+
+def test_drafts_are_counted_and_change_nothing(tiny_model: Path) -> None:
+    plain = drafted(tiny_model, "--spec", "off")
+    assert (plain["draft"], plain["accepted_per_step"]) == ({}, 1.0)
+    for options in (("--spec", "8"), ("--spec", "on"), ("--verify-cost", "4:1.01,64:1.2"), ()):
+        data = drafted(tiny_model, *options)
+        assert data["tokens"] == plain["tokens"]
+    assert drafted(tiny_model, "--spec", "8")["draft"]
+
+
+def test_what_was_learnt_is_used_the_next_time_unless_it_is_cleared(tiny_model: Path, home: Path) -> None:
+    options = ("--verify-cost", "2:1.0,64:1.0")
+    first, second = (drafted(tiny_model, *options)["steps"] for _ in range(2))
+    assert isinstance(first, int)
+    assert isinstance(second, int)
+    assert second < first
+    assert CliRunner().invoke(build_app(), ["models", "--clear-history"]).exit_code == 0
+    drafted(tiny_model, "--no-history", *options)
+    assert not list(home.rglob("learnt.npz"))
+    assert drafted(tiny_model, "--no-history", *options)["steps"] == first
+
+
+def test_drafts_come_from_files(tiny_model: Path, tmp_path: Path) -> None:
+    plain = drafted(tiny_model, "--spec", "off", "--no-history")
+    (tmp_path / "notes.txt").write_text(str(plain["text"]))
+    data = drafted(tiny_model, "--spec", "8", "--no-history", "--draft-from", str(tmp_path))
+    assert data["tokens"] == plain["tokens"]
+    assert isinstance(data["steps"], int)
+    assert data["steps"] < 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--spec", "maybe"), "auto, on, off or a number"),
+        (("--spec", "65"), "auto, on, off or a number"),
+        (("--verify-cost", "4"), "TOKENS:COST"),
+        (("--verify-cost", "900:2"), "tokens from 1 to 64"),
+        (("--draft-from", "missing-folder"), "cannot be read"),
+    ],
+)
+def test_speculation_options_that_cannot_be_are_refused(
+    tiny_model: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    result = run(tiny_model, *arguments, "the rain")
+    assert result.exit_code == 1
+    assert message in result.stderr

@@ -13,7 +13,10 @@ from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.generate import Generation, Request
 from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.llm import load
 from edgeinfer.engine.sampling import SamplingSettings
+from edgeinfer.engine.speculation.costs import Costs
+from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
@@ -56,3 +59,51 @@ def test_drafts_change_no_token(pool: tuple[Pool, Tokenizer], options: dict[str,
         assert quick.stats.steps == 1 + -(-95 // (1 + ahead))
     for seed in range(6):
         assert answer(pool, options, wild(seed)).tokens == plain.tokens
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, SAMPLED], ids=["greedy", "sampled"])
+def test_all_drafters_together_change_no_token(pool: tuple[Pool, Tokenizer], options: dict[str, float]) -> None:
+    plain = answer(pool, options, None)
+    for fixed in (None, 2, 7, 64):
+        drafts = ModelDrafts(loops_library(), pool[1].n_tokens, Costs({2: 1.05, 64: 2.0}, corrected=False), fixed)
+        session = drafts.session()
+        first, second = (answer(pool, options, session) for _ in range(2))
+        assert first.tokens == second.tokens == plain.tokens
+        assert second.stats is not None
+        assert second.stats.draft is not None
+        if fixed is None or fixed > 2:
+            assert second.stats.steps < 0.5 * len(plain.tokens)  # it has seen this answer
+        assert sum(count.accepted for count in second.stats.draft.sources.values()) > 20
+
+
+def test_a_hundred_turns_leak_no_page(pool: tuple[Pool, Tokenizer]) -> None:
+    pages = pool[0].executor.n_free_pages
+    drafts = ModelDrafts(loops_library(), pool[1].n_tokens, Costs({64: 1.5}, corrected=False))
+    cached, session = pool[0].open(), drafts.session()
+    text = list(PROMPT[:20])
+    for turn in range(100):
+        wanted = Request(tuple(text), SamplingSettings(seed=turn), 6)
+        generation = Generation(cached, pool[1], wanted, session)
+        for piece in generation.pieces():
+            if turn % 7 == 3 and piece:
+                generation.stop()
+        text = [*text, *generation.tokens, 5 + turn] if len(text) < 200 else list(PROMPT[:20])
+        assert list(cached.tokens) == [*wanted.prompt, *generation.tokens][: len(cached.tokens)]
+    cached.close()
+    assert pool[0].executor.n_free_pages == pages
+
+
+def test_branches_draft_each_for_itself(tiny_model: Path, home: Path) -> None:
+    with load(tiny_model, threads=1, spec=8) as llm, load(tiny_model, threads=1, spec="off") as plain:
+        texts = []
+        for each in (llm, plain):
+            with each.session() as session:
+                session.complete("the rain in the inn", temperature=0, max_tokens=20).read()
+                with session.branch() as twin:
+                    found = [
+                        one.complete(text, temperature=0, max_tokens=30).read()
+                        for text in ("the rain in the inn and", "the rain in the inn or")
+                        for one in (session, twin)
+                    ]
+            texts.append(found)
+        assert texts[0] == texts[1]

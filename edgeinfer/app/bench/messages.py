@@ -114,8 +114,8 @@ class Reply:
     ops: tuple[OpTime, ...] = ()
     overhead: Mapping[str, float] = field(default_factory=dict)
     """Seconds that a launch, a call and a barrier take when there is nothing to compute."""
-    drafting: tuple[DraftRun, ...] = ()
     problem: str | None = None
+    drafting: tuple[DraftRun, ...] = ()
 
 
 def encode(message: Opening | Job | Reply) -> str:

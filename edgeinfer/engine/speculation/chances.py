@@ -20,6 +20,7 @@ from edgeinfer.engine.speculation.records import (
     FIRST_CLAIM,
     JOINT,
     LOGIT_RANGE,
+    POINTS,
     TABLE_STEPS,
     VOICES,
 )
@@ -48,7 +49,9 @@ class Chances:
         self.joint = np.zeros(1 << JOINT_BITS, JOINT)
         self.weights = np.zeros(VOICES + 1, np.float32)
         self.weights[: len(sizes)] = FIRST_WEIGHT
+        self.calibration = chance_of[:: TABLE_STEPS // POINTS].copy()
         self._record = np.zeros(1, CHANCES)
+        self._record["calibration"] = self.calibration.ctypes.data
         self._record["counts"] = self.counts.ctypes.data
         self._record["weights"] = self.weights.ctypes.data
         self._record["joint"], self._record["joint_bits"] = self.joint.ctypes.data, JOINT_BITS
@@ -60,13 +63,14 @@ class Chances:
 
     def kept(self) -> dict[str, NDArray[Any]]:
         """The counts, to be kept, or to be written over by kept ones."""
-        return {"counts": self.counts, "joint": self.joint, "weights": self.weights}
+        return {"counts": self.counts, "joint": self.joint, "weights": self.weights, "calibration": self.calibration}
 
 
 def _tables() -> tuple[Floats, Floats]:
     """Probabilities of logits from -LOGIT_RANGE to LOGIT_RANGE, and logits of probabilities from 0 to 1."""
     logits = np.linspace(-LOGIT_RANGE, LOGIT_RANGE, TABLE_STEPS + 1)
-    shares = np.linspace(0, 1, TABLE_STEPS + 1).clip(0.5 / TABLE_STEPS, 1 - 0.5 / TABLE_STEPS)
+    least = 1 / (1 + np.exp(LOGIT_RANGE))  # so that no logit lies beyond the tables
+    shares = np.linspace(0, 1, TABLE_STEPS + 1).clip(least, 1 - least)
     return (1 / (1 + np.exp(-logits))).astype(np.float32), np.log(shares / (1 - shares)).astype(np.float32)
 
 
@@ -92,6 +96,7 @@ def starting_counts(layout: str) -> dict[str, NDArray[Any]]:
         for mode in ("greedy", "sampled"):
             found[f"{mode}.counts"] = arrays[f"{mode}.counts"]
             found[f"{mode}.weights"] = arrays[f"{mode}.weights"]
+            found[f"{mode}.calibration"] = arrays[f"{mode}.calibration"]
             joint = np.zeros(1 << JOINT_BITS, JOINT)
             joint[arrays[f"{mode}.places"]] = arrays[f"{mode}.joint"]
             found[f"{mode}.joint"] = joint
@@ -109,6 +114,7 @@ def compact(chances: Chances, mode: str) -> dict[str, NDArray[Any]]:
     return {
         f"{mode}.counts": counts,
         f"{mode}.weights": chances.weights,
+        f"{mode}.calibration": chances.calibration,
         f"{mode}.places": places,
         f"{mode}.joint": joint[places],
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -26,7 +27,7 @@ SLOW_TIMED = 2
 HOPELESS = 9.0
 """Passes that cost so many times one token are not followed by larger ones: they cannot pay."""
 LEARNING = 1 / 24
-EVERY = 4
+EVERY = 8
 UNSEEN = 64
 """Passes without one of a single token after which one is due: everything is measured by it."""
 """Passes after which the curve is drawn anew."""
@@ -35,7 +36,7 @@ MOST_STRANGE = 0.5
 
 
 def measure(run: Callable[[int], float], most: int = MOST) -> dict[int, float]:
-    """Seconds of passes by size, each after others of its kind. `run(k)` runs one over k tokens and tells its seconds."""
+    """Seconds of passes by size, each after others of its kind. `run(k)` runs one of k tokens and tells its seconds."""
     run(1)
     is_quick = run(1) < QUICK_S
     found: dict[int, float] = {}
@@ -57,10 +58,10 @@ class Costs:
         self._base = _curve({1: 1.0, **points})
         self.curve: NDArray[np.float32] = self._base.astype(np.float32)
         self._corrected = corrected
-        self._class_of = np.searchsorted(SIZES, np.arange(MOST + 1), side="right") - 1
-        self._class_of[0] = 0
+        self._class_of = [max(0, bisect_right(SIZES, n_tokens) - 1) for n_tokens in range(MOST + 1)]
         self._level: float | None = None
-        self._deviations = np.zeros(len(SIZES))
+        self._deviations = [0.0] * len(SIZES)
+        self._used = [0.0] * len(SIZES)
         self._n_seen = 0
         self._n_since_single = 0
 
@@ -87,13 +88,19 @@ class Costs:
         strange = math.log(seconds / self._base[n_tokens])
         if self._level is None:
             self._level = strange
-        kind = self._class_of[n_tokens]
-        off = min(max(strange - self._level - self._deviations[kind], -MOST_STRANGE), MOST_STRANGE)
-        self._level += LEARNING * off
-        self._deviations[kind] += LEARNING * off
+        kind, deviations, used = self._class_of[n_tokens], self._deviations, self._used
+        off = min(max(strange - self._level - deviations[kind], -MOST_STRANGE), MOST_STRANGE)
+        deviations[kind] += 2 * LEARNING * off
+        used[:] = [share * (1 - LEARNING) for share in used]
+        used[kind] += LEARNING
+        common = sum(share * deviation for share, deviation in zip(used, deviations, strict=True)) / sum(used)
+        self._level += common  # what all that are used have in common is no deviation
+        for number, share in enumerate(used):
+            if share:
+                deviations[number] -= common
         self._n_seen += 1
         if self._n_seen % EVERY == 0:
-            self.curve[:] = self._base * np.exp(self._deviations[self._class_of])
+            self.curve[:] = self._base * np.exp(np.array(deviations)[self._class_of])
 
 
 def _curve(points: Mapping[int, float]) -> NDArray[np.float64]:

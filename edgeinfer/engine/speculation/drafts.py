@@ -33,7 +33,7 @@ from edgeinfer.engine.speculation.tree import Draft, Walk
 USED = ("ngram", "suffix", "stochastic", "matrix", "recycling")
 """Drafters that are asked, in the order in which equals are preferred."""
 MODES = MappingProxyType({False: "greedy", True: "sampled"})
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Raised when claims or kept arrays change their meaning."""
 GROW = Function("grow", Source("growth", "grow", package=LOOPS), 1)
 LEARN = Function("learn", Source("learning", "learn", package=LOOPS), 1)

@@ -42,7 +42,7 @@ class DraftFolder:
     def read(self, name: str) -> dict[str, NDArray[Any]]:
         """The arrays of a file; none where there is none that is whole and of this layout."""
         try:
-            with np.load(self.path / name, allow_pickle=False) as file:
+            with (self.path / name).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {key: file[key] for key in file.files}
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return {}

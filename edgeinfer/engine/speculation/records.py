@@ -35,6 +35,8 @@ TABLE_STEPS = 4096
 """Entries of the tables of logits (of a probability) and of probabilities (of a logit)."""
 LOGIT_RANGE = 8.0
 """The tables hold logits from minus this to this."""
+POINTS = 32
+"""Steps of the calibration."""
 
 TREE = np.dtype(
     [
@@ -98,6 +100,7 @@ CHANCES = np.dtype(
         ("joint_bits", "i8"),
         ("logit_of", "i8"),  # float32[TABLE_STEPS + 1]
         ("chance_of", "i8"),  # float32[TABLE_STEPS + 1]
+        ("calibration", "i8"),  # float32[POINTS + 1]: what came of estimates
     ]
 )
 """`loops.chances`."""

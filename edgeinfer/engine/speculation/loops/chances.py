@@ -20,6 +20,7 @@ from edgeinfer.engine.speculation.records import (
     COUNT,
     JOINT,
     LOGIT_RANGE,
+    POINTS,
     TABLE_STEPS,
 )
 
@@ -35,6 +36,7 @@ TRUST = np.float32(12.0)
 MOST_SEEN = np.float32(2000.0)
 MOST_SEEN_JOINTLY = np.float32(400.0)
 """Counts are halved beyond these: what is recent counts more."""
+CALIBRATION_RATE = np.float32(0.02)
 RATE = np.float32(0.003)
 """Of learning the weights."""
 
@@ -42,7 +44,8 @@ RATE = np.float32(0.003)
 @inline
 def logit_of(chances, chance):
     """ln(p / (1 - p)), from a table."""
-    return simd.load_float(chances.logit_of + 4 * np.int64(chance * np.float32(TABLE_STEPS)))
+    place = np.int64(chance * np.float32(TABLE_STEPS))
+    return simd.load_float(chances.logit_of + 4 * min(max(place, 0), TABLE_STEPS))
 
 
 @inline
@@ -93,12 +96,51 @@ def joint_place(chances, mixed):
 @inline
 def estimate(chances, candidate, n_voices):
     """The chance of the candidate at an address."""
+    return calibrated(chances, uncalibrated(chances, candidate, n_voices))
+
+
+@inline
+def uncalibrated(chances, candidate, n_voices):
+    """The chance by the claims one by one, and by all of them together where that was seen."""
     alone = blend(chances, candidate, n_voices)
     mixed = joint_hash(candidate, n_voices)
     joint = joint_place(chances, mixed)
     if joint.key != joint_key(mixed):
         return alone
     return (joint.accepted + TRUST * alone) / (joint.seen + TRUST)
+
+
+@inline
+def point_of(chances, chance):
+    """Where a chance lies among the points of the calibration: 0.0 .. POINTS."""
+    place = (logit_of(chances, chance) + np.float32(LOGIT_RANGE)) * np.float32(POINTS / (2 * LOGIT_RANGE))
+    return min(max(place, np.float32(0.0)), np.float32(POINTS))
+
+
+@inline
+def calibrated(chances, chance):
+    """What came of chances estimated like this: straight between points that are equally far apart as logits."""
+    place = point_of(chances, chance)
+    low = min(np.int64(place), POINTS - 1)
+    share, at = place - np.float32(low), chances.calibration + 4 * low
+    return (np.float32(1.0) - share) * simd.load_float(at) + share * simd.load_float(at + 4)
+
+
+@inline
+def calibrate(chances, chance, outcome):
+    """Learn what came of a chance."""
+    place = point_of(chances, chance)
+    low = min(np.int64(place), POINTS - 1)
+    share, at = place - np.float32(low), chances.calibration + 4 * low
+    off = CALIBRATION_RATE * (outcome - calibrated(chances, chance))
+    simd.store_float(at, bounded(simd.load_float(at) + (np.float32(1.0) - share) * off))
+    simd.store_float(at + 4, bounded(simd.load_float(at + 4) + share * off))
+
+
+@inline
+def bounded(chance):
+    """Never certain."""
+    return min(max(chance, np.float32(0.001)), np.float32(0.999))
 
 
 @inline
@@ -115,6 +157,7 @@ def strongest(chances, candidate, n_voices, own_claims):
 def count_outcome(chances, candidate, n_voices, was_right):
     """Learn that a candidate followed, or that another token did."""
     outcome = np.float32(1.0) if was_right else np.float32(0.0)
+    calibrate(chances, uncalibrated(chances, candidate, n_voices), outcome)
     step = RATE * (outcome - blend(chances, candidate, n_voices))
     for voice in range(n_voices):
         at = chances.weights + 4 * voice

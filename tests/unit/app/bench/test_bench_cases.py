@@ -9,6 +9,7 @@ import pytest
 from edgeinfer.app.bench import executors, peers
 from edgeinfer.app.bench.cases import VERIFY_TOKENS, Wanted, cases, read_depths, read_questions, read_tests
 from edgeinfer.app.bench.messages import (
+    DraftRun,
     Job,
     Opening,
     OpTime,
@@ -55,7 +56,7 @@ def test_questions_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_messages_survive_the_wire() -> None:
-    opening = Opening("cpu", "/m.gguf", 2, 640, cores=(0, 2), purpose="answers")
+    opening = Opening("cpu", "/m.gguf", 2, 640, cores=(0, 2), purpose="drafting", spec=4, verify_cost={4: 1.5})
     assert decode_opening(encode(opening)) == opening
     job = Job("chat", 64, 0, 3, (1, 2), (Question("a", ("b", "c")),), ((0, 31, 12), (43, 9, 4)), cold=True)
     assert decode_job(encode(job)) == job
@@ -67,6 +68,11 @@ def test_messages_survive_the_wire() -> None:
         (OpTime("MatMul", "k", 3, 0.1, 0.2),),
         {"call_s": 1.0},
         "no",
+        (
+            DraftRun(
+                "qa", "cold", 1, 9, 8, 5, 0.5, 6.5, 0.01, {"4": 5}, {"ngram": (7, 3)}, ((4.0, 2.5, 3.0),), same=False
+            ),
+        ),
     )
     assert decode_reply(encode(reply)) == reply
     with pytest.raises(ValueError, match="not a reply"):

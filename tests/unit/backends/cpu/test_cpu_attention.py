@@ -120,18 +120,36 @@ def test_any_instruction_set_gives_the_same_bits(library: KernelLibrary, shape: 
 
 def test_tiles_hold_runs_of_one_sequence() -> None:
     step = tree([PAGE - 2, 0], [list(range(-1, 9)), BRANCHING], tables_of(2))
-    tiles, paths = attention_tiles(step, 4)
-    assert tiles[:3, :2].tolist() == [[0, 4], [4, 4], [8, 2]]
-    assert tiles[:, 1].sum() == len(step.slots)
     direct = direct_tokens(step)
-    for first, n_tokens, row, start, path in tiles.tolist():
-        assert {row} == set(step.rows[first : first + n_tokens].tolist())
-        assert start == step.starts[first]
-        if path < 0:
-            assert direct[first : first + n_tokens].all()
-            continue
-        assert n_tokens == 1
-        expected = [first]
-        while step.batch.parents[expected[-1]] >= 0:
-            expected.append(int(step.batch.parents[expected[-1]]))
-        assert paths[path : path + len(expected)].tolist() == step.slots[expected[::-1]].tolist()
+    for forks in (True, False):
+        tiles, paths = attention_tiles(step, 4, forks=forks)
+        assert tiles[:3, :2].tolist() == [[0, 4], [4, 4], [8, 2]]
+        assert tiles[:, 1].sum() == len(step.slots)
+        for first, n_tokens, row, start, path, lowest, highest, path_ints, spare, gathers in tiles.tolist():
+            assert {row} == set(step.rows[first : first + n_tokens].tolist())
+            assert start == step.starts[first]
+            positions = step.batch.positions[first : first + n_tokens].tolist()
+            assert (lowest, highest) == (min(positions), max(positions))
+            if path < 0:
+                assert direct[first : first + n_tokens].all()
+                continue
+            assert gathers == (not forks)
+            assert forks or n_tokens == 1
+            for place in range(n_tokens):
+                expected = [first + place]
+                while step.batch.parents[expected[-1]] >= 0:
+                    expected.append(int(step.batch.parents[expected[-1]]))
+                found = paths[path + place * path_ints :][: len(expected)].tolist()
+                assert found == step.slots[expected[::-1]].tolist()
+                in_table = {int(page) for page in step.tables[row]} | ({spare} if forks else set())
+                assert gathers or {slot // PAGE for slot in found} <= in_table
+
+
+def test_a_tree_with_siblings_in_two_spare_pages_is_gathered() -> None:
+    step = tree([5], [[-1] * 3 + [0] * 3], tables_of(1))
+    slots = step.slots.copy()
+    slots[-1] += 3 * PAGE  # another page than its siblings'
+    moved = Step(step.batch, step.rows, slots, step.starts, step.tables)
+    tiles, _ = attention_tiles(moved, 8)
+    assert tiles[:, 1].tolist() == [1] * 6
+    assert tiles[:, -1].all()

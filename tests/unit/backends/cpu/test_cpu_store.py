@@ -14,7 +14,7 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import padded
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
-from edgeinfer.backends.cpu.pages import KVPool, PageLayout, read_pages, write_pages
+from edgeinfer.backends.cpu.pages import KVPool, PageLayout, read_pages, slot_copying, write_pages
 from edgeinfer.backends.cpu.step import STEP
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, call, same_bits
@@ -106,6 +106,24 @@ def test_huge_numbers_in_int8_pages_shrink_and_stay_finite(library: KernelLibrar
         most = np.abs(found).reshape(len(SLOTS), -1).max(axis=1)
         assert np.all(most <= np.minimum(np.abs(given).reshape(len(SLOTS), -1).max(axis=1) * 1.001, 127 * 65504))
         assert np.array_equal(np.sign(found[np.abs(found) > 0]), np.sign(given[np.abs(found) > 0]))
+
+
+@pytest.mark.parametrize("width", [16, 24, 80, 128])
+def test_compiled_copies_are_those_of_the_twin(library: KernelLibrary, kind: KVKind, width: int) -> None:
+    random = np.random.default_rng(width)
+    layers = []
+    for kv_heads in (1, 3):
+        keys, values = (random.standard_normal((len(SLOTS), kv_heads, width)).astype(np.float32) for _ in range(2))
+        layers.append([stored(library, kind, keys, values) for _ in range(2)])
+    targets = np.array([5, 17, 80, 127, 1128, 190, 3], np.int32)
+    for twin, _ in layers:
+        twin.copy_slots(SLOTS, targets)
+    places = slot_copying([pool for _, pool in layers])
+    copy = library.function(catalogue.copy_slots(kind))
+    copy(places.ctypes.data, len(places), SLOTS.ctypes.data, targets.ctypes.data, len(SLOTS))
+    for twin, pool in layers:
+        assert (pool.keys == twin.keys).all()
+        assert (pool.values == twin.values).all()
 
 
 def test_int8_pages_take_about_half_the_bytes() -> None:

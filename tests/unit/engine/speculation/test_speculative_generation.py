@@ -51,6 +51,9 @@ class Drafting:
         assert history[: len(self.begun)] == self.begun
         return self._make(history, most, deepest)
 
+    def report(self) -> None:
+        return None
+
     def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float) -> None:
         assert seconds > 0
         assert logits.shape[0] == len(draft.tokens)
@@ -158,12 +161,12 @@ def test_drafts_take_no_memory_from_other_sequences(tokenizer: Tokenizer) -> Non
     asked = []
 
     def make(history: Sequence[int], most: int, deepest: int) -> Draft:
-        asked.append(pool.executor.n_free_pages)
+        asked.append(most)
         return tree(history[-1], [(token, 0) for token in range(most - 1)])
 
     list(Generation(cached, tokenizer, request(range(3, 90), 30), Drafting(make)).pieces())
     assert resting.tokens
-    assert asked == []
+    assert set(asked) == {1}
 
 
 def test_closing_within_a_draft_keeps_what_was_shown(tokenizer: Tokenizer) -> None:

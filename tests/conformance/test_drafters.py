@@ -1,0 +1,72 @@
+"""Every drafter of the registry: its file is well formed, alone it changes no answer, and its claims are its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.engine.llm import load
+from edgeinfer.engine.speculation import drafts as drafts_module
+from edgeinfer.engine.speculation.drafters import DRAFTERS
+from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, PROPOSED, VOICES
+from tests.unit.engine.speculation.drafting import N_VOCAB, follow, model_drafts, repeating
+
+KEYS = DRAFTERS.keys()
+MESSAGES = [{"role": "user", "content": "the rain in the inn and the rain in the inn and the rain"}]
+
+
+@pytest.fixture(params=KEYS)
+def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The key of a drafter that is the only one asked."""
+    key: str = request.param
+    used = (key,) if key == "suffix" else (key, "suffix") if key == "recycling" else (key, "suffix", "recycling")
+    monkeypatch.setattr(drafts_module, "USED", tuple(dict.fromkeys((*used, "suffix", "recycling"))))
+    return key
+
+
+def test_all_drafters_are_asked() -> None:
+    assert set(drafts_module.USED) == set(KEYS)
+    assert sum(len(DRAFTERS.get(key).voices) for key in KEYS) <= VOICES
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 0.8, "top_p": 0.95, "seed": 3}])
+def test_no_drafter_changes_an_answer(alone: str, tiny_model: Path, home: Path, options: dict[str, float]) -> None:
+    with load(tiny_model, threads=1, spec="off") as llm:
+        plain = [llm.chat(MESSAGES, max_tokens=n, **options).read() for n in (60, 5)]  # type: ignore[arg-type]
+    for spec in (3, 16, 64):
+        with load(tiny_model, threads=1, spec=spec) as llm:
+            assert [llm.chat(MESSAGES, max_tokens=n, **options).read() for n in (60, 5)] == plain  # type: ignore[arg-type]
+
+
+def test_claims_are_within_what_a_voice_can_claim(alone: str) -> None:
+    drafts = model_drafts(fixed=32)
+    session = drafts.session()
+    text = repeating(300)
+    follow(session, text, 150, most=32)
+    session.begin(text, sampled=False)
+    session.draft(text, 32, 16)
+    n_candidates = int(session._fields["n_candidates"])
+    candidates = session._arrays["candidates"][:n_candidates]
+    for place, (voice, start) in enumerate(zip(drafts.voices, drafts.chances[False].starts, strict=True)):
+        claims = candidates["claims"][:, place] - start
+        assert ((claims >= 0) & (claims < FIRST_CLAIM + voice.n_claims)).all()
+    assert ((candidates["token"] >= 0) & (candidates["token"] < N_VOCAB)).all()
+
+
+def test_a_drafter_proposes_something_of_a_text_that_repeats_itself(alone: str) -> None:
+    drafts = model_drafts(fixed=16)
+    drafts.prime(0, np.arange(N_VOCAB, dtype=np.int32)[:, None] + np.zeros((1, BEST), np.int32))
+    session = drafts.session()
+    follow(session, repeating(300), 150)
+    report = session.report()
+    own = [voice.name for voice in DRAFTERS.get(alone).voices]
+    assert max(report.sources[name].proposed for name in own) > 0
+
+
+def test_tables_are_of_bounded_size(alone: str) -> None:
+    tables = model_drafts().tables[alone]
+    assert tables.nbytes < 8 << 20
+    assert all(isinstance(array, np.ndarray) for array in tables.kept().values())
+    assert PROPOSED <= 32

@@ -1,0 +1,96 @@
+"""What speculation is worth: loops found, figures from runs, and conversations led each way by turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app.bench.draft_figures import draft_figures
+from edgeinfer.app.bench.draft_table import as_json, lines
+from edgeinfer.app.bench.drafting import LOOP_TOKENS, Drafting, loop_start
+from edgeinfer.app.bench.messages import DraftRun, Job, Opening, Question
+from edgeinfer.app.bench.subject import NotMeasurable
+
+QUESTION = Question("qa", ("the rain in the inn", "and then"))
+
+
+def run_of(category: str, way: str, seconds: float, **fields: object) -> DraftRun:
+    values = {"n_tokens": 100, "n_kept": 90, "n_passes": 90 if way == "off" else 45, "cost": 60.0, "drafting_s": 0.01}
+    sources = {} if way == "off" else {"ngram": (80, 45)}
+    return DraftRun(category, way, 0, seconds=seconds, sizes={"4": 45}, sources=sources, **{**values, **fields})  # type: ignore[arg-type]
+
+
+def test_a_loop_begins_with_its_second_time() -> None:
+    start, period = list(range(1000, 1050)), list(range(30))
+    assert loop_start(start) == 50
+    assert loop_start([*start, *period, *period]) == 110
+    assert loop_start([*start, *period * 3]) == 50 + LOOP_TOKENS
+    assert loop_start([7] * 100) == LOOP_TOKENS
+    assert loop_start([7] * 20) == 20
+    assert loop_start([]) == 0
+
+
+def test_figures_of_groups_and_of_all() -> None:
+    led = [
+        [run_of("writing", "off", 1.0), run_of("writing", "cold", 0.5), run_of("writing", "warm", 0.4)],
+        [run_of("coding", "off", 1.0), run_of("coding", "cold", 1.25, looped=True), run_of("coding", "warm", 0.4)],
+        [run_of("qa", "off", 2.0), run_of("qa", "cold", 2.0, same=False), run_of("qa", "warm", 0.8)],
+    ]
+    rows = {(row.group, row.way): row for row in draft_figures(led).rows}
+    assert set(rows) == {(group, way) for group in ("mt_bench", "qa", "all") for way in ("cold", "warm")}
+    cold = rows["mt_bench", "cold"]
+    assert (cold.n_questions, cold.n_looped, cold.n_differing) == (2, 1, 0)
+    assert cold.speedup == pytest.approx(2 / 1.75)
+    assert cold.slowest == pytest.approx(0.8)
+    assert cold.modelled == pytest.approx(1.5)
+    assert cold.accepted_per_step == pytest.approx(2)
+    assert cold.sources == {"model": pytest.approx(0.55), "ngram": pytest.approx(0.45)}
+    assert cold.sizes == {4: 1.0}
+    assert rows["qa", "cold"].n_differing == 1
+    assert rows["all", "warm"].speedup == pytest.approx(4 / 1.6)
+
+
+def test_speedups_are_of_medians_over_repeats() -> None:
+    times = {"off": (1.0, 9.0, 1.1), "cold": (0.5, 0.55, 7.0), "warm": (0.5, 0.5, 0.5)}
+    led = [[run_of("qa", way, seconds) for way, each in times.items() for seconds in each]]
+    (row,) = [row for row in draft_figures(led).rows if row.way == "cold"]
+    assert row.speedup == pytest.approx(2)
+
+
+def test_tables_and_json_show_every_group() -> None:
+    figures = draft_figures(
+        [[run_of("qa", way, 1.0, calibration=((3.0, 1.5, 2.0),)) for way in ("off", "cold", "warm")]]
+    )
+    text = "\n".join(lines(figures))
+    assert "qa" in text
+    assert "ngram 45%" in text
+    assert as_json(figures)["rows"]
+    assert figures.calibration["cold"] == ((3, 0.5, pytest.approx(2 / 3)),)
+
+
+def test_conversations_are_led_each_way_with_the_same_answers(tiny_model: Path, home: Path) -> None:
+    subject = Drafting(Opening("cpu", str(tiny_model), 1, 512, spec=4))
+    try:
+        reply = subject.run(Job("drafting", 24, seed=1, questions=(QUESTION,), repeats=2))
+        assert [(run.way, run.repeat) for run in reply.drafting] == [
+            *(("cold", 0), ("warm", 0), ("off", 0)),
+            *(("warm", 1), ("off", 1), ("cold", 1)),
+        ]
+        assert all(run.same for run in reply.drafting)
+        assert {run.n_kept for run in reply.drafting} == {reply.drafting[0].n_kept}
+        for run in reply.drafting:
+            assert (run.n_passes == run.n_kept) == (run.way == "off" or not any(a for _, a in run.sources.values()))
+            assert run.seconds > 0
+        again = subject.run(Job("drafting", 24, questions=(QUESTION,), repeats=1))
+        cold, warm = (next(run for run in again.drafting if run.way == way) for way in ("cold", "warm"))
+        assert warm.n_passes < cold.n_passes  # it has led this conversation before
+        with pytest.raises(NotMeasurable, match="no test"):
+            subject.run(Job("prefill", 8))
+    finally:
+        subject.close()
+
+
+def test_nothing_is_measured_where_nothing_is_drafted(tiny_model: Path, home: Path) -> None:
+    with pytest.raises(NotMeasurable, match="nothing is drafted"):
+        Drafting(Opening("cpu", str(tiny_model), 1, 512, spec="off"))

@@ -1,0 +1,151 @@
+"""What is kept for the next time, what is not, and files that cannot be read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.engine.speculation.files import MOST_TOKENS, file_texts
+from edgeinfer.engine.speculation.keeping import LEARNT, PRIMED, DraftFolder, clear_history
+from edgeinfer.engine.speculation.records import BEST
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.text import Tokenizer
+from tests.unit.engine.speculation.drafting import follow, model_drafts, repeating
+
+TEXT = repeating(400)
+
+
+def test_arrays_come_back_and_other_layouts_do_not(tmp_path: Path) -> None:
+    folder = DraftFolder("model", "layout 1", tmp_path)
+    assert folder.read(LEARNT) == {}
+    folder.write(LEARNT, {"numbers": np.arange(5)})
+    assert folder.read(LEARNT)["numbers"].tolist() == [0, 1, 2, 3, 4]
+    assert DraftFolder("model", "layout 2", tmp_path).read(LEARNT) == {}
+    assert DraftFolder("other", "layout 1", tmp_path).read(LEARNT) == {}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_what_was_learnt_of_texts_is_readable_by_the_user_alone(tmp_path: Path) -> None:
+    folder = DraftFolder("model", "layout", tmp_path / "drafts")
+    folder.write(LEARNT, {"numbers": np.arange(5)})
+    assert (folder.path / LEARNT).stat().st_mode & 0o077 == 0
+    assert folder.path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\3\4 nothing", b"\0" * 5000])
+def test_a_damaged_file_counts_as_none(tmp_path: Path, content: bytes) -> None:
+    folder = DraftFolder("model", "layout", tmp_path)
+    folder.path.mkdir()
+    (folder.path / LEARNT).write_bytes(content)
+    assert folder.read(LEARNT) == {}
+
+
+def test_a_cut_file_counts_as_none(tmp_path: Path) -> None:
+    folder = DraftFolder("model", "layout", tmp_path)
+    folder.write(LEARNT, {"numbers": np.arange(5000)})
+    whole = (folder.path / LEARNT).read_bytes()
+    for size in (len(whole) // 2, len(whole) - 10):
+        (folder.path / LEARNT).write_bytes(whole[:size])
+        assert folder.read(LEARNT) == {}
+
+
+def test_a_folder_that_cannot_be_written_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    DraftFolder("model", "layout", tmp_path / "file").write(LEARNT, {"numbers": np.arange(5)})
+
+
+def test_drafts_go_on_where_they_ended(tmp_path: Path) -> None:
+    first = model_drafts()
+    first.remember(DraftFolder("model", first.layout, tmp_path), texts=True)
+    follow(first.session(), TEXT, 100)
+    first.close()
+    second = model_drafts()
+    second.remember(DraftFolder("model", second.layout, tmp_path), texts=True)
+    for (_, kept), (_, again) in zip(first._kept(), second._kept(), strict=True):
+        for name in kept:
+            assert (kept[name] == again[name]).all()
+    session = second.session()
+    n_passes = len(follow(session, TEXT[200:300], 20))
+    assert n_passes < 60
+    assert session.report().sources["history"].accepted > 0
+    assert clear_history(tmp_path) == 1
+    third = model_drafts()
+    third.remember(DraftFolder("model", third.layout, tmp_path), texts=True)
+    assert third._texts == []
+
+
+def test_without_history_nothing_of_a_text_is_kept(tmp_path: Path) -> None:
+    drafts = model_drafts()
+    drafts.remember(DraftFolder("model", drafts.layout, tmp_path), texts=False)
+    follow(drafts.session(), TEXT, 100)
+    drafts.prime(0, np.zeros((4, BEST), np.int32))
+    drafts.keep_primed()
+    drafts.close()
+    assert [path.name for path in (tmp_path / "model").iterdir()] == [PRIMED]
+
+
+def test_damaged_counts_are_not_taken_over(tmp_path: Path) -> None:
+    drafts = model_drafts()
+    folder = DraftFolder("model", drafts.layout, tmp_path)
+    counts = drafts.chances[False].counts.copy()
+    counts["logit"] = np.nan
+    folder.write(LEARNT, {"greedy.counts": counts, "recycling.rows": np.full((3, 3), 99999, np.int32)})
+    drafts.remember(folder, texts=True)
+    assert np.isfinite(drafts.chances[False].counts["logit"]).all()
+    follow(drafts.session(), TEXT, 100)
+
+
+def test_foreign_tokens_in_kept_tables_do_no_harm(tmp_path: Path) -> None:
+    drafts = model_drafts()
+    folder = DraftFolder("model", drafts.layout, tmp_path)
+    draw = np.random.default_rng(0)
+    arrays = {
+        f"{name}.{key}": draw.integers(-(2**31), 2**31, array.shape).astype(np.int32)
+        for name, kept in drafts._kept()
+        for key, array in kept.items()
+        if array.dtype == np.int32
+    }
+    texts = draw.integers(-5, 10**6, 5000).astype(np.int32)
+    folder.write(LEARNT, {**arrays, "texts": texts})
+    drafts.remember(folder, texts=True)
+    for draft in follow(drafts.session(), TEXT, 100):
+        assert ((draft.tokens >= 0) & (draft.tokens < drafts.n_vocab)).all()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> Tokenizer:
+    with GGUFFile.open(tiny_model) as file:
+        return Tokenizer.from_metadata(file.metadata)
+
+
+def test_text_files_of_a_folder_and_nothing_else(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "a.txt").write_text("the first")
+    (tmp_path / ".hidden").write_text("hidden")
+    (tmp_path / "b.bin").write_bytes(b"\0\1\2")
+    (tmp_path / "c.latin").write_bytes(b"caf\xe9 au lait")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "d.py").write_text("the second")
+    texts, notice = file_texts([tmp_path], tokenizer)
+    assert [tokenizer.decode(text.tolist()) for text in texts] == ["the first", "the second"]
+    assert notice is None
+
+
+def test_paths_that_are_no_text_are_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(BadSetting, match="cannot be read"):
+        file_texts([tmp_path / "missing"], tokenizer)
+    (tmp_path / "b.bin").write_bytes(b"\0\1\2")
+    with pytest.raises(BadSetting, match="not UTF-8 text"):
+        file_texts([tmp_path / "b.bin"], tokenizer)
+
+
+def test_more_text_than_there_is_room_for_is_said(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    (tmp_path / "a.txt").write_text("x y " * MOST_TOKENS)
+    (tmp_path / "b.txt").write_text("z")
+    texts, notice = file_texts([tmp_path], tokenizer)
+    assert sum(map(len, texts)) == MOST_TOKENS
+    assert notice is not None
+    assert "b.txt" in notice
