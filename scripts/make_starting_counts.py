@@ -20,7 +20,7 @@ import numpy as np
 
 from edgeinfer.engine.llm import LLM, load
 from edgeinfer.engine.speculation.chances import STARTING_COUNTS, compact
-from edgeinfer.engine.speculation.drafts import MODES, ModelDrafts
+from edgeinfer.engine.speculation.drafts import LAYOUT_VERSION, MODES, ModelDrafts
 
 ROOT = Path(__file__).resolve().parent.parent
 TREE_TOKENS = 16
@@ -125,9 +125,9 @@ def main() -> None:
             drafts = answer(options.model, led[1::2], sampled, (ROOT / "docs",))
         arrays |= compact(drafts.chances[sampled], mode)
         print(f"{mode}: {len(led)} conversations")
-    layout = drafts.layout
-    np.savez_compressed(options.out, layout=np.array(layout), **arrays)
-    print(f"{options.out}: {options.out.stat().st_size} bytes, {layout}")
+    voices, claims = np.array(list(drafts.claims)), np.array(list(drafts.claims.values()))
+    np.savez_compressed(options.out, version=LAYOUT_VERSION, voices=voices, claims=claims, **arrays)
+    print(f"{options.out}: {options.out.stat().st_size} bytes, {drafts.layout}")
 
 
 if __name__ == "__main__":

@@ -87,24 +87,33 @@ def _is_finite(array: NDArray[Any]) -> bool:
     return all(bool(np.isfinite(field).all()) for field in fields)
 
 
-def starting_counts(layout: str) -> dict[str, NDArray[Any]]:
-    """The counts that a new model starts with, by mode and name; none for another layout."""
+def start(chances: Chances, voices: Mapping[str, int], version: int, mode: str) -> None:
+    """Take over the counts that every model starts with. `voices`: how many claims each can make.
+
+    Voices that those counts do not know start from nothing; so do, where there are any, combinations of claims.
+    """
     with (importlib.resources.files(__package__) / STARTING_COUNTS).open("rb") as file, np.load(file) as arrays:
-        if str(arrays["layout"]) != layout:
-            return {}
-        found: dict[str, NDArray[Any]] = {}
-        for mode in ("greedy", "sampled"):
-            found[f"{mode}.counts"] = arrays[f"{mode}.counts"]
-            found[f"{mode}.weights"] = arrays[f"{mode}.weights"]
-            found[f"{mode}.calibration"] = arrays[f"{mode}.calibration"]
-            joint = np.zeros(1 << JOINT_BITS, JOINT)
-            joint[arrays[f"{mode}.places"]] = arrays[f"{mode}.joint"]
-            found[f"{mode}.joint"] = joint
-        return found
+        if "version" not in arrays.files or int(arrays["version"]) != version:
+            return
+        names, sizes = arrays["voices"].tolist(), arrays["claims"].tolist()
+        counts, weights = arrays[f"{mode}.counts"], arrays[f"{mode}.weights"]
+        known, at = {}, 0
+        for place, (name, size) in enumerate(zip(names, sizes, strict=True)):
+            known[name] = place, size, counts[at : at + FIRST_CLAIM + size]
+            at += FIRST_CLAIM + size
+        for place, (name, size) in enumerate(voices.items()):
+            if name in known and known[name][1] == size:
+                first = chances.starts[place]
+                chances.counts[first : first + FIRST_CLAIM + size] = known[name][2]
+                chances.weights[place] = weights[known[name][0]]
+        chances.weights[len(voices)] = weights[len(names)]
+        chances.calibration[:] = arrays[f"{mode}.calibration"]
+        if list(voices) == names:
+            chances.joint[arrays[f"{mode}.places"]] = arrays[f"{mode}.joint"]
 
 
 def compact(chances: Chances, mode: str) -> dict[str, NDArray[Any]]:
-    """Counts as `starting_counts` reads them: only combinations that were seen a few times, and none too sure."""
+    """Counts as `start` reads them: only combinations that were seen a few times, and none too sure."""
     counts, joint = chances.counts.copy(), chances.joint.copy()
     for array, most in ((counts, MOST_SURE), (joint, MOST_SURE_JOINTLY)):
         share = np.minimum(1, most / np.maximum(array["seen"], 1))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Floats, Int32s, Progress, no_progress
 from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
-from edgeinfer.engine.speculation.chances import Chances, fill, starting_counts
+from edgeinfer.engine.speculation.chances import Chances, fill, start
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, SessionTables, Tables
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
@@ -30,8 +30,6 @@ from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PR
 from edgeinfer.engine.speculation.speculator import DraftReport, SourceCount
 from edgeinfer.engine.speculation.tree import Draft, Walk
 
-USED = ("ngram", "suffix", "stochastic", "matrix", "recycling")
-"""Drafters that are asked, in the order in which equals are preferred."""
 MODES = MappingProxyType({False: "greedy", True: "sampled"})
 LAYOUT_VERSION = 2
 """Raised when claims or kept arrays change their meaning."""
@@ -76,7 +74,7 @@ class ModelDrafts:
         self.n_vocab = n_vocab
         self.costs = costs
         self.fixed = fixed
-        self.drafters: dict[str, Drafter] = {key: DRAFTERS.get(key) for key in USED}
+        self.drafters: dict[str, Drafter] = DRAFTERS.entries()
         self.voices = [voice for drafter in self.drafters.values() for voice in drafter.voices]
         functions = [GROW, LEARN, PACK, *(each for drafter in self.drafters.values() for each in drafter.functions)]
         library.prepare(functions, os.cpu_count() or 1, progress)
@@ -84,9 +82,8 @@ class ModelDrafts:
         self.tables: dict[str, Tables] = {key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()}
         n_claims = [voice.n_claims for voice in self.voices]
         self.chances = {sampled: Chances(n_claims) for sampled in (False, True)}
-        start = starting_counts(self.layout)
         for sampled, chances in self.chances.items():
-            fill(chances.kept(), start, f"{MODES[sampled]}.")
+            start(chances, self.claims, LAYOUT_VERSION, MODES[sampled])
         self._folder: DraftFolder | None = None
         self._keeps_texts = False
         self._sessions: list[SessionDrafts] = []
@@ -94,9 +91,14 @@ class ModelDrafts:
         self._primed = np.zeros((0, BEST), np.int32)
 
     @property
+    def claims(self) -> dict[str, int]:
+        """How many claims each voice can make."""
+        return {voice.name: voice.n_claims for voice in self.voices}
+
+    @property
     def layout(self) -> str:
         """What the meaning of counts depends on."""
-        return f"{LAYOUT_VERSION} " + " ".join(f"{voice.name}:{voice.n_claims}" for voice in self.voices)
+        return f"{LAYOUT_VERSION} " + " ".join(f"{name}:{count}" for name, count in self.claims.items())
 
     @property
     def nbytes(self) -> int:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.speculation.chances import Chances
+from edgeinfer.engine.speculation.chances import Chances, start
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, split_texts
-from edgeinfer.engine.speculation.drafts import loops_library
+from edgeinfer.engine.speculation.drafts import LAYOUT_VERSION, loops_library
 from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST, MOST_GAP, TOKEN_BITS
+from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, MOST_GAP, TOKEN_BITS
 from tests.unit.engine.speculation.drafting import follow, model_drafts, repeating
 
 
@@ -81,9 +81,10 @@ def test_the_automaton_knows_every_string_and_how_often_it_came(
     edges, states = edges_of(automaton), automaton._states
     times: dict[tuple[int, ...], int] = {}
     for text in texts:
-        for start in range(n_tokens):
-            for stop in range(start + 1, min(n_tokens, start + 6) + 1):
-                times[tuple(text[start:stop].tolist())] = times.get(tuple(text[start:stop].tolist()), 0) + 1
+        for begin in range(n_tokens):
+            for stop in range(begin + 1, min(n_tokens, begin + 6) + 1):
+                string = tuple(text[begin:stop].tolist())
+                times[string] = times.get(string, 0) + 1
 
     def state_of(string: tuple[int, ...]) -> int | None:
         state: int | None = 0
@@ -149,11 +150,27 @@ def test_chances_come_near_what_is_seen() -> None:
             assert chosen[:, 0].mean() == pytest.approx(chosen[:, 1].mean(), abs=0.08)
 
 
-def test_starting_counts_belong_to_the_voices_there_are() -> None:
+def test_starting_counts_belong_to_the_voices_that_they_were_made_with() -> None:
     drafts = model_drafts()
-    fresh = Chances([voice.n_claims for voice in drafts.voices])
-    assert (drafts.chances[False].counts["seen"] > 0).sum() > 50
-    assert not (fresh.counts["seen"] > 0).any()
+    whole = drafts.chances[False]
+    assert (whole.counts["seen"] > 0).sum() > 50
+    assert (whole.joint["seen"] > 0).sum() > 50
+    voices = {"new": 7, **dict(reversed(drafts.claims.items()))}
+    other = Chances(list(voices.values()))
+    start(other, voices, LAYOUT_VERSION, "greedy")
+    for place, name in enumerate(voices):
+        own = other.counts[other.starts[place] : other.starts[place] + FIRST_CLAIM + voices[name]]
+        if name == "new":
+            assert not own["seen"].any()
+            continue
+        known = list(drafts.claims).index(name)
+        first = whole.starts[known]
+        assert (own == whole.counts[first : first + len(own)]).all()
+        assert other.weights[place] == whole.weights[known]
+    assert not other.joint["seen"].any()
+    fresh = Chances(list(voices.values()))
+    start(fresh, voices, LAYOUT_VERSION + 1, "greedy")
+    assert not fresh.counts["seen"].any()
 
 
 def test_records_are_read_where_they_lie() -> None:
