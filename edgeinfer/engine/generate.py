@@ -159,6 +159,9 @@ class Generation:
         if self._speculator is None:
             return self._evaluate(self._cached.chain((root,), wants_logits=True))
         with self._cached.lock:
+            if self._stop_asked.is_set():  # whoever drafts may be with another answer already
+                self._finish_reason = "cancelled"
+                return []
             started = time.perf_counter()
             draft = self._draft(self._speculator, root)
             return self._evaluate(self._cached.tree(draft), draft, started)

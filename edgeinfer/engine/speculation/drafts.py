@@ -22,7 +22,7 @@ from edgeinfer.engine.speculation.chances import Chances, fill, start
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, SessionTables, Tables
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
-from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, split_texts
+from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
 from edgeinfer.engine.speculation.keeping import LEARNT, PRIMED, DraftFolder
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.priming import PACK
@@ -166,7 +166,7 @@ class ModelDrafts:
         """A session is over; its texts stay."""
         if session in self._sessions:
             self._sessions.remove(session)
-            self._texts += session.texts()
+            self._texts = latest_texts([*self._texts, *session.texts()])
 
     def close(self) -> None:
         """Keep what was learnt; may be called twice."""

@@ -7,6 +7,7 @@ by where they were seen last: a hierarchy by temporal locality (arXiv 2502.05609
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -121,16 +122,18 @@ def split_texts(log: Int32s) -> list[Int32s]:
     return [text[text >= 0] for text in np.split(log, np.flatnonzero(log == NO_TOKEN)) if (text >= 0).any()]
 
 
+def latest_texts(texts: Sequence[Int32s]) -> list[Int32s]:
+    """The latest texts that have KEPT_TOKENS together at most, each with what parts it from the next."""
+    sizes = accumulate(len(text) + 1 for text in reversed(texts))
+    n_kept = sum(size <= KEPT_TOKENS for size in sizes)
+    return list(texts[len(texts) - n_kept :])
+
+
 def joined_texts(texts: Sequence[Int32s]) -> Int32s:
-    """A log of the latest texts, KEPT_TOKENS at most."""
-    kept: list[Int32s] = []
-    room = KEPT_TOKENS
-    for text in reversed(texts):
-        if len(text) + 1 > room:
-            break
-        kept += [np.array([NO_TOKEN], np.int32), text]
-        room -= len(text) + 1
-    return np.concatenate(kept[::-1]).astype(np.int32) if kept else np.zeros(0, np.int32)
+    """A log of the latest texts."""
+    parting = np.array([NO_TOKEN], np.int32)
+    parts = [part for text in latest_texts(texts) for part in (text, parting)]
+    return np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
 
 
 DRAFTER = Drafter(
