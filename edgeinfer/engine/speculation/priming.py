@@ -1,4 +1,4 @@
-"""The primed table: the likeliest successors of every token of a vocabulary, from running each token alone.
+"""The primed table: the likeliest successors of every token of a vocabulary, each token run after a beginning.
 
 In: an executor. Out: int32[V, BEST] rows as the tables of successors keep them, part by part, so that it can be done
 in pieces while nobody waits. Source of the table's form: Token Recycling (arXiv 2408.08696).
