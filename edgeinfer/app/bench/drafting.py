@@ -27,20 +27,25 @@ LOOP_TIMES = 3
 DECILES = 10
 
 
+def load_for(opening: Opening) -> LLM:
+    """The model of an opening, ready to answer. Raises what loading raises."""
+    return load(
+        opening.model,
+        device=opening.executor,
+        n_context=opening.n_context,
+        threads=opening.threads,
+        cores=opening.cores,
+        kv=opening.kv,
+        spec=opening.spec,
+        verify_cost=opening.verify_cost,
+    )
+
+
 class Drafting:
     """Leads conversations; what "warm" has learnt stays from job to job."""
 
     def __init__(self, opening: Opening) -> None:
-        self._llm: LLM = load(
-            opening.model,
-            device=opening.executor,
-            n_context=opening.n_context,
-            threads=opening.threads,
-            cores=opening.cores,
-            kv=opening.kv,
-            spec=opening.spec,
-            verify_cost=opening.verify_cost,
-        )
+        self._llm = load_for(opening)
         if self._llm.drafts is None:
             raise NotMeasurable(f"nothing is drafted on {opening.executor} with spec {opening.spec}")
         self._start: ModelDrafts = self._llm.drafts

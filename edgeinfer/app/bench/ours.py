@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from edgeinfer.app.bench.drafting import Drafting
+from edgeinfer.app.bench.drafting import Drafting, load_for
 from edgeinfer.app.bench.messages import Job, Opening, Reply
 from edgeinfer.app.bench.op_times import OpTimes
 from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens, answered
@@ -18,7 +18,7 @@ from edgeinfer.backends.base import Batch, DeviceOptions
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.limits import limits_for
-from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.stats import Stats
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.topology import usable_cores
@@ -31,17 +31,7 @@ def open_ours(opening: Opening) -> Subject:
     if opening.purpose == "drafting":
         return Drafting(opening)
     if opening.purpose == "answers":
-        return Answers(
-            load(
-                opening.model,
-                device=opening.executor,
-                n_context=opening.n_context,
-                threads=opening.threads,
-                cores=opening.cores,
-                kv=opening.kv,
-                spec=opening.spec,
-            )
-        )
+        return Answers(load_for(opening))
     return Stepped(Passes(opening))
 
 

@@ -100,11 +100,6 @@ class ModelDrafts:
         """What the meaning of counts depends on."""
         return f"{LAYOUT_VERSION} " + " ".join(f"{name}:{count}" for name, count in self.claims.items())
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of all tables."""
-        return sum(tables.nbytes for tables in self.tables.values())
-
     def session(self) -> SessionDrafts:
         """Drafts for one more session."""
         session = SessionDrafts(self)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Mapping
@@ -68,8 +67,3 @@ def clear_history(root: Path | None = None) -> int:
     for path in found:
         path.unlink()
     return len(found)
-
-
-def forget(fingerprint: str, root: Path | None = None) -> None:
-    """Forget everything of a model."""
-    shutil.rmtree((root or default_root()) / fingerprint, ignore_errors=True)

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary
@@ -49,6 +52,37 @@ class Tables(Protocol):
     def kept(self) -> Mapping[str, Int32s]:
         """Arrays that are worth keeping for the next time; they may be written to before a session uses them."""
         ...
+
+
+class SharedRows:
+    """Tables that are rows of int32 and belong to no text: every session has the model's own, all of it is kept."""
+
+    def __init__(self, rows: Int32s, record: NDArray[np.void]) -> None:
+        """`record`: what functions are given; it holds the rows' address."""
+        self.rows = rows
+        self._record = record
+
+    @property
+    def address(self) -> int:
+        return int(self._record.ctypes.data)
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes
+
+    def session(self) -> SessionTables:
+        """The same for all."""
+        return self
+
+    def kept(self) -> Mapping[str, Int32s]:
+        """All rows."""
+        return {"rows": self.rows}
+
+    def follow(self, log: TokenLog) -> None:
+        """Texts are not looked at."""
+
+    def reserve(self, n_tokens: int) -> None:
+        """The size is fixed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,49 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
-from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.drafters import Drafter, SessionTables, SharedRows, Voice, loop
 from edgeinfer.engine.speculation.records import BEST, STANDINGS, SUCCESSORS
 
 WAYS, SET_BITS = 4, 14
 
 
-class NGramSuccessors:
+class NGramSuccessors(SharedRows):
     """BEST successors of the n-grams that were evaluated last, of two and of three tokens."""
 
     def __init__(self, n_vocab: int, library: KernelLibrary) -> None:
-        self.rows = np.full((2, 1 << SET_BITS, WAYS, 2 + BEST), -1, np.int32)
-        self._record = np.zeros(2, SUCCESSORS)
-        self._record["bits"] = SET_BITS
-        self._record["rows"] = [table.ctypes.data for table in self.rows]
+        rows, record = np.full((2, 1 << SET_BITS, WAYS, 2 + BEST), -1, np.int32), np.zeros(2, SUCCESSORS)
+        record["bits"], record["rows"] = SET_BITS, [table.ctypes.data for table in rows]
+        super().__init__(rows, record)
 
-    @property
-    def address(self) -> int:
-        return int(self._record.ctypes.data)
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows.nbytes
-
-    def session(self) -> NGramSuccessors:
-        """The same for all."""
-        return self
-
-    def kept(self) -> Mapping[str, Int32s]:
-        """All rows."""
-        return {"rows": self.rows}
-
-    def follow(self, log: TokenLog) -> None:
-        """Successors belong to no text."""
-
-    def reserve(self, n_tokens: int) -> None:
-        """Its size is fixed."""
+    def session(self) -> SessionTables:
+        """The same for all; what is kept from now on is newer than what is there."""
+        self._record["clock"] = self.rows[..., 1].max(axis=(1, 2))
+        return super().session()
 
 
 DRAFTER = Drafter(

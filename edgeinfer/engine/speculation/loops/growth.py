@@ -19,8 +19,8 @@ from edgeinfer.engine.speculation.loops.chances import (
     estimate,
     strongest,
 )
-from edgeinfer.engine.speculation.loops.paths import WHOLE_SUFFIX, note_suffix, tree_at
-from edgeinfer.engine.speculation.records import CLAIMS_OFFSET, EACH, MOST, OTHERS, SILENT
+from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
+from edgeinfer.engine.speculation.records import CLAIMS_OFFSET, EACH, MOST, OTHERS, SILENT, SUFFIX
 
 LEAST_REACH = np.float32(0.004)
 """Paths that are less likely than this are not followed."""
@@ -93,7 +93,7 @@ def _add(tree, node, reach, place):
 def _expand(tree, pointer, node):
     """Collect what the voices propose at a node and put it on the heap."""
     first, tree.spoken = tree.n_candidates, 0
-    note_suffix(tree, node, WHOLE_SUFFIX)
+    note_suffix(tree, node, SUFFIX)
     for voice in range(tree.n_voices):
         entry = tree.voices + 24 * voice
         tree.n_proposals = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
-from edgeinfer.engine.speculation.records import PROPOSED, SUFFIX, TREE
+from edgeinfer.engine.speculation.records import PROPOSED, TREE
 
 tree_at = simd.record_at(TREE)
 
@@ -65,6 +65,3 @@ def propose(tree, token, claim):
         simd.store_int32(at, token)
         simd.store_int32(at + 4, claim)
         tree.n_proposals += 1
-
-
-WHOLE_SUFFIX = SUFFIX

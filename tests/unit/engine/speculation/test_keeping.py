@@ -78,6 +78,20 @@ def test_drafts_go_on_where_they_ended(tmp_path: Path) -> None:
     assert third._texts == []
 
 
+def test_what_is_learnt_now_is_newer_than_what_was_kept(tmp_path: Path) -> None:
+    first = model_drafts()
+    first.remember(DraftFolder("model", first.layout, tmp_path), texts=True)
+    follow(first.session(), TEXT, 100)
+    first.close()
+    second = model_drafts()
+    second.remember(DraftFolder("model", second.layout, tmp_path), texts=True)
+    stamps = second.tables["stochastic"].kept()["rows"][..., 1]
+    newest = stamps.max()
+    assert newest > 0
+    follow(second.session(), repeating(400, seed=9), 100)
+    assert (stamps > newest).sum() > 50
+
+
 def test_without_history_nothing_of_a_text_is_kept(tmp_path: Path) -> None:
     drafts = model_drafts()
     drafts.remember(DraftFolder("model", drafts.layout, tmp_path), texts=False)
