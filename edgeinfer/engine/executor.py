@@ -162,6 +162,15 @@ class Executor:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         _apply(self._cache.commit(sequence, path), self._open_lane())
 
+    def pretend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as cached whose keys and values are zeros, in place of what was there: for measurements.
+
+        Raises ContextOverflow or DoesNotFit, and then leaves the sequence empty.
+        """
+        lane, pages = self._open_lane(), self._cache.refill(sequence, n_tokens)
+        if len(pages):
+            lane.write_pages(pages, np.zeros_like(lane.read_pages(pages)))
+
     def save(self, sequence: int) -> bytes:
         """The cached keys and values of a sequence, for `restore` by the same model with the same device and kv."""
         pages = self._cache.pages(sequence)

@@ -7,7 +7,6 @@ one). The order of the ways changes from repeat to repeat.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,7 +94,7 @@ class Drafting:
                 messages.append({"role": "assistant", "content": stream.read()})
                 answers.append(stream.tokens)
                 assert stream.stats is not None
-                parts.append(_Part.of(stream.tokens, stream.stats.decode_tok_s, watch, self._start.costs.relative))
+                parts.append(_Part.of(stream.tokens, stream.stats.decode_tok_s, watch))
         return _joined(question.category, way, repeat, parts, watch), answers
 
 
@@ -104,7 +103,7 @@ class Watch:
     """Notes what a speculator drafts and what comes of it, pass by pass."""
 
     passes: list[tuple[int, int, float]] = field(default_factory=list)
-    """Tokens checked, tokens given, and when the pass was learnt from; since `take`."""
+    """Tokens checked, tokens given, and the pass's modelled cost, of one token: 1; since `take`."""
     calibration: list[list[float]] = field(default_factory=lambda: [[0.0, 0.0, 0.0] for _ in range(DECILES)])
     """By tenth of the estimated chance: candidates, the sum of their chances, and how many were right."""
     speculator: SessionDrafts | None = None
@@ -115,7 +114,8 @@ class Watch:
         watch, learn = cls(speculator=speculator), speculator.learn
 
         def watched(draft: Draft, logits: Floats, walked: Walk, seconds: float) -> None:
-            watch.passes.append((len(draft.tokens), len(walked.tokens), time.perf_counter()))
+            cost = float(speculator.costs.curve[len(draft.tokens)] / speculator.costs.curve[1])
+            watch.passes.append((len(draft.tokens), len(walked.tokens), cost))
             watch._calibrate(draft, walked, speculator.reaches)
             learn(draft, logits, walked, seconds)
 
@@ -151,7 +151,7 @@ class _Part:
     sources: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def of(cls, tokens: Sequence[int], tok_s: float | None, watch: Watch | None, costs: Sequence[float]) -> _Part:
+    def of(cls, tokens: Sequence[int], tok_s: float | None, watch: Watch | None) -> _Part:
         """The numbers of an answer's tokens after the first, up to where it begins to loop."""
         n_tokens = max(len(tokens) - 1, 0)
         n_kept = min(loop_start(tokens), len(tokens)) - 1 if n_tokens else 0
@@ -160,18 +160,18 @@ class _Part:
             kept_s = seconds * n_kept / n_tokens if n_tokens else 0.0
             return cls(n_tokens, n_kept, n_kept, kept_s, float(n_kept), 0.0, {}, {})
         passes, report, done, kept = watch.take(), watch.speculator.report(), 0, []
-        for checked, given, at in passes:
+        for checked, given, cost in passes:
             if done >= n_kept:
                 break
             done += given
-            kept.append((checked, at))
+            kept.append((checked, cost))
         share = len(kept) / len(passes) if passes else 0.0
         return cls(
             n_tokens,
             n_kept,
             len(kept),
             seconds * share,
-            sum(costs[checked] for checked, _ in kept),
+            sum(cost for _, cost in kept),
             report.seconds * share,
             Counter(checked for checked, _ in kept),
             {name: (count.proposed, count.accepted) for name, count in report.sources.items()},

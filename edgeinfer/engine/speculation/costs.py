@@ -1,8 +1,9 @@
 """What a pass over k tokens costs: T(k), measured once for a plan and corrected while text is generated.
 
 In: seconds of passes, or a curve that is assumed. Out: float32[MOST + 1] that the growth of trees reads; only ratios
-matter. Corrections are by size class: a context that grows, or another program, changes small and large passes
-differently. An assumed curve is never corrected.
+matter. A pass has a part for its tokens and one for what is cached before them, which grows with it: attention. What is
+corrected are classes of sizes, and only by passes that follow one another: other programs, clocks and caches change
+both alike. An assumed curve is never corrected.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,52 +20,95 @@ from numpy.typing import NDArray
 from edgeinfer.engine.speculation.records import MOST
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Sizes that are measured, and that classes of sizes begin at."""
-QUICK_S = 0.01
+"""Sizes that are measured, and that classes of sizes begin at;"""
+SLOW_SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""those that are measured of slow models;"""
+DEEP_SIZES = (1, 2, 3, 4, 6, 8, 16)
+"""those that are measured with DEEP cached tokens as well."""
+DEEP = 768
+QUICK_S = 0.02
 """A pass over one token that takes longer is of a model that no cache holds: its passes need no warming up."""
-WARMING, TIMED = 12, 5
-"""Passes of each size of a quick model: caches take some to hold what the size reads, and keep it; then those timed."""
-SLOW_TIMED = 2
+ROUNDS, WARMING, TIMED = 3, 2, 3
+"""Of a quick model: rounds over all sizes, and passes of a size in each: caches take some to hold what it reads."""
 HOPELESS = 9.0
 """Passes that cost so many times one token are not followed by larger ones: they cannot pay."""
-LEARNING = 1 / 24
-EVERY = 8
-UNSEEN = 64
-"""Passes without one of a single token after which one is due: everything is measured by it."""
-"""Passes after which the curve is drawn anew."""
+FIRST_WEIGHT, WEIGHT = 1 / 16, 1 / 128
+"""Of what two passes say about their classes: at first, and in the long run."""
 MOST_STRANGE = 0.5
-"""How far, as a logarithm, one pass may be off and still count whole."""
+"""How far, as a logarithm, two passes may be off and still count whole."""
+EVERY = 16
+"""Corrections after which the curve is drawn anew."""
+DEPTH_STEP = 32
+"""Cached tokens that change the curve."""
+UNSEEN = 96
+"""Passes without one of a single token after which one is due: everything is measured by it."""
 
 
-def measure(run: Callable[[int], float], most: int = MOST) -> dict[int, float]:
-    """Seconds of passes by size, each after others of its kind. `run(k)` runs one of k tokens and tells its seconds."""
-    run(1)
-    is_quick = run(1) < QUICK_S
-    found: dict[int, float] = {}
-    for size in SIZES:
-        if size > most:
-            break
-        n_warming = 1 if not is_quick else WARMING if size == 1 else WARMING // 3
-        times = [run(size) for _ in range(n_warming + (TIMED if is_quick else SLOW_TIMED))]
-        found[size] = statistics.median(times[n_warming:])
-        if found[size] > HOPELESS * found[1]:
-            break
-    return found
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of passes by their tokens: at the start of a sequence, and behind `depth` cached tokens if that is not 0.
+
+    Passes of one token are in both.
+    """
+
+    first: Mapping[int, float]
+    depth: int
+    deep: Mapping[int, float]
+
+
+def measure(run: Callable[[int, int], float], most: int, deepest: int) -> Measured:
+    """Seconds of passes of `most` tokens at most, `deepest` cached tokens before them at most.
+
+    `run(k, depth)` runs one of k tokens after so many and tells its seconds.
+    """
+    run(1, 0)
+    is_quick = run(1, 0) < QUICK_S
+    depth = DEEP if deepest >= DEEP else 0
+    first = _seconds(run, [size for size in (SIZES if is_quick else SLOW_SIZES) if size <= most], 0, is_quick)
+    deep_sizes = [size for size in DEEP_SIZES if size in first] if depth else []
+    return Measured(first, depth, _seconds(run, deep_sizes, depth, is_quick))
+
+
+def _seconds(run: Callable[[int, int], float], sizes: Sequence[int], depth: int, is_quick: bool) -> dict[int, float]:
+    """Medians by size; rounds over all sizes, so that a disturbance hits all alike."""
+    times: dict[int, list[float]] = {}
+    for _ in range(ROUNDS if is_quick else 1):
+        for size in sizes:
+            spent = [run(size, depth) for _ in range(WARMING + TIMED if is_quick else 1)]
+            times.setdefault(size, []).extend(spent[WARMING:] if is_quick else spent)
+            if statistics.median(times[size]) > HOPELESS * statistics.median(times[sizes[0]]):
+                break
+    return {size: statistics.median(spent) for size, spent in times.items()}
 
 
 class Costs:
     """A curve of costs through points (tokens: cost); a pass over one token costs 1 unless a point says otherwise."""
 
-    def __init__(self, points: Mapping[int, float], *, corrected: bool = True) -> None:
-        self._base = _curve({1: 1.0, **points})
-        self.curve: NDArray[np.float32] = self._base.astype(np.float32)
+    def __init__(
+        self, points: Mapping[int, float], per_cached: Mapping[int, float] | None = None, *, corrected: bool = True
+    ) -> None:
+        """`per_cached`: what a cached token adds to the cost, through points as well; None: nothing."""
+        self._first = _curve({1: 1.0, **points})
+        self._per_cached = _curve(per_cached) if per_cached else np.zeros_like(self._first)
+        self.curve: NDArray[np.float32] = self._first.astype(np.float32)
         self._corrected = corrected
         self._class_of = [max(0, bisect_right(SIZES, n_tokens) - 1) for n_tokens in range(MOST + 1)]
-        self._level: float | None = None
-        self._deviations = [0.0] * len(SIZES)
-        self._used = [0.0] * len(SIZES)
-        self._n_seen = 0
+        self._deviations = np.zeros(len(SIZES))
+        self._seen = [0] * len(SIZES)
+        self._depth = 0
+        self._n_corrections = 0
         self._n_since_single = 0
+        self._last: tuple[int, float] | None = None
+
+    @classmethod
+    def of(cls, measured: Measured) -> Costs:
+        """Costs as they were measured."""
+        single = measured.first[1]
+        first = {size: seconds / single for size, seconds in measured.first.items()}
+        per_cached = {
+            size: max(0.0, seconds / single - first[size]) / measured.depth for size, seconds in measured.deep.items()
+        }
+        return cls(first, per_cached)
 
     @property
     def address(self) -> int:
@@ -80,27 +125,40 @@ class Costs:
         """Whether the next pass should be of one token, to know what that costs now."""
         return self._corrected and self._n_since_single >= UNSEEN
 
+    def begin(self) -> None:
+        """The next pass does not follow the last one."""
+        self._last = None
+
+    def move(self, n_cached: int) -> None:
+        """The next pass comes after so many cached tokens."""
+        if abs(n_cached - self._depth) >= DEPTH_STEP:
+            self._depth = n_cached
+            self._draw()
+
     def observe(self, n_tokens: int, seconds: float) -> None:
-        """A pass took so long."""
+        """A pass took so long, where `move` said."""
         self._n_since_single = 0 if n_tokens == 1 else self._n_since_single + 1
         if not self._corrected or n_tokens > MOST or seconds <= 0:
             return
-        strange = math.log(seconds / self._base[n_tokens])
-        if self._level is None:
-            self._level = strange
-        kind, deviations, used = self._class_of[n_tokens], self._deviations, self._used
-        off = min(max(strange - self._level - deviations[kind], -MOST_STRANGE), MOST_STRANGE)
-        deviations[kind] += 2 * LEARNING * off
-        used[:] = [share * (1 - LEARNING) for share in used]
-        used[kind] += LEARNING
-        common = sum(share * deviation for share, deviation in zip(used, deviations, strict=True)) / sum(used)
-        self._level += common  # what all that are used have in common is no deviation
-        for number, share in enumerate(used):
-            if share:
-                deviations[number] -= common
-        self._n_seen += 1
-        if self._n_seen % EVERY == 0:
-            self.curve[:] = self._base * np.exp(np.array(deviations)[self._class_of])
+        kind = self._class_of[n_tokens]
+        strange = math.log(seconds / self._expected(n_tokens)) - float(self._deviations[kind])
+        last, self._last = self._last, (kind, strange)
+        if last is None or last[0] == kind:
+            return
+        off = min(max(strange - last[1], -MOST_STRANGE), MOST_STRANGE)
+        for each, sign in ((kind, 0.5), (last[0], -0.5)):
+            self._seen[each] += 1
+            self._deviations[each] += sign * off * max(WEIGHT, FIRST_WEIGHT / (1 + FIRST_WEIGHT * self._seen[each]))
+        self._n_corrections += 1
+        if self._n_corrections % EVERY == 0:
+            self._draw()
+
+    def _expected(self, n_tokens: int) -> float:
+        """What a pass should cost by what was measured."""
+        return float(self._first[n_tokens] + self._per_cached[n_tokens] * self._depth)
+
+    def _draw(self) -> None:
+        self.curve[:] = (self._first + self._per_cached * self._depth) * np.exp(self._deviations[self._class_of])
 
 
 def _curve(points: Mapping[int, float]) -> NDArray[np.float64]:

@@ -185,6 +185,7 @@ class SessionDrafts:
 
     def __init__(self, shared: ModelDrafts) -> None:
         self._shared = shared
+        self.costs = shared.costs
         self._arrays = {name: np.zeros(shape, kind) for name, shape, kind in TREE_ARRAYS}
         self._tree = np.zeros(1, TREE)
         self._fields = self._tree[0]
@@ -235,6 +236,7 @@ class SessionDrafts:
             tables.reserve(self._log.n_tokens)
         self._fields["chances"] = self._shared.chances[sampled].address
         self._fields["costs"] = self._shared.costs.address
+        self._shared.costs.begin()
         self._begin_report()
 
     def draft(self, history: Sequence[int], most: int, deepest: int) -> Draft:
@@ -245,6 +247,7 @@ class SessionDrafts:
         for read, tables in self._readers:
             read(tables, log.n_tokens, 0)
         fields["n_log"] = log.n_tokens
+        self._shared.costs.move(len(history) - 1)
         if fixed is not None:
             most = min(most, fixed)
         elif self._shared.costs.wants_single:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Progress, no_progress
+from edgeinfer.backends.base import PAGE, Batch, Progress, no_progress
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.speculation.costs import Costs, measure
+from edgeinfer.engine.speculation.costs import Costs, Measured, measure
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.engine.speculation.files import file_texts
 from edgeinfer.engine.speculation.keeping import DraftFolder
@@ -31,6 +31,8 @@ from edgeinfer.settings import Spec
 BEGINNING = "\n"
 """What stands before a token whose successors are asked for: the first token of a text draws attention of its own, so
 that what a model says after a token all alone is not what it says within a text."""
+COSTS_VERSION = 2
+"""Raised when what is kept of measured costs changes its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def drafts_for(
     elif isinstance(wanted.spec, int):
         costs = Costs({}, corrected=False)
     else:
-        costs = Costs(_known_costs(library, executor, tokenizer.n_tokens, fingerprint))
+        costs = Costs.of(_known_costs(library, executor, tokenizer.n_tokens, fingerprint))
     drafts = ModelDrafts(library, tokenizer.n_tokens, costs, _fixed(wanted.spec), progress)
     if texts:
         drafts.read_files(texts)
@@ -96,35 +98,39 @@ def priming_of(executor: Executor, tokenizer: Tokenizer, drafts: ModelDrafts) ->
     return Priming(executor, drafts.library, drafts.n_vocab, beginning)
 
 
-def _known_costs(library: KernelLibrary, executor: Executor, n_vocab: int, fingerprint: str) -> dict[int, float]:
+def _known_costs(library: KernelLibrary, executor: Executor, n_vocab: int, fingerprint: str) -> Measured:
     """Costs of passes, measured now or before."""
     limits = executor.limits
-    name = f"verify-cost-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
+    name = f"verify-cost-{COSTS_VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
     note = library.note(name)
     if note is not None:
-        return {int(size): float(cost) for size, cost in json.loads(note).items()}
-    seconds = measure_costs(executor, n_vocab)
-    costs = {size: spent / seconds[1] for size, spent in seconds.items()}
-    library.keep_note(name, json.dumps(costs))
-    return costs
+        kept = json.loads(note)
+        first, deep = ({int(size): float(cost) for size, cost in kept[key].items()} for key in ("first", "deep"))
+        return Measured(first, int(kept["depth"]), deep)
+    measured = measure_costs(executor, n_vocab)
+    library.keep_note(name, json.dumps(asdict(measured)))
+    return measured
 
 
-def measure_costs(executor: Executor, n_vocab: int) -> dict[int, float]:
-    """Seconds of passes over 1 and more tokens, with the logits of all of them, at the start of a sequence."""
+def measure_costs(executor: Executor, n_vocab: int) -> Measured:
+    """Seconds of passes over 1 and more tokens, with the logits of all of them, at the start of a sequence and deep."""
     limits = executor.limits
     sequence = executor.create()
 
-    def run(n_tokens: int) -> float:
+    def run(n_tokens: int, depth: int) -> float:
+        if executor.n_cached(sequence) != depth:
+            executor.pretend(sequence, depth)
         order = np.arange(n_tokens, dtype=np.int32)
         tokens = (order * 7919 % n_vocab).astype(np.int32)
-        batch = Batch(tokens, np.full(n_tokens, sequence, np.int32), order, order - 1, order)
+        batch = Batch(tokens, np.full(n_tokens, sequence, np.int32), order + np.int32(depth), order - 1, order)
         started = time.perf_counter()
         executor.evaluate(batch)
         seconds = time.perf_counter() - started
-        executor.truncate(sequence, 0)
+        executor.truncate(sequence, depth)
         return seconds
 
     try:
-        return measure(run, min(MOST, limits.max_tokens, limits.max_outputs, limits.n_context))
+        most = min(MOST, limits.max_tokens, limits.max_outputs, limits.n_context)
+        return measure(run, most, min(limits.n_context, executor.n_free_pages * PAGE) - most)
     finally:
         executor.free(sequence)

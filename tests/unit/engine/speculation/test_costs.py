@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from edgeinfer.engine.speculation.costs import SIZES, UNSEEN, Costs, measure
+from edgeinfer.engine.speculation.costs import (
+    DEEP,
+    DEPTH_STEP,
+    EVERY,
+    SIZES,
+    UNSEEN,
+    Costs,
+    Measured,
+    measure,
+)
 from edgeinfer.engine.speculation.records import MOST
 
 
@@ -14,6 +23,19 @@ def test_a_curve_goes_straight_between_points_and_on_beyond_them() -> None:
     assert costs.relative[16] == pytest.approx(2.1 + 8 * 0.2)
     assert Costs({}).relative[10] == pytest.approx(10)
     assert Costs({2: 1.0}).relative[MOST] == pytest.approx(1.0)
+
+
+def test_cached_tokens_make_passes_dearer() -> None:
+    costs = Costs.of(Measured({1: 2.0, 4: 3.0, 8: 4.0}, 500, {1: 3.0, 4: 6.0}))
+    assert costs.relative[4] == pytest.approx(1.5)
+    costs.move(500)
+    assert costs.relative[4] == pytest.approx(2.0)
+    assert costs.relative[8] == pytest.approx((2.0 + 1.5 + 4 / 3) / 1.5)  # by 0.001 + 4 / 3 / 500 a cached token
+    costs.move(1000)
+    assert costs.relative[4] == pytest.approx(4.5 / 2.0)
+    costs.move(1000 + DEPTH_STEP - 1)
+    assert costs.relative[4] == pytest.approx(4.5 / 2.0)
+    assert Costs.of(Measured({1: 2.0, 4: 3.0}, 0, {})).relative[4] == pytest.approx(1.5)
 
 
 def test_passes_that_take_longer_than_they_should_become_dearer() -> None:
@@ -33,7 +55,18 @@ def test_a_slower_machine_changes_no_ratio() -> None:
         for _ in range(300):
             costs.observe(1, seconds)
             costs.observe(4, 1.2 * seconds)
-    assert costs.relative == pytest.approx(before, rel=0.06)
+    assert costs.relative == pytest.approx(before, rel=0.02)
+
+
+def test_passes_far_apart_are_not_compared() -> None:
+    costs = Costs({4: 1.2})
+    before = costs.relative
+    for _ in range(200):
+        costs.begin()
+        costs.observe(1, 0.002)
+        costs.begin()
+        costs.observe(4, 0.009)
+    assert costs.relative == before
 
 
 def test_one_strange_pass_says_little() -> None:
@@ -41,8 +74,12 @@ def test_one_strange_pass_says_little() -> None:
     for _ in range(100):
         costs.observe(1, 0.002)
         costs.observe(4, 0.0024)
+    costs.observe(1, 0.002)
     costs.observe(4, 5.0)
-    assert costs.relative[4] == pytest.approx(1.2, rel=0.05)
+    for _ in range(EVERY):
+        costs.observe(1, 0.002)
+        costs.observe(4, 0.0024)
+    assert costs.relative[4] == pytest.approx(1.2, rel=0.02)
 
 
 def test_an_assumed_curve_stays() -> None:
@@ -67,12 +104,18 @@ def test_a_pass_of_one_token_is_due_now_and_then() -> None:
 def test_measuring_goes_up_to_where_nothing_can_pay(first_s: float) -> None:
     ran: list[int] = []
 
-    def run(n_tokens: int) -> float:
+    def run(n_tokens: int, depth: int) -> float:
         ran.append(n_tokens)
-        return first_s * (0.8 + 0.2 * n_tokens + (len(ran) < 3))
+        return first_s * (0.8 + 0.2 * n_tokens + depth / 1000 * n_tokens + (len(ran) < 3))
 
-    found = measure(run)
-    assert found[8] / found[1] == pytest.approx(2.4)
-    assert max(found) == 48  # costs 10.4
-    assert set(found) <= set(SIZES)
-    assert max(measure(run, most=10)) == 8
+    found = measure(run, MOST, 4096)
+    assert found.first[8] / found.first[1] == pytest.approx(2.4)
+    assert max(found.first) == (48 if first_s < 0.1 else 64)  # they cost 10.4 and 13.6
+    assert set(found.first) <= set(SIZES)
+    assert found.depth == DEEP
+    assert found.deep[4] == pytest.approx(first_s * (1.6 + 4 * DEEP / 1000))
+    assert max(measure(run, 10, 4096).first) == 8
+    assert measure(run, 10, DEEP - 1).deep == {}
+    few = len(ran)
+    measure(run, MOST, 4096)
+    assert (len(ran) - few > 100) == (first_s < 0.1)
