@@ -137,6 +137,26 @@ class Staffed(Protocol):
     def timing(self) -> Timing: ...
 
 
+PEAK_LANES = 16
+"""Peaks of a block of logits;"""
+PEAK_LOGITS = 32
+"""logits of a peak: those of its block that lie PEAK_LANES apart."""
+PEAK_BLOCK = PEAK_LANES * PEAK_LOGITS
+
+
+@runtime_checkable
+class Peaked(Protocol):
+    """A lane that tells where its highest logits are."""
+
+    @property
+    def peaks(self) -> Floats:
+        """The highest of each PEAK_LOGITS logits of the last run: float32[O, blocks * PEAK_LANES].
+
+        NaN where one of them is not finite. Valid until the next run.
+        """
+        ...
+
+
 class Lane(Protocol):
     """A compiled model (or part of one) on one device, with its KV memory."""
 

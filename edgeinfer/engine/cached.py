@@ -204,6 +204,11 @@ class CachedSequence:
         self.check_open()
         return self._pool.evaluate(self, batch)
 
+    @property
+    def peaks(self) -> Floats | None:
+        """`Executor.peaks` of these logits, valid as long."""
+        return self._pool.executor.peaks
+
     def commit(self, batch: Batch, path: Int32s) -> None:
         """Keep these tokens of the batch just evaluated; under the same lock."""
         self._pool.executor.commit(self.sequence, path)

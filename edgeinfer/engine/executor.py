@@ -18,6 +18,7 @@ from edgeinfer.backends.base import (
     Int32s,
     Lane,
     Limits,
+    Peaked,
     Progress,
     Staffed,
     no_progress,
@@ -48,6 +49,7 @@ class Executor:
         self._cache = KVCache(limits.n_pages, limits.n_context)
         options = options or DeviceOptions()
         self._n_workers = lane.n_workers if isinstance(lane, Staffed) else 1
+        self._peaked = lane if isinstance(lane, Peaked) else None
         self._adaptation = Adaptation(lane, options.cores) if options.adapts and isinstance(lane, Staffed) else None
 
     @classmethod
@@ -89,7 +91,7 @@ class Executor:
 
     def close(self) -> None:
         """Give back the lane's memory and the device's threads; may be called twice."""
-        lane, self._lane = self._lane, None
+        lane, self._lane, self._peaked = self._lane, None, None
         if lane is not None:
             lane.close()
             self._device.close()
@@ -157,6 +159,11 @@ class Executor:
         logits = lane.run(placement.step)
         self._adaptation.after()
         return logits
+
+    @property
+    def peaks(self) -> Floats | None:
+        """Where the highest logits of the last call are, as `base.Peaked`, if the device tells; valid as they are."""
+        return None if self._peaked is None else self._peaked.peaks
 
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""

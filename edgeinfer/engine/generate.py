@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -186,21 +187,27 @@ class Generation:
                 self._finish_reason = "cancelled"
                 return []
             logits = self._cached.evaluate(batch)
+            peaks = self._cached.peaks
+            choose = partial(self._choose, logits, peaks)
             if draft is None:
-                walked = Walk([self._choose(row, []) for row in logits], np.arange(len(batch.tokens), dtype=np.int32))
+                nodes = np.arange(len(batch.tokens), dtype=np.int32)
+                walked = Walk([choose(output, []) for output in range(len(logits))], nodes)
             else:
-                walked = walk(draft, logits, self._choose, self._eog)
+                walked = walk(draft, choose, self._eog)
             self._cached.commit(batch, walked.path)
             if draft is not None and self._speculator is not None:
-                self._speculator.learn(draft, logits, walked, time.perf_counter() - started)
+                self._speculator.learn(draft, logits, walked, time.perf_counter() - started, peaks)
         if walked.tokens:
             self._meter.step(len(walked.tokens))
         return walked.tokens
 
-    def _choose(self, logits: Floats, before: list[int]) -> int:
-        """The token that follows the answer so far and these."""
+    def _choose(self, logits: Floats, peaks: Floats | None, output: int, before: list[int]) -> int:
+        """The token that follows the answer so far and these, by a row of logits."""
         history = [*self._history, *before] if before else self._history
-        return self._sampler.choose(logits[: self._n_vocab], history, self._n_generated + len(before))
+        row, n = logits[output], self._n_generated + len(before)
+        if len(row) != self._n_vocab:
+            return self._sampler.choose(row[: self._n_vocab], history, n)
+        return self._sampler.choose(row, history, n, None if peaks is None else peaks[output])
 
     def _take(self, token: int) -> str:
         """Add a token to the answer; the text that can be shown for it."""

@@ -18,6 +18,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 Doubles = NDArray[np.float64]
@@ -107,10 +108,22 @@ class Sampler:
         self._stream = np.random.Generator(np.random.PCG64(self.seed))
         self._drawn = 0  # numbers taken from the stream
 
-    def choose(self, logits: NDArray[np.float32], history: Sequence[int], n: int) -> int:
-        """The token for draw `n`, given the tokens before it. Raises EdgeInferError when logits are NaN."""
+    def choose(
+        self,
+        logits: NDArray[np.float32],
+        history: Sequence[int],
+        n: int,
+        peaks: NDArray[np.float32] | None = None,
+    ) -> int:
+        """The token for draw `n`, given the tokens before it. Raises EdgeInferError when logits are NaN.
+
+        `peaks`: those of the logits, as `base.Peaked` says; they only save time.
+        """
         if self.settings.temperature == 0:
-            return _most_likely(self._shifted(logits, history))
+            shifted = self._shifted(logits, history)
+            if peaks is not None and shifted is logits and (found := _most_likely_by_peaks(logits, peaks)) is not None:
+                return found
+            return _most_likely(shifted)
         return self.distribution(logits, history).at(self.uniform(n))
 
     def uniform(self, n: int) -> float:
@@ -189,6 +202,16 @@ def _most_likely(values: NDArray[np.float32], tokens: Int64s | None = None) -> i
     if values[best] == -np.inf:
         raise EdgeInferError("every token is forbidden: logit_bias or the model left none to choose from")
     return best
+
+
+def _most_likely_by_peaks(logits: NDArray[np.float32], peaks: NDArray[np.float32]) -> int | None:
+    """Index of the highest logit, where there is no other as high and all of them are finite; else None."""
+    place = int(peaks.argmax())  # the first NaN if there is one
+    if np.count_nonzero(peaks == peaks[place]) != 1:
+        return None
+    block, lane = divmod(place, PEAK_LANES)
+    lane_logits = logits[block * PEAK_BLOCK + lane : (block + 1) * PEAK_BLOCK : PEAK_LANES]
+    return block * PEAK_BLOCK + lane + PEAK_LANES * int(lane_logits.argmax())
 
 
 def _shortlist(values: NDArray[np.float32], n: int) -> Int64s:

@@ -74,6 +74,7 @@ GATED = {
 }
 ADD = Kernel("add_rows", Source("rows", "add_rows"), records.COLUMNS)
 SOFT_CAP = Kernel("soft_cap", Source("rows", "soft_cap"), records.COLUMNS)
+FIND_PEAKS = Kernel("find_peaks", Source("rows", "find_peaks"), records.PEAKS)
 TAKE_OUTPUTS = Kernel("take_outputs", Source("rows", "take_outputs"), records.TAKE_OUTPUTS)
 ROPE = Kernel("rope", Source("rotary", "rope"), records.ROPE)
 NOTHING = Kernel("nothing", Source("launch", "nothing"), records.NOTHING)

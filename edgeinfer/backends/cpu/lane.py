@@ -145,6 +145,11 @@ class CpuLane:
         values = decode_rows(raw, self._embedding_format)
         rows[: len(raw), : embed.weight.columns] = values if embed.scale == 1.0 else values * np.float32(embed.scale)
 
+    @property
+    def peaks(self) -> Floats:
+        """The highest of each `base.PEAK_LOGITS` logits of the last step, a view that the next run overwrites."""
+        return self._lowering.peaks[: self._step.n_outputs]
+
     def _logits(self, step: Step) -> Floats:
         if len(step.batch.outputs) == 1:
             return self._one_logits

@@ -5,10 +5,11 @@ In: a ModelSpec, a tensor table and limits. Out: shapes and byte counts. Loads n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.backends.base import PAGE, Limits
+from edgeinfer.backends.base import PAGE, PEAK_BLOCK, PEAK_LANES, Limits
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
@@ -100,10 +101,16 @@ class BufferLayout:
         return SPLIT_TOKENS, self._spec.heads, self._limits.n_context // CHUNK + 1, width
 
     @property
+    def peaks_shape(self) -> tuple[int, int]:
+        """Peaks of logits, as `base.Peaked` says: float32[outputs, blocks * PEAK_LANES]."""
+        return self._limits.max_outputs, -(-self._spec.n_vocab // PEAK_BLOCK) * PEAK_LANES
+
+    @property
     def total_bytes(self) -> int:
-        """Bytes of all buffers, int8 forms, rotary tables and partials."""
+        """Bytes of all buffers, int8 forms, rotary tables, partials and peaks."""
         floats = sum(4 * rows * width for rows, width in map(self.shape, self._buffers))
         tables = {op.table for op in self._spec.ops() if isinstance(op, Rope)}
         rotary = sum(4 * table.rotary_width * self._limits.n_context for table in tables)
         tokens, heads, pages, width = self.partials_shape
-        return floats + sum(map(self.rounded_bytes, self.rounded)) + rotary + 4 * tokens * heads * pages * width
+        others = rotary + 4 * tokens * heads * pages * width + 4 * math.prod(self.peaks_shape)
+        return floats + sum(map(self.rounded_bytes, self.rounded)) + others

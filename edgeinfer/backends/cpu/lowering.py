@@ -11,15 +11,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, Limits
+from edgeinfer.backends.base import PEAK_LANES, Floats, Limits
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.catalogue import Kernel
-from edgeinfer.backends.cpu.layout import (
-    BLOCK,
-    LANES,
-    padded,
-    tile_tokens,
-)
+from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded, tile_tokens
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.needs import Choice
 from edgeinfer.backends.cpu.packing import PackedMatrix, PackedWeights
@@ -77,6 +72,7 @@ class Lowering:
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
         self._unpacked: NDArray[np.uint8] | None = None
+        self.peaks: Floats = aligned(self.values.layout.peaks_shape, np.float32)
 
     @property
     def resident_bytes(self) -> int:
@@ -85,6 +81,7 @@ class Lowering:
             self.rotations.nbytes
             + (0 if self._partials is None else self._partials.nbytes)
             + self.values.resident_bytes
+            + self.peaks.nbytes
         )
 
     def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
@@ -112,6 +109,7 @@ class Lowering:
             else:
                 calls = self._lower(op)
             found.append((op, calls))
+        found[-1][1].append(self._find_peaks())
         products = [call for _, calls in found for call in calls if call.arguments.dtype == records.PRODUCT]
         for call, following in pairwise(products):
             call.arguments["next"] = address(following.arguments)
@@ -381,6 +379,16 @@ class Lowering:
         args["count"] = self._step.n_outputs_at
         taken, out = frozenset({op.source}), frozenset({op.out})
         return Call(catalogue.TAKE_OUTPUTS, args, NOTHING, out, self._by_tokens(op.out), taken)
+
+    def _find_peaks(self) -> Call:
+        """The call that finds the highest logits, after the last op."""
+        name = self._spec.logits
+        args = np.zeros(1, records.PEAKS)
+        args["source"], args["stride"] = self.values.at(name)
+        args["out"], args["out_stride"] = address(self.peaks), self.peaks.strides[0]
+        args["width"], args["count"] = self._spec.n_vocab, self.values.count(name)
+        share = f"by {self.peaks.shape[1] // PEAK_LANES} blocks"
+        return Call(catalogue.FIND_PEAKS, args, frozenset({name}), frozenset({"peaks"}), share)
 
 
 def _block_tokens(token_bytes: int, cached_bytes: int) -> int:

@@ -105,6 +105,18 @@ COLUMNS = np.dtype(
 )
 """Kernels of `kernels.rows` that work by columns."""
 
+PEAKS = np.dtype(
+    [
+        ("source", "i8"),
+        ("stride", "i8"),  # bytes, as all strides
+        ("width", "i8"),
+        ("out", "i8"),
+        ("out_stride", "i8"),
+        ("count", "i8"),
+    ]
+)
+"""`kernels.rows.find_peaks`."""
+
 TAKE_OUTPUTS = np.dtype(
     [("source", "i8"), ("out", "i8"), ("stride", "i8"), ("n_vectors", "i8"), ("outputs", "i8"), ("count", "i8")]
 )

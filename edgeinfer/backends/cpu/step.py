@@ -88,6 +88,11 @@ class StepRecord:
         """Address of the address of the output rows."""
         return address(self.record) + _PLACES["outputs"] * 8
 
+    @property
+    def n_outputs(self) -> int:
+        """Outputs of the step."""
+        return int(self._numbers[_PLACES["n_outputs"]])
+
     def fill(self, step: Step) -> None:
         """Take over a step."""
         batch = step.batch

@@ -260,12 +260,13 @@ class SessionDrafts:
         self._seconds += time.perf_counter() - started
         return draft
 
-    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float) -> None:
+    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float, peaks: Floats | None = None) -> None:
         """Count what was right, and keep the highest logits of all nodes."""
         started = time.perf_counter()
         fields, arrays = self._fields, self._arrays
         n_path, n_nodes = len(walked.path), len(draft.tokens)
         fields["logits"], fields["logits_stride"] = logits.ctypes.data, logits.strides[0]
+        fields["peaks"], fields["peaks_stride"] = (0, 0) if peaks is None else (peaks.ctypes.data, peaks.strides[0])
         arrays["path"][:n_path] = walked.path
         arrays["chosen"][:n_path] = walked.tokens
         fields["n_path"] = n_path

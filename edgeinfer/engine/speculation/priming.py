@@ -20,7 +20,7 @@ from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.speculation.drafters import LOOPS
 from edgeinfer.engine.speculation.records import BEST
 
-PACK = Function("pack_rows", Source("learning", "pack_rows", package=LOOPS), 5)
+PACK = Function("pack_rows", Source("learning", "pack_rows", package=LOOPS), 7)
 MOST_AT_ONCE = 64
 FEW = 8
 LONGEST_S = 0.03
@@ -60,7 +60,8 @@ class Priming:
             same = np.ones(count, np.int32)
             batch = Batch(order + np.int32(first), sequence * same, n_begun * same, -same, order)
             logits = executor.evaluate(batch)
-            self._pack(logits.ctypes.data, logits.strides[0], count, self._n_vocab, found.ctypes.data)
+            peaks = (0, 0) if executor.peaks is None else (executor.peaks.ctypes.data, executor.peaks.strides[0])
+            self._pack(logits.ctypes.data, logits.strides[0], *peaks, count, self._n_vocab, found.ctypes.data)
         finally:
             executor.free(sequence)
         return found

@@ -71,6 +71,8 @@ TREE = np.dtype(
         ("chances", "i8"),  # CHANCES
         ("logits", "i8"),  # float32[n_nodes, logits_stride / 4], of the pass
         ("logits_stride", "i8"),
+        ("peaks", "i8"),  # float32[n_nodes, peaks_stride / 4], as `base.Peaked` says, or 0
+        ("peaks_stride", "i8"),
         ("path", "i8"),  # int32[n_path]: nodes that the pass accepted
         ("chosen", "i8"),  # int32[n_path]: the token chosen after each
         ("n_path", "i8"),

@@ -50,8 +50,11 @@ class Speculator(Protocol):
         """
         ...
 
-    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float) -> None:
-        """What a pass gave, and took: logits float32[T, V] of the draft's tokens, valid until this returns."""
+    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float, peaks: Floats | None = None) -> None:
+        """What a pass gave, and took: logits float32[T, V] of the draft's tokens, valid until this returns.
+
+        `peaks`: theirs, as `base.Peaked` says, if the device tells.
+        """
         ...
 
     def report(self) -> DraftReport | None:

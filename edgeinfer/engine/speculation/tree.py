@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.base import Floats, Int32s
+from edgeinfer.backends.base import Int32s
 
 ROOT = -1
 """Parent of the root."""
@@ -55,17 +55,17 @@ def root_only(token: int) -> Draft:
     return Draft(np.array([token], np.int32), np.array([ROOT], np.int32))
 
 
-def walk(draft: Draft, logits: Floats, choose: Callable[[Floats, list[int]], int], ends: Container[int]) -> Walk:
+def walk(draft: Draft, choose: Callable[[int, list[int]], int], ends: Container[int]) -> Walk:
     """Follow the model's choices from the root for as long as they were drafted, or until one of `ends`.
 
-    `choose(logits of a node, tokens chosen before in this walk)` is asked once for each node of the path, in order: as
+    `choose(node, tokens chosen before in this walk)` is asked once for each node of the path, in order: as
     plain steps would have asked.
     """
     tokens, parents = draft.tokens.tolist(), draft.parents.tolist()
     chosen: list[int] = []
     path = [0]
     while True:
-        token = choose(logits[path[-1]], chosen)
+        token = choose(path[-1], chosen)
         chosen.append(token)
         child = None if token in ends else _child(tokens, parents, path[-1], token)
         if child is None:

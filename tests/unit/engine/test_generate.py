@@ -133,7 +133,7 @@ class Scripted(Sampler):
         super().__init__(SamplingSettings(seed=0))
         self._script = script
 
-    def choose(self, logits: np.ndarray, history: Sequence[int], n: int) -> int:
+    def choose(self, logits: np.ndarray, history: Sequence[int], n: int, peaks: np.ndarray | None = None) -> int:
         assert history[1:] == self._script[:n]
         return self._script[n]
 

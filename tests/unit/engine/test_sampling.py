@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
 from edgeinfer.engine.sampling import Distribution, Sampler, SamplingSettings
 from edgeinfer.errors import BadSetting, EdgeInferError
 
@@ -53,6 +54,22 @@ chains = st.builds(
     penalty_window=st.sampled_from([-1, 0, 2, 64]),
     logit_bias=st.dictionaries(st.integers(0, 49), st.sampled_from([-math.inf, -2.0, 3.0]), max_size=3),
 )
+
+
+def test_peaks_lead_to_the_same_token() -> None:
+    draw, greedy = np.random.default_rng(3), Sampler(SamplingSettings(temperature=0))
+    strange = draw.normal(0, 3, 1000)
+    strange[700] = np.inf
+    for values in (draw.normal(0, 3, 1000), -draw.random(1000), draw.integers(0, 5, 1000), strange, draw.random(512)):
+        logits = values.astype(np.float32)
+        spread = np.full(-(-len(logits) // PEAK_BLOCK) * PEAK_BLOCK, -3e38, np.float32)
+        spread[: len(logits)] = np.where(np.isfinite(logits), logits, np.nan)
+        peaks = spread.reshape(-1, PEAK_BLOCK // PEAK_LANES, PEAK_LANES).max(1).reshape(-1)
+        assert greedy.choose(logits, [], 0, peaks) == int(logits.argmax())
+        biased = Sampler(SamplingSettings(temperature=0, logit_bias={7: 1e4}))
+        assert biased.choose(np.nan_to_num(logits, posinf=9.0), [], 0, peaks) == 7
+    with pytest.raises(EdgeInferError, match="NaN"):
+        greedy.choose(np.full(512, np.nan, np.float32), [], 0, np.full(16, np.nan, np.float32))
 
 
 @settings(max_examples=300, deadline=None)

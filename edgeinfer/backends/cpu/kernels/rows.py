@@ -1,19 +1,22 @@
-"""Kernels over rows of float32 buffers: RMSNorm, gated activation, addition, soft cap, output rows.
+"""Kernels over rows of float32 buffers: RMSNorm, gated activation, addition, soft cap, output rows, their peaks.
 
 Memory: buffers float32[n, stride / 4], rows zero-padded to whole vectors of 16. Kernels that share tokens out give
 each worker a run of rows; those that share columns out give it a run of pairs of vectors of every row, the same run as
 a product of that width, so no barrier is needed between the two. Their NumPy twins are in `backends.reference`.
+Peaks are as `base.Peaked` says, and whole blocks are shared out.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, PEAK_LOGITS
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.kernels.crew import share_start
-from edgeinfer.backends.cpu.records import COLUMNS, RMS_NORM, TAKE_OUTPUTS
+from edgeinfer.backends.cpu.records import COLUMNS, PEAKS, RMS_NORM, TAKE_OUTPUTS
 
-norm_at, columns_at, take_at = (simd.record_at(kind) for kind in (RMS_NORM, COLUMNS, TAKE_OUTPUTS))
+norm_at, columns_at, take_at, peaks_at = (simd.record_at(kind) for kind in (RMS_NORM, COLUMNS, TAKE_OUTPUTS, PEAKS))
+LOWEST = np.float32(-3e38)
 
 
 def rms_norm(pointer, worker, crew):
@@ -78,6 +81,25 @@ def soft_cap(pointer, worker, crew):
         for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.mul(cap, simd.tanh(simd.div(simd.load(args.source + at), cap))))
+
+
+def find_peaks(pointer, worker, crew):
+    """The highest of each lane of a block; a value that is not finite makes the lane's peak NaN, as 0 * it is."""
+    args = peaks_at(pointer)
+    count, n_blocks = simd.load_int64(args.count), (args.width + PEAK_BLOCK - 1) // PEAK_BLOCK
+    zero = simd.splat(np.float32(0.0))
+    for row in range(count):
+        for block in range(share_start(crew, worker, n_blocks), share_start(crew, worker + 1, n_blocks)):
+            source, left = args.source + row * args.stride + block * 4 * PEAK_BLOCK, args.width - block * PEAK_BLOCK
+            highest, strange = simd.splat(LOWEST), zero
+            for index in range(min(PEAK_LOGITS, left // PEAK_LANES)):
+                value = simd.load(source + 64 * index)
+                highest, strange = simd.maximum(value, highest), simd.fma(value, zero, strange)
+            if left < PEAK_BLOCK and left % PEAK_LANES != 0:
+                value = simd.load(source + left // PEAK_LANES * 64)
+                value = simd.keep_lanes(value, 0, left % PEAK_LANES, LOWEST)
+                highest, strange = simd.maximum(value, highest), simd.fma(value, zero, strange)
+            simd.store(args.out + row * args.out_stride + block * 4 * PEAK_LANES, simd.add(highest, strange))
 
 
 def take_outputs(pointer, worker, crew):

@@ -1,13 +1,15 @@
 """The highest logits of a token, as tables keep them.
 
-Memory: logits float32[V]; out int32[BEST], highest first: the token, and above its TOKEN_BITS how far its logit lies
-below the highest one (of the highest: above the second), in sixteenths. Equal logits: the lower token first.
+Memory: logits float32[V] and their peaks, as `base.Peaked` says, or 0; out int32[BEST], highest first: the token, and
+above its TOKEN_BITS how far its logit lies below the highest one (of the highest: above the second), in sixteenths. Of
+equal logits those found first come first: the lower tokens, or with peaks those of lower lanes.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.records import BEST, GAPS, MOST_GAP, TOKEN_BITS
@@ -18,21 +20,16 @@ LOWEST = np.float32(-3e38)
 
 
 @inline
-def pack_best(logits, n_vocab, out):
+def pack_best(logits, peaks, n_vocab, out):
     """Find the highest of a row of logits."""
     values, tokens = simd.stack_space(64), simd.stack_space(64)
     for place in range(BEST):
         simd.store_float(values + 4 * place, LOWEST)
         simd.store_int32(tokens + 4 * place, 0)
-    edge = LOWEST
-    whole = n_vocab // RUN * RUN
-    for start in range(0, whole, RUN):
-        at = logits + 4 * start
-        low = simd.maximum(simd.load(at), simd.load(at + 64))
-        high = simd.maximum(simd.load(at + 128), simd.load(at + 192))
-        if simd.max_lanes(simd.maximum(low, high)) > edge:
-            edge = _take(logits, start, start + RUN, values, tokens, edge)
-    _take(logits, whole, n_vocab, values, tokens, edge)
+    if peaks != 0:
+        _take_by_peaks(logits, peaks, n_vocab, values, tokens)
+    else:
+        _take_all(logits, n_vocab, values, tokens)
     first = simd.load_float(values)
     for place in range(BEST):
         gap = first - simd.load_float(values + 4 * max(place, 1))
@@ -41,9 +38,36 @@ def pack_best(logits, n_vocab, out):
 
 
 @inline
-def _take(logits, start, stop, values, tokens, edge):
+def _take_all(logits, n_vocab, values, tokens):
+    """Look at all logits, many at a time."""
+    edge = LOWEST
+    whole = n_vocab // RUN * RUN
+    for start in range(0, whole, RUN):
+        at = logits + 4 * start
+        low = simd.maximum(simd.load(at), simd.load(at + 64))
+        high = simd.maximum(simd.load(at + 128), simd.load(at + 192))
+        if simd.max_lanes(simd.maximum(low, high)) > edge:
+            edge = _take(logits, start, start + RUN, 1, values, tokens, edge)
+    _take(logits, whole, n_vocab, 1, values, tokens, edge)
+
+
+@inline
+def _take_by_peaks(logits, peaks, n_vocab, values, tokens):
+    """Look only where a peak says that there is something."""
+    edge = LOWEST
+    for block in range((n_vocab + PEAK_BLOCK - 1) // PEAK_BLOCK):
+        at, start = peaks + 4 * PEAK_LANES * block, block * PEAK_BLOCK
+        if simd.max_lanes(simd.load(at)) > edge:
+            stop = min(start + PEAK_BLOCK, n_vocab)
+            for lane in range(PEAK_LANES):
+                if simd.load_float(at + 4 * lane) > edge:
+                    edge = _take(logits, start + lane, stop, PEAK_LANES, values, tokens, edge)
+
+
+@inline
+def _take(logits, start, stop, step, values, tokens, edge):
     """Sort what exceeds `edge` in; the lowest value that is kept now."""
-    for token in range(start, stop):
+    for token in range(start, stop, step):
         value = simd.load_float(logits + 4 * token)
         if value > edge:
             place = BEST - 1

@@ -25,7 +25,8 @@ def learn(pointer):
         _count(tree, simd.load_int32(tree.path + 4 * step), simd.load_int32(tree.chosen + 4 * step))
     for node in range(tree.n_nodes):
         note_suffix(tree, node, LEARNT_SUFFIX)
-        pack_best(tree.logits + node * tree.logits_stride, tree.n_vocab, tree.best)
+        peaks = tree.peaks + node * tree.peaks_stride
+        pack_best(tree.logits + node * tree.logits_stride, peaks, tree.n_vocab, tree.best)
         for learner in range(tree.n_learners):
             entry = tree.learners + 16 * learner
             simd.call_kernel(simd.load_int64(entry), simd.load_int64(entry + 8), pointer, node)
@@ -56,8 +57,11 @@ def _add_one(at):
     simd.store_int64(at, simd.load_int64(at) + 1)
 
 
-def pack_rows(logits, stride, count, n_vocab, out):
-    """Keep the highest logits of rows: float32[count, stride / 4] into int32[count, BEST]; how many rows."""
+def pack_rows(logits, stride, peaks, peaks_stride, count, n_vocab, out):
+    """Keep the highest logits of rows: float32[count, stride / 4] into int32[count, BEST]; how many rows.
+
+    `peaks`: float32[count, peaks_stride / 4], or 0.
+    """
     for row in range(count):
-        pack_best(logits + row * stride, n_vocab, out + 4 * BEST * row)
+        pack_best(logits + row * stride, peaks + row * peaks_stride, n_vocab, out + 4 * BEST * row)
     return count

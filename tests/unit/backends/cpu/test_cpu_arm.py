@@ -52,6 +52,7 @@ def attention(library: KernelLibrary) -> None:
 CASES: dict[str, Callable[[KernelLibrary], None]] = {
     "activations": lambda library: test_cpu_activations.test_records_hold_what_the_reference_rounds_to(library, 3),
     "norm": lambda library: test_cpu_rows.test_rms_norm(library, 40, 1),
+    "peaks": lambda library: test_cpu_rows.test_peaks(library, 1000),
     "soft cap": lambda library: test_cpu_rows.test_soft_cap(library, 30.0),
     "attention": attention,
     "4 bits": lambda library: test_cpu_products.test_integer_products(library, "i4-32-f16", 96),

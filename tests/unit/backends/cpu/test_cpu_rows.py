@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import reference
+from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, PEAK_LOGITS
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.library import KernelLibrary
@@ -111,6 +112,38 @@ def test_soft_cap(library: KernelLibrary, cap: float) -> None:
         columns(library, catalogue.SOFT_CAP, workers, cap, source=out, out=out)
         expected = np.float32(cap) * np.tanh(values / np.float32(cap))
         assert np.allclose(out[:3], expected[:3], rtol=1e-6, atol=2e-7 * cap)
+
+
+@pytest.mark.parametrize("width", [8, 16, 40, 496, 512, 1000, 1536])
+def test_peaks(library: KernelLibrary, width: int) -> None:
+    check_peaks(library, drawn(4, width + -width % 32, seed=5) - np.float32(20), width)
+
+
+@pytest.mark.parametrize("width", [16, 512, 1000])
+def test_peaks_of_what_is_no_number(library: KernelLibrary, width: int) -> None:
+    logits = drawn(4, width + -width % 32, seed=6)
+    logits[1, 3], logits[2, 5], logits[2, 7] = np.nan, np.inf, -np.inf
+    check_peaks(library, logits, width)
+
+
+def check_peaks(library: KernelLibrary, logits: Floats, width: int) -> None:
+    """The kernel finds what NumPy finds in the first `width` columns of the first three rows."""
+    n_blocks = -(-width // PEAK_BLOCK)
+    logits[:, width:] = 1e6  # what lies beyond is no logit
+    spread = np.full((4, n_blocks * PEAK_BLOCK), -3e38, np.float32)
+    spread[:, :width] = np.where(np.isfinite(logits[:, :width]), logits[:, :width], np.nan)
+    wanted = spread.reshape(4, n_blocks, PEAK_LOGITS, PEAK_LANES).max(2).reshape(4, -1)
+    results = []
+    for workers in (1, 2, 3):
+        source, n_peaks = buffer(logits), n_blocks * PEAK_LANES
+        out = buffer(np.full((4, n_peaks), UNTOUCHED, np.float32), n_peaks)
+        strides = {"stride": source.strides[0], "out_stride": out.strides[0]}
+        sizes = {"width": width, "count": count_of(3), **strides}
+        call(library, catalogue.FIND_PEAKS, workers, source=source, out=out, **sizes)
+        assert np.array_equal(out[:3], wanted[:3], equal_nan=True)
+        assert (out[3] == UNTOUCHED).all()
+        results.append(out)
+    assert all(same_bits(result, results[0]) for result in results)
 
 
 def test_output_rows(library: KernelLibrary) -> None:

@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 
+from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.chances import Chances, start
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, split_texts
@@ -23,13 +24,21 @@ def library() -> KernelLibrary:
     return loops_library()
 
 
-def packed(library: KernelLibrary, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def peaks_of(rows: np.ndarray) -> np.ndarray:
+    """What `base.Peaked` says of rows of logits."""
+    count, n_vocab = rows.shape
+    blocks = np.full((count, -(-n_vocab // PEAK_BLOCK) * PEAK_BLOCK), -3e38, np.float32)
+    blocks[:, :n_vocab] = np.where(np.isfinite(rows), rows, np.nan)
+    return blocks.reshape(count, -1, PEAK_BLOCK // PEAK_LANES, PEAK_LANES).max(2).reshape(count, -1)
+
+
+def packed(library: KernelLibrary, logits: np.ndarray, peaked: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and gaps of the highest logits of rows."""
     rows = np.ascontiguousarray(logits, np.float32)
-    out = np.zeros((len(rows), BEST), np.int32)
-    assert library.function(PACK)(rows.ctypes.data, rows.strides[0], len(rows), rows.shape[1], out.ctypes.data) == len(
-        rows
-    )
+    out, peaks = np.zeros((len(rows), BEST), np.int32), peaks_of(rows)
+    where = (peaks.ctypes.data, peaks.strides[0]) if peaked else (0, 0)
+    pack = library.function(PACK)
+    assert pack(rows.ctypes.data, rows.strides[0], *where, len(rows), rows.shape[1], out.ctypes.data) == len(rows)
     return out & ((1 << TOKEN_BITS) - 1), out >> TOKEN_BITS
 
 
@@ -50,12 +59,26 @@ def test_the_highest_logits_in_order(library: KernelLibrary, n_vocab: int) -> No
         assert (gaps == np.minimum(below * 16, MOST_GAP).astype(int)).all()
 
 
-def test_logits_that_are_no_numbers_do_no_harm(library: KernelLibrary) -> None:
+@pytest.mark.parametrize("n_vocab", [8, 9, 268, 511, 512, 513, 1000, 49152])
+def test_the_highest_logits_by_their_peaks(library: KernelLibrary, n_vocab: int) -> None:
+    draw = np.random.default_rng(n_vocab)
+    for logits in (draw.normal(0, 3, (4, n_vocab)), -draw.random((4, n_vocab)) * 1e4):
+        rows = logits.astype(np.float32)
+        for found, wanted in zip(packed(library, rows, peaked=True), packed(library, rows), strict=True):
+            assert (found == wanted).all()
+    rows = draw.integers(0, 6, (4, n_vocab)).astype(np.float32)
+    tokens, _ = packed(library, rows, peaked=True)
+    assert (np.take_along_axis(rows, tokens, 1) == -np.sort(-rows, axis=1)[:, :BEST]).all()
+    assert all(len(set(row)) == BEST for row in tokens.tolist())
+
+
+@pytest.mark.parametrize("peaked", [False, True])
+def test_logits_that_are_no_numbers_do_no_harm(library: KernelLibrary, peaked: bool) -> None:
     rows = np.zeros((3, 300), np.float32)
     rows[0], rows[1, ::2], rows[2, 7] = np.nan, -np.inf, np.inf
-    tokens, _ = packed(library, rows)
+    tokens, _ = packed(library, rows, peaked)
     assert ((tokens >= 0) & (tokens < 1 << TOKEN_BITS)).all()
-    assert tokens[2, 0] == 7
+    assert peaked or tokens[2, 0] == 7
 
 
 def automaton_of(library: KernelLibrary, texts: list[np.ndarray]) -> Automaton:

@@ -54,7 +54,7 @@ class Drafting:
     def report(self) -> None:
         return None
 
-    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float) -> None:
+    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float, peaks: Floats | None = None) -> None:
         assert seconds > 0
         assert logits.shape[0] == len(draft.tokens)
         self.walks.append((draft, walked))

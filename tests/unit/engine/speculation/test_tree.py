@@ -35,20 +35,19 @@ def test_depths_count_from_the_root() -> None:
     ],
 )
 def test_a_walk_follows_the_choices_for_as_long_as_they_were_drafted(choices: list[int], path: list[int]) -> None:
-    logits = np.arange(len(TREE.tokens), dtype=np.float32)[:, None]
     asked = []
 
-    def choose(row: np.ndarray, before: list[int]) -> int:
+    def choose(node: int, before: list[int]) -> int:
         assert before == choices[: len(before)]
-        asked.append(int(row[0]))
+        asked.append(node)
         return choices[len(before)]
 
-    walked = walk(TREE, logits, choose, frozenset())
+    walked = walk(TREE, choose, frozenset())
     assert (walked.tokens, walked.path.tolist(), asked) == (choices, path, path)
 
 
 def test_a_walk_ends_at_an_end_that_was_drafted() -> None:
-    walked = walk(TREE, np.zeros((7, 1), np.float32), lambda _row, _before: 1, {1})
+    walked = walk(TREE, lambda _node, _before: 1, {1})
     assert (walked.tokens, walked.path.tolist()) == ([1], [0])
 
 
