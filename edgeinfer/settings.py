@@ -257,7 +257,9 @@ class SpeculationSettings:
     verify_cost: Mapping[int, float] | None = option(
         None, "Assume what passes cost, such as 4:1.05,8:1.15 (default: measured).", unset_or(cost_curve)
     )
-    draft_from: tuple[str, ...] = option((), "Draft from these text files and folders too; repeatable.", path_list)
+    draft_from: tuple[str, ...] = option(
+        (), "Draft from these text files and folders too, or from a smaller model; repeatable.", path_list
+    )
     history: bool = option(
         True, "Keep what was learnt of texts on this machine, and draft from it the next time.", switch
     )

@@ -154,7 +154,10 @@ class CachedSequence:
         with self._pool.lock:
             self.check_open()
             longest = min(len(self._tokens), len(prompt) - 1)
-            n_same = next((n for n in range(longest) if self._tokens[n] != prompt[n]), longest)
+            if self._tokens[:longest] == list(prompt[:longest]):
+                n_same = longest
+            else:
+                n_same = next(n for n in range(longest) if self._tokens[n] != prompt[n])
             self._truncate(n_same)
             return n_same
 

@@ -40,9 +40,19 @@ class Executor:
     """Runs one model on one device; owns both, use it with `with` or `close()`."""
 
     def __init__(
-        self, device: Device, lane: Lane, limits: Limits, fingerprint: str, options: DeviceOptions | None = None
+        self,
+        device: Device,
+        lane: Lane,
+        limits: Limits,
+        fingerprint: str,
+        options: DeviceOptions | None = None,
+        *,
+        is_guest: bool = False,
     ) -> None:
+        """`is_guest`: the device is another executor's."""
         self._device = device
+        self._options = options
+        self._is_guest = is_guest
         self._lane: Lane | None = lane
         self._limits = limits
         self._fingerprint = fingerprint
@@ -70,18 +80,21 @@ class Executor:
         """
         opened = DEVICES.get(device).open(options or DeviceOptions())
         try:
-            lane = opened.compile(spec, file, limits, progress)
-        except MemoryError:
-            opened.close()
-            kv_bytes = spec.kv_bytes_per_token() * limits.n_pages * PAGE
-            raise DoesNotFit(
-                f"{file.path} does not fit in memory: {file.nbytes} bytes of weights and {kv_bytes} bytes for "
-                f"{limits.n_context} tokens of context; close other programs or use a smaller context or model"
-            ) from None
+            lane = _compiled(opened, spec, file, limits, progress)
         except BaseException:
             opened.close()
             raise
         return cls(opened, lane, limits, fingerprint, options)
+
+    def beside(
+        self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
+    ) -> Executor:
+        """Another model on the same device, with the same workers: the two take turns. To be closed as well.
+
+        Raises DoesNotFit where memory is short.
+        """
+        lane = _compiled(self._device, spec, file, limits, progress)
+        return Executor(self._device, lane, limits, fingerprint, self._options, is_guest=True)
 
     def __enter__(self) -> Executor:
         return self
@@ -94,7 +107,8 @@ class Executor:
         lane, self._lane, self._peaked = self._lane, None, None
         if lane is not None:
             lane.close()
-            self._device.close()
+            if not self._is_guest:
+                self._device.close()
 
     @property
     def batch_invariant(self) -> bool:
@@ -221,6 +235,18 @@ class Executor:
         if self._lane is None:
             raise EngineClosed("the model is closed; load it again")
         return self._lane
+
+
+def _compiled(device: Device, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress) -> Lane:
+    """A model on a device. Raises DoesNotFit where memory is short."""
+    try:
+        return device.compile(spec, file, limits, progress)
+    except MemoryError:
+        kv_bytes = spec.kv_bytes_per_token() * limits.n_pages * PAGE
+        raise DoesNotFit(
+            f"{file.path} does not fit in memory: {file.nbytes} bytes of weights and {kv_bytes} bytes for "
+            f"{limits.n_context} tokens of context; close other programs or use a smaller context or model"
+        ) from None
 
 
 def _apply(copies: Copies, lane: Lane) -> None:

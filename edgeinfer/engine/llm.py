@@ -168,7 +168,8 @@ def load(
     values are kept; "int8" takes about half the memory of "f16" and rounds more. `spec`: "auto" drafts tokens and
     checks several in a pass where that changes none of them, "on" everywhere, "off" nowhere, a number: that many tokens
     a pass; `verify_cost` is assumed instead of what passes of several tokens cost here. Drafts also come from the files
-    and folders `draft_from`. `history`: what is learnt of texts is kept in the user's data folder and used the next
+    and folders `draft_from`, and from a smaller model with the same vocabulary, if its file or name is among them.
+    `history`: what is learnt of texts is kept in the user's data folder and used the next
     time, and tables that drafts come from are made while nothing is generated. `progress` is called with what is done,
     how much of it and how much there is.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.

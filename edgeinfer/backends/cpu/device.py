@@ -40,13 +40,16 @@ class CpuDevice:
         features = cpu_features()
         _check_conversions(features)
         self.library = KernelLibrary()
+        self._team: Team | None = None
         self.isa = targets.choose(features, isa or os.environ.get("EDGEINFER_SIMD"))
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
-        """Pack the weights, compile or load the kernels, start the team."""
+        """Pack the weights, compile or load the kernels, start the team; the lanes of a device share one."""
         needed = kernels_of(spec, file.tensors, limits.kv, self.isa)
         self.library.prepare(needed, len(self.cores), progress)
-        team = Team(self.n_workers, self.cores, self.library)
+        shared = self._team
+        team = Team(self.n_workers, self.cores, self.library) if shared is None or shared.closed else shared.share()
+        self._team = team
         try:
             return CpuLane(spec, file, limits, team, self.library, self.isa, progress)
         except BaseException:

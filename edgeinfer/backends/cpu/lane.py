@@ -45,6 +45,7 @@ class CpuLane:
     ) -> None:
         self.crew = Crew.even(team.n_workers)
         self._spec, self._file, self._team = spec, file, team
+        self._closed = False
         self._embed = _embedding(spec)
         embedding = file.tensors[self._embed.weight.tensor]
         self._embedding_format = format_of(embedding.ggml_type)
@@ -135,7 +136,7 @@ class CpuLane:
 
     def _start(self, step: Step) -> None:
         """Take over a step and embed its tokens."""
-        if self._team.closed:
+        if self._closed:
             raise EngineClosed("the model is closed; load it again")
         self._step.fill(step)
         self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
@@ -170,9 +171,10 @@ class CpuLane:
         write_pages(self._pools, pages, contents)
 
     def close(self) -> None:
-        """Stop the team and drop the memory. Safe to call twice."""
-        if self._team.closed:
+        """Leave the team and drop the memory. Safe to call twice."""
+        if self._closed:
             return
+        self._closed = True
         self._team.close()
         self._pools.clear()
         self._calls.clear()

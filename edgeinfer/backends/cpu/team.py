@@ -85,6 +85,7 @@ class Team:
         self._tape_at = 0, 0
         self.seconds = 0.0
         """What the last run took."""
+        self._n_sharing = 0
         self._running = threading.Lock()
         self._wake = [threading.Condition() for _ in range(n_workers)]
         self._threads = [
@@ -101,6 +102,11 @@ class Team:
         control["seats"], control["asleep"] = address(self._seats), address(self._asleep)
         control["yield_at"] = ctypes.cast(self._yield, ctypes.c_void_p).value
         return control
+
+    def share(self) -> Team:
+        """The same team for one more user; the threads stop when all of them have closed it."""
+        self._n_sharing += 1
+        return self
 
     def run(self, tape: Entries, crew: Crew | None = None) -> None:
         """Run a tape once with a crew (default: all workers, equal shares).
@@ -196,8 +202,11 @@ class Team:
                 return
 
     def close(self) -> None:
-        """Stop and join the threads. Safe to call twice."""
+        """Stop and join the threads, unless others share the team. Safe to call twice."""
         with self._running:
+            if self._n_sharing:
+                self._n_sharing -= 1
+                return
             if self.closed:
                 return
             self._finish_interrupted()

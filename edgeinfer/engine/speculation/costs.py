@@ -40,6 +40,8 @@ EVERY = 16
 """Corrections after which the curve is drawn anew."""
 DEPTH_STEP = 32
 """Cached tokens that change the curve."""
+RECENT = 1 / 16
+"""Of a new time in the moving average of seconds."""
 UNSEEN = 96
 """Passes without one of a single token after which one is due: everything is measured by it."""
 
@@ -96,6 +98,8 @@ class Costs:
         self._deviations = np.zeros(len(SIZES))
         self._seen = [0] * len(SIZES)
         self._depth = 0
+        self.unit_s = 0.0
+        """What a cost of 1 takes, in seconds; 0 before any pass."""
         self._n_corrections = 0
         self._n_since_single = 0
         self._last: tuple[int, float] | None = None
@@ -138,7 +142,11 @@ class Costs:
     def observe(self, n_tokens: int, seconds: float) -> None:
         """A pass took so long, where `move` said."""
         self._n_since_single = 0 if n_tokens == 1 else self._n_since_single + 1
-        if not self._corrected or n_tokens > MOST or seconds <= 0:
+        if n_tokens > MOST or seconds <= 0:
+            return
+        unit_s = seconds / float(self.curve[n_tokens])
+        self.unit_s += (unit_s - self.unit_s) * (RECENT if self.unit_s else 1.0)
+        if not self._corrected:
             return
         kind = self._class_of[n_tokens]
         strange = math.log(seconds / self._expected(n_tokens)) - float(self._deviations[kind])

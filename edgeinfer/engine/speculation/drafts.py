@@ -20,7 +20,9 @@ from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
 from edgeinfer.engine.speculation.chances import Chances, fill, start
 from edgeinfer.engine.speculation.costs import Costs
+from edgeinfer.engine.speculation.draft_model import Asking, DraftModel, Offer
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, SessionTables, Tables
+from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
 from edgeinfer.engine.speculation.keeping import LEARNT, PRIMED, DraftFolder
@@ -30,6 +32,8 @@ from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PR
 from edgeinfer.engine.speculation.speculator import DraftReport, SourceCount
 from edgeinfer.engine.speculation.tree import Draft, Walk
 
+DRAFT_MODEL = "draft_model"
+"""Key of the drafter that is asked only where there is such a model; its voice is the last."""
 MODES = MappingProxyType({False: "greedy", True: "sampled"})
 LAYOUT_VERSION = 2
 """Raised when claims or kept arrays change their meaning."""
@@ -69,12 +73,16 @@ class ModelDrafts:
         costs: Costs,
         fixed: int | None = None,
         progress: Progress = no_progress,
+        draft_model: DraftModel | None = None,
     ) -> None:
         self.library = library
         self.n_vocab = n_vocab
         self.costs = costs
         self.fixed = fixed
+        self.draft_model = draft_model
         self.drafters: dict[str, Drafter] = DRAFTERS.entries()
+        if draft_model is not None:
+            self.drafters[DRAFT_MODEL] = draft_model_drafter.DRAFTER
         self.voices = [voice for drafter in self.drafters.values() for voice in drafter.voices]
         functions = [GROW, LEARN, PACK, *(each for drafter in self.drafters.values() for each in drafter.functions)]
         library.prepare(functions, os.cpu_count() or 1, progress)
@@ -149,7 +157,7 @@ class ModelDrafts:
 
     def twin(self, *, learnt: bool = False) -> ModelDrafts:
         """Drafts of the same model that know nothing of any text, or all that these know; they keep nothing."""
-        twin = ModelDrafts(self.library, self.n_vocab, self.costs, self.fixed)
+        twin = ModelDrafts(self.library, self.n_vocab, self.costs, self.fixed, draft_model=self.draft_model)
         twin.prime(0, self._primed)
         if learnt:
             for (_, own), (_, other) in zip(self._kept(), twin._kept(), strict=True):
@@ -164,7 +172,9 @@ class ModelDrafts:
             self._texts = latest_texts([*self._texts, *session.texts()])
 
     def close(self) -> None:
-        """Keep what was learnt; may be called twice."""
+        """Keep what was learnt, and close the draft model; may be called twice."""
+        if self.draft_model is not None:
+            self.draft_model.close()
         for session in tuple(self._sessions):
             self.leave(session)
         if self._folder is not None and self._keeps_texts:
@@ -195,6 +205,11 @@ class SessionDrafts:
         self._address = int(self._tree.ctypes.data)
         self._tables = {key: tables.session() for key, tables in shared.tables.items()}
         self._introduce(self._tables)
+        self._chances = shared.chances[False]
+        self._asking: Asking | None = None
+        chain = self._tables.get(DRAFT_MODEL)
+        if shared.draft_model is not None and isinstance(chain, draft_model_drafter.Chain):
+            self._asking = Asking(shared.draft_model.session(shared.library), chain, self._chances.starts[-1])
         self._log = TokenLog(self._log_moved)
         self._begin_report()
 
@@ -210,6 +225,8 @@ class SessionDrafts:
     def close(self) -> None:
         """The session is over."""
         self._shared.leave(self)
+        if self._asking is not None:
+            self._asking.close()
 
     def _introduce(self, tables: dict[str, SessionTables]) -> None:
         """Tell the loops who speaks and who learns, and where their tables are."""
@@ -234,7 +251,8 @@ class SessionDrafts:
         self._log.begin(history)
         for tables in self._tables.values():
             tables.reserve(self._log.n_tokens)
-        self._fields["chances"] = self._shared.chances[sampled].address
+        self._chances = self._shared.chances[sampled]
+        self._fields["chances"] = self._chances.address
         self._fields["costs"] = self._shared.costs.address
         self._shared.costs.begin()
         self._begin_report()
@@ -255,10 +273,20 @@ class SessionDrafts:
         fields["most"] = min(most, MOST)
         fields["deepest"] = deepest
         fields["fixed"] = fixed is not None
+        if self._asking is not None:
+            self._asking.begin()
         n_nodes = self._shared.grow(self._address)
+        if self._asking is not None and self._asking.ask(history, self._chances, self._offer(n_nodes, most, deepest)):
+            n_nodes = self._shared.grow(self._address)
         draft = Draft(self._arrays["tokens"][:n_nodes].copy(), self._arrays["parents"][:n_nodes].copy())
         self._seconds += time.perf_counter() - started
         return draft
+
+    def _offer(self, n_nodes: int, most: int, deepest: int) -> Offer:
+        """What the tree gives as it is."""
+        costs = self._shared.costs
+        most_asked, is_fixed = min(most - 1, deepest), self._shared.fixed is not None
+        return Offer(float(self._fields["expected"]), float(costs.curve[n_nodes]), costs, most_asked, is_fixed)
 
     def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float, peaks: Floats | None = None) -> None:
         """Count what was right, and keep the highest logits of all nodes."""
@@ -271,7 +299,8 @@ class SessionDrafts:
         arrays["chosen"][:n_path] = walked.tokens
         fields["n_path"] = n_path
         self._shared.learn(self._address)
-        self._shared.costs.observe(n_nodes, seconds)
+        asked_s = 0.0 if self._asking is None else self._asking.seconds
+        self._shared.costs.observe(n_nodes, seconds - asked_s)
         self._n_passes += 1
         self._n_single += n_nodes == 1
         self._n_expected += float(fields["expected"])

@@ -20,11 +20,14 @@ VOICES = 12
 """Most voices."""
 BEST = 8
 """Highest logits that are kept of a token (arXiv 2408.08696)."""
+MOST_CHAINED = 16
+"""Most tokens that a draft model drafts for a pass."""
 TOKEN_BITS = 20
 """Bits of a kept token; above them lies its gap in logits, in sixteenths."""
 MOST_GAP = 1023
-GAPS = 6
-"""Classes of gaps that claims tell apart."""
+GAP_EDGES = (6, 14, 28, 50, 80)
+GAPS = len(GAP_EDGES) + 1
+"""Classes of gaps that claims tell apart, and where all but the first begin."""
 STANDINGS = BEST * GAPS
 """Claims by rank and gap."""
 NO_TOKEN = -1
@@ -161,6 +164,9 @@ READER = np.dtype(
     ]
 )
 """`loops.automaton`: one session's."""
+
+CHAIN = np.dtype([("tokens", "i8"), ("rows", "i8"), ("n_rows", "i8")])
+"""`loops.chain`: int32[MOST_CHAINED], int32[MOST_CHAINED, BEST]."""
 
 MATRIX = np.dtype([("rows", "i8"), ("bits", "i8"), ("clock", "i8"), ("log", "i8"), ("n_read", "i8")])
 """`loops.matrix`: int32[1 << bits, WAYS, 2 + 2 * BEST]."""

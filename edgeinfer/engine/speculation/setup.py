@@ -24,6 +24,7 @@ from edgeinfer.engine.speculation.files import file_texts
 from edgeinfer.engine.speculation.keeping import DraftFolder
 from edgeinfer.engine.speculation.priming import Priming
 from edgeinfer.engine.speculation.records import MOST
+from edgeinfer.engine.speculation.second_model import open_draft_model, split_sources
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.settings import Spec
@@ -42,7 +43,7 @@ class Speculation:
     spec         "auto" drafts where the output stays the same bit by bit, "on" everywhere, "off" nowhere; a number:
                  passes of so many tokens, whatever they cost
     verify_cost  the cost of a pass by its number of tokens, to be assumed instead of what is measured; of one token: 1
-    draft_from   files and folders of text that drafts may come from
+    draft_from   files and folders of text that drafts may come from, and at most one smaller model
     history      what is learnt of texts is kept for the next time, and what was learnt before is used
     """
 
@@ -66,9 +67,10 @@ def drafts_for(
 ) -> tuple[ModelDrafts | None, tuple[str, ...]]:
     """Drafts for all sessions of a model, or None where nothing is to be drafted; and what the user should know.
 
-    Raises BadSetting for files to draft from that cannot be used.
+    Raises BadSetting for files to draft from that cannot be used, and as `open_draft_model`.
     """
-    texts, notice = file_texts(wanted.draft_from, tokenizer)
+    text_paths, model_path = split_sources(wanted.draft_from)
+    texts, notice = file_texts(text_paths, tokenizer)
     if wanted.spec == "off" or (wanted.spec == "auto" and not executor.batch_invariant):
         return None, ()
     library = loops_library()
@@ -78,10 +80,14 @@ def drafts_for(
         costs = Costs({}, corrected=False)
     else:
         costs = Costs.of(_known_costs(library, executor, tokenizer.n_tokens, fingerprint))
-    drafts = ModelDrafts(library, tokenizer.n_tokens, costs, _fixed(wanted.spec), progress)
+    draft_model, folder = None, fingerprint
+    if model_path is not None:
+        draft_model = open_draft_model(model_path, tokenizer.vocabulary, executor, progress)
+        folder += f"-{draft_model.fingerprint}"  # what is learnt with it is of no use without it
+    drafts = ModelDrafts(library, tokenizer.n_tokens, costs, _fixed(wanted.spec), progress, draft_model)
     if texts:
         drafts.read_files(texts)
-    drafts.remember(DraftFolder(fingerprint, f"{drafts.layout} {tokenizer.n_tokens}"), texts=wanted.history)
+    drafts.remember(DraftFolder(folder, f"{drafts.layout} {tokenizer.n_tokens}"), texts=wanted.history)
     return drafts, () if notice is None else (notice,)
 
 

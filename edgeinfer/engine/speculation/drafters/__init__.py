@@ -117,7 +117,7 @@ class Drafter:
         return [function for function in found if function is not None]
 
 
-DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter")
+DRAFTERS: Registry[Drafter] = Registry(__name__, "DRAFTER", "drafter", skip=("draft_model",))
 
 
 def loop(module: str, name: str, n_arguments: int = 3) -> Function:

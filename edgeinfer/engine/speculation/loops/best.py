@@ -12,7 +12,7 @@ import numpy as np
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
-from edgeinfer.engine.speculation.records import BEST, GAPS, MOST_GAP, TOKEN_BITS
+from edgeinfer.engine.speculation.records import BEST, GAP_EDGES, GAPS, MOST_GAP, TOKEN_BITS
 
 RUN = 64
 """Logits that are looked at together: most runs hold none of the highest."""
@@ -91,4 +91,7 @@ def token_of(packed):
 def standing(packed, rank):
     """Rank and gap of a kept logit, in 0 .. BEST * GAPS - 1: what a claim by it says."""
     gap = packed >> TOKEN_BITS
-    return rank * GAPS + (gap >= 6) + (gap >= 14) + (gap >= 28) + (gap >= 50) + (gap >= 80)
+    place = rank * GAPS
+    for edge in range(GAPS - 1):
+        place += gap >= GAP_EDGES[edge]
+    return place

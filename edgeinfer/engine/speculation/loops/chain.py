@@ -1,0 +1,31 @@
+"""What a draft model says: the highest logits along the one chain of tokens that it followed.
+
+Memory: a CHAIN record; tokens int32[n], rows int32[n, BEST] as `loops.best` packs them: row i is what may follow the
+first i tokens. Nothing is proposed at nodes that are not of the chain.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.backends.cpu import simd
+from edgeinfer.engine.speculation.loops.best import standing, token_of
+from edgeinfer.engine.speculation.loops.paths import propose, tree_at
+from edgeinfer.engine.speculation.records import BEST, CHAIN, FIRST_CLAIM
+
+chain_at = simd.record_at(CHAIN)
+
+
+def speak(state, pointer, node):
+    """Propose what the draft model gave the highest logits after the node, if it was asked."""
+    chain, tree = chain_at(state), tree_at(pointer)
+    depth = simd.load_int32(tree.depths + 4 * node)
+    if depth >= chain.n_rows:
+        return
+    at = node
+    for back in range(depth):
+        if simd.load_int32(tree.tokens + 4 * at) != simd.load_int32(chain.tokens + 4 * (depth - 1 - back)):
+            return
+        at = simd.load_int32(tree.parents + 4 * at)
+    row = chain.rows + 4 * BEST * depth
+    for rank in range(BEST):
+        packed = simd.load_int32(row + 4 * rank)
+        propose(tree, token_of(packed), FIRST_CLAIM + standing(packed, rank))

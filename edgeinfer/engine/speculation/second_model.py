@@ -1,0 +1,99 @@
+"""Opening a draft model: a second model with the same vocabulary, on the device of the model that it drafts for.
+
+In: what the user wants drafts from. Out: which of it is text, and a `DraftModel`. A GGUF file is a model; so is what
+is no path but the name of a model on this machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgeinfer.backends.base import Progress, no_progress
+from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.limits import limits_for, memory_need
+from edgeinfer.engine.speculation.draft_model import DraftModel
+from edgeinfer.errors import BadSetting, ModelNotFound
+from edgeinfer.models.load import open_model, spec_of
+from edgeinfer.models.store import Store
+from edgeinfer.models.text import Vocabulary, vocabulary_of
+from edgeinfer.scheduling.memory import require_fit
+from edgeinfer.scheduling.topology import available_bytes
+
+MAGIC = b"GGUF"
+MOST_SPARE = 128
+"""Tokens at the end that one vocabulary may have more than the other: models of a family are padded differently."""
+
+
+def split_sources(sources: Sequence[Path]) -> tuple[tuple[Path, ...], Path | None]:
+    """Files and folders of text, and the draft model, if one is among them. Raises BadSetting for a second one."""
+    texts: list[Path] = []
+    models: list[Path] = []
+    for source in sources:
+        path = source if source.exists() else _named(source)
+        (models if _is_model(path) else texts).append(path)
+    if len(models) > 1:
+        raise BadSetting(
+            f"draft-from names two models, {models[0]} and {models[1]}: give one, the smallest that is good"
+        )
+    return tuple(texts), models[0] if models else None
+
+
+def open_draft_model(
+    path: Path, vocabulary: Vocabulary, executor: Executor, progress: Progress = no_progress
+) -> DraftModel:
+    """A model beside that of `executor`, which has this vocabulary.
+
+    Raises BadSetting for another vocabulary, DoesNotFit, and what opening a model raises.
+    """
+    model = open_model(path)
+    try:
+        own = vocabulary_of(model.file.metadata)
+        n_known = _known_tokens(path, own, vocabulary)
+        room = executor.limits
+        n_sessions = max(1, room.n_pages // pages_for(room.n_context))
+        n_context = min(model.spec.n_context_trained, room.n_context)
+        spec = spec_of(model.file.metadata, model.file.tensors, n_context)
+        limits = limits_for(n_context, n_sessions, room.kv)
+        require_fit(memory_need(executor.device, spec, model.file.tensors, limits), available_bytes())
+        print_of_model = fingerprint(model.file)
+        beside = executor.beside(spec, model.file, print_of_model, limits, progress)
+        model.file.release()
+    except BaseException:
+        model.close()
+        raise
+    return DraftModel(beside, print_of_model, n_known, model.close)
+
+
+def _named(source: Path) -> Path:
+    """The file of a model of that name, else the path as it is: whoever reads it says what is wrong."""
+    try:
+        return Store().find(str(source)).path
+    except ModelNotFound:
+        return source
+
+
+def _is_model(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def _known_tokens(path: Path, own: Vocabulary, other: Vocabulary) -> int:
+    """Tokens that both vocabularies have, the same ids for the same tokens. Raises BadSetting where they differ."""
+    n_known = min(own.n_tokens, other.n_tokens)
+    differing = next((token for token in range(n_known) if own.tokens[token] != other.tokens[token]), None)
+    if differing is not None:
+        found = f"token {differing} is {own.tokens[differing]!r} there and {other.tokens[differing]!r} here"
+    elif own.model != other.model or abs(own.n_tokens - other.n_tokens) > MOST_SPARE:
+        found = f"{own.n_tokens} tokens of kind {own.model} there, {other.n_tokens} of kind {other.model} here"
+    else:
+        return n_known
+    raise BadSetting(
+        f"{path.name} cannot draft for this model, for its vocabulary is another one: {found}; give a smaller model of "
+        "the same family"
+    )
