@@ -89,10 +89,7 @@ class Executor:
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Executor:
-        """Another model on the same device, with the same workers: the two take turns. To be closed as well.
-
-        Raises DoesNotFit where memory is short.
-        """
+        """Another model, run in turns by the same device and workers; close it too. Raises DoesNotFit."""
         lane = _compiled(self._device, spec, file, limits, progress)
         return Executor(self._device, lane, limits, fingerprint, self._options, is_guest=True)
 
@@ -184,10 +181,7 @@ class Executor:
         _apply(self._cache.commit(sequence, path), self._open_lane())
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
-        """Count tokens as cached whose keys and values are zeros, in place of what was there: for measurements.
-
-        Raises ContextOverflow or DoesNotFit, and then leaves the sequence empty.
-        """
+        """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
         lane, pages = self._open_lane(), self._cache.refill(sequence, n_tokens)
         if len(pages):
             lane.write_pages(pages, np.zeros_like(lane.read_pages(pages)))

@@ -68,12 +68,14 @@ class OrderedDevice(CpuDevice):
 
 
 def played(device: CpuDevice, golden: Golden) -> bytes:
-    """Logits of long passes, a short pass, two of one token and a tree, with sizes that split unevenly."""
+    """Logits of long passes, a short pass, two of one token and a tree, with sizes that split unevenly; their peaks."""
+    found: list[bytes] = []
     with Player(device, golden) as player:
-        ranges = ((0, 60), (0, 71), (60, 65), (63, 64), (64, 65))
-        parts = [player.feed(golden.tokens[start:stop]) for start, stop in ranges]
-        parts.append(player.look(golden.tokens[64:71], [-1, 0, 0, 1, 1, 2, 3]))
-    return np.concatenate(parts).tobytes()
+        assert isinstance(player.lane, CpuLane)
+        for start, stop in ((0, 60), (0, 71), (60, 65), (63, 64), (64, 65)):
+            found += player.feed(golden.tokens[start:stop]).tobytes(), player.lane.peaks.tobytes()
+        found += player.look(golden.tokens[64:71], [-1, 0, 0, 1, 1, 2, 3]).tobytes(), player.lane.peaks.tobytes()
+    return b"".join(found)
 
 
 def square_model(folder: Path) -> Golden:
