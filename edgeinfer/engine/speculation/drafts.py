@@ -24,7 +24,7 @@ from edgeinfer.engine.speculation.draft_model import Asking, DraftModel, Offer
 from edgeinfer.engine.speculation.drafters import DRAFTERS, LOOPS, Drafter, SessionTables, Tables
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
 from edgeinfer.engine.speculation.drafters.recycling import SuccessorTable
-from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, latest_texts, split_texts
+from edgeinfer.engine.speculation.drafters.suffix import Automaton, Reading, joined_texts, latest_texts, split_texts
 from edgeinfer.engine.speculation.keeping import LEARNT, PRIMED, DraftFolder
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.priming import PACK
@@ -96,6 +96,7 @@ class ModelDrafts:
         self._keeps_texts = False
         self._sessions: list[SessionDrafts] = []
         self._texts: list[Int32s] = []
+        self._files: list[Int32s] = []
         self._primed = np.zeros((0, BEST), np.int32)
 
     @property
@@ -136,7 +137,17 @@ class ModelDrafts:
         """Take in the user's files; before any session, and before `remember`."""
         suffix = self.tables["suffix"]
         assert isinstance(suffix, Automaton)
+        self._files = list(files)
         suffix.read(files, files=True)
+
+    def make_room(self, session: SessionDrafts) -> None:
+        """Before a session goes on: where the automaton cannot take in what it has, forget old texts of all."""
+        suffix = self.tables["suffix"]
+        assert isinstance(suffix, Automaton)
+        if not suffix.has_room(session.n_unread):
+            suffix.renew(self._texts, self._files)
+            for each in {session, *self._sessions}:
+                each.restart()
 
     @property
     def n_primed(self) -> int:
@@ -204,6 +215,9 @@ class SessionDrafts:
         self._fields["n_vocab"] = shared.n_vocab
         self._address = int(self._tree.ctypes.data)
         self._tables = {key: tables.session() for key, tables in shared.tables.items()}
+        reading = self._tables["suffix"]
+        assert isinstance(reading, Reading)
+        self._reading = reading
         self._introduce(self._tables)
         self._chances = shared.chances[False]
         self._asking: Asking | None = None
@@ -221,6 +235,15 @@ class SessionDrafts:
     def texts(self) -> list[Int32s]:
         """What the session has seen."""
         return split_texts(self._log.tokens[: self._log.n_tokens])
+
+    @property
+    def n_unread(self) -> int:
+        """Tokens that the automaton has not seen of the session, with the answer to come."""
+        return self._reading.n_unread(self._log.n_tokens)
+
+    def restart(self) -> None:
+        """The automaton has begun anew."""
+        self._reading.restart(self._log.n_tokens)
 
     def close(self) -> None:
         """The session is over."""
@@ -249,6 +272,7 @@ class SessionDrafts:
     def begin(self, history: Sequence[int], *, sampled: bool) -> None:
         """A text to continue, of which more or less may be known."""
         self._log.begin(history)
+        self._shared.make_room(self)
         for tables in self._tables.values():
             tables.reserve(self._log.n_tokens)
         self._chances = self._shared.chances[sampled]

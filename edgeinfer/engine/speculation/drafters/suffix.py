@@ -26,6 +26,8 @@ KEPT_TOKENS = 1 << 16
 """Of earlier texts, the latest."""
 AHEAD = 2048
 """Tokens of an answer that room is made for beforehand."""
+READ_AGAIN = 1 << 13
+"""Last tokens of each session, and of other texts, that an automaton keeps when it begins anew."""
 
 
 class Reading:
@@ -50,7 +52,18 @@ class Reading:
 
     def reserve(self, n_tokens: int) -> None:
         """Make room for a log of so many tokens, and the answer to come."""
-        self._automaton.reserve(n_tokens - int(self.fields["n_read"]) + AHEAD)
+        self._automaton.reserve(self.n_unread(n_tokens))
+
+    def n_unread(self, n_tokens: int) -> int:
+        """Tokens that a log of so many has yet to give, with the answer to come."""
+        return n_tokens - int(self.fields["n_read"]) + AHEAD
+
+    def restart(self, n_tokens: int) -> None:
+        """The automaton has begun anew: read the last of a log of so many tokens again."""
+        for name in ("text", "last", "at", "matched", "node"):
+            self.fields[name] = 0
+        self.fields["n_read"] = max(0, n_tokens - READ_AGAIN)
+        self.fields["first_text"], self.fields["first_own"] = self._automaton.first_text, self._automaton.first_own
 
 
 class Automaton:
@@ -64,11 +77,26 @@ class Automaton:
         self._states = np.zeros(0, STATE)
         self._edges = np.zeros(0, EDGE)
         self._places: Int32s = np.zeros(0, np.int32)
-        self.first_text, self.first_own = 1, 1
-        self._texts: list[Int32s] = []
         self._grow(FIRST_ROOM)
-        self._fields["n_states"] = 1
+        self._begin()
+
+    def _begin(self) -> None:
+        """Hold nothing but the state of the empty string."""
+        self._fields["n_states"], self._fields["n_edges"], self._fields["n_texts"] = 1, 0, 0
+        self._places.fill(-1)
+        self._states[0] = np.zeros((), STATE)
         self._states["link"][0], self._states["first_edge"][0] = -1, -1
+        self.first_text, self.first_own = 1, 1
+
+    def renew(self, texts: Sequence[Int32s], files: Sequence[Int32s]) -> None:
+        """Begin anew, with the latest of these texts and all files; readers must restart."""
+        self._begin()
+        self.read(files, files=True)
+        self.read(latest_texts(texts, READ_AGAIN), files=False)
+
+    def has_room(self, n_tokens: int) -> bool:
+        """Whether so many tokens more can be taken in."""
+        return self._n_used + n_tokens <= MOST_ROOM
 
     @property
     def address(self) -> int:
@@ -100,10 +128,14 @@ class Automaton:
 
     def reserve(self, n_tokens: int) -> None:
         """Make room for so many tokens more, as far as there may be."""
-        used = max(int(self._fields["n_states"]) // 2, int(self._fields["n_edges"]) // 3)
-        wanted = min(used + max(n_tokens, 0), MOST_ROOM)
+        wanted = min(self._n_used + max(n_tokens, 0), MOST_ROOM)
         if wanted > self._room:
             self._grow(min(max(wanted, 2 * self._room), MOST_ROOM))
+
+    @property
+    def _n_used(self) -> int:
+        """Tokens that there is no more room for, about."""
+        return max(int(self._fields["n_states"]) // 2, int(self._fields["n_edges"]) // 3)
 
     def _grow(self, room: int) -> None:
         states, edges = np.zeros(2 * room + 4, STATE), np.zeros(8 * room, EDGE)
@@ -122,10 +154,10 @@ def split_texts(log: Int32s) -> list[Int32s]:
     return [text[text >= 0] for text in np.split(log, np.flatnonzero(log == NO_TOKEN)) if (text >= 0).any()]
 
 
-def latest_texts(texts: Sequence[Int32s]) -> list[Int32s]:
-    """The latest texts that have KEPT_TOKENS together at most, each with what parts it from the next."""
+def latest_texts(texts: Sequence[Int32s], most: int = KEPT_TOKENS) -> list[Int32s]:
+    """The latest texts that have `most` tokens together at most, each with what parts it from the next."""
     sizes = accumulate(len(text) + 1 for text in reversed(texts))
-    n_kept = sum(size <= KEPT_TOKENS for size in sizes)
+    n_kept = sum(size <= most for size in sizes)
     return list(texts[len(texts) - n_kept :])
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgeinfer.engine.speculation.drafters import suffix
 from edgeinfer.engine.speculation.files import MOST_TOKENS, file_texts
 from edgeinfer.engine.speculation.keeping import LEARNT, PRIMED, DraftFolder, clear_history
 from edgeinfer.engine.speculation.records import BEST
@@ -17,6 +19,33 @@ from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.speculation.drafting import follow, model_drafts, repeating
 
 TEXT = repeating(400)
+
+
+def test_a_full_automaton_goes_on_with_the_latest_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suffix, "MOST_ROOM", 2500)
+    monkeypatch.setattr(suffix, "READ_AGAIN", 1000)
+    monkeypatch.setattr(suffix, "AHEAD", 100)
+    drafts = model_drafts(fixed=8)
+    file, draw = np.array(repeating(400, seed=99), np.int32), random.Random(5)
+    drafts.read_files([file])
+    session, other = drafts.session(), drafts.session()
+    follow(other, repeating(200, seed=98), 150)
+    n_renewed = 0
+    for _turn in range(40):
+        before = int(drafts.tables["suffix"]._fields["n_states"])
+        text = [draw.randrange(1, 300) for _ in range(150)]
+        session.begin(text, sampled=False)
+        session.draft(text, 8, 8)
+        n_renewed += int(drafts.tables["suffix"]._fields["n_states"]) < before
+        session.begin([*text, 1, *text[40:60]], sampled=False)
+        draft = session.draft([*text, 1, *text[40:60]], 8, 8)
+        assert text[60] in draft.tokens.tolist()[1:]  # what was just said is known at any time
+    assert n_renewed >= 1
+    asked = [7, *file[100:120].tolist()]
+    session.begin(asked, sampled=False)
+    assert int(file[120]) in session.draft(asked, 8, 8).tokens.tolist()[1:]
+    follow(other, repeating(300, seed=98), 250)
+    assert other.report().sources["session"].accepted > 0
 
 
 def test_arrays_come_back_and_other_layouts_do_not(tmp_path: Path) -> None:
