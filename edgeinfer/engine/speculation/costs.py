@@ -92,10 +92,11 @@ class Costs:
         """`per_cached`: what a cached token adds to the cost, through points as well; None: nothing."""
         self._first = _curve({1: 1.0, **points})
         self._per_cached = _curve(per_cached) if per_cached else np.zeros_like(self._first)
+        self._expected: list[float] = self._first.tolist()  # by what was measured, at this depth
         self.curve: NDArray[np.float32] = self._first.astype(np.float32)
         self._corrected = corrected
         self._class_of = [max(0, bisect_right(SIZES, n_tokens) - 1) for n_tokens in range(MOST + 1)]
-        self._deviations = np.zeros(len(SIZES))
+        self._deviations = [0.0] * len(SIZES)
         self._seen = [0] * len(SIZES)
         self._depth = 0
         self.unit_s = 0.0
@@ -144,12 +145,12 @@ class Costs:
         self._n_since_single = 0 if n_tokens == 1 else self._n_since_single + 1
         if n_tokens > MOST or seconds <= 0:
             return
-        unit_s = seconds / float(self.curve[n_tokens])
+        unit_s = seconds / self._expected[n_tokens]
         self.unit_s += (unit_s - self.unit_s) * (RECENT if self.unit_s else 1.0)
         if not self._corrected:
             return
         kind = self._class_of[n_tokens]
-        strange = math.log(seconds / self._expected(n_tokens)) - float(self._deviations[kind])
+        strange = math.log(seconds / self._expected[n_tokens]) - self._deviations[kind]
         last, self._last = self._last, (kind, strange)
         if last is None or last[0] == kind:
             return
@@ -161,12 +162,10 @@ class Costs:
         if self._n_corrections % EVERY == 0:
             self._draw()
 
-    def _expected(self, n_tokens: int) -> float:
-        """What a pass should cost by what was measured."""
-        return float(self._first[n_tokens] + self._per_cached[n_tokens] * self._depth)
-
     def _draw(self) -> None:
-        self.curve[:] = (self._first + self._per_cached * self._depth) * np.exp(self._deviations[self._class_of])
+        expected = self._first + self._per_cached * self._depth
+        self._expected = expected.tolist()
+        self.curve[:] = expected * np.exp(np.array(self._deviations)[self._class_of])
 
 
 def _curve(points: Mapping[int, float]) -> NDArray[np.float64]:

@@ -32,10 +32,11 @@ class Draft:
     @property
     def depths(self) -> Int32s:
         """Tokens between the root and each node: int32[T]."""
-        depths = np.zeros(len(self.tokens), np.int32)
-        for node in range(1, len(self.tokens)):
-            depths[node] = depths[self.parents[node]] + 1
-        return depths
+        depths = [0] * len(self.tokens)
+        for node, parent in enumerate(self.parents.tolist()):
+            if node:
+                depths[node] = depths[parent] + 1
+        return np.array(depths, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,10 @@ def trimmed(draft: Draft, root: int, n_vocab: int, most: int, deepest: int) -> D
     tokens, parents, depths = [root], [ROOT], [0]
     places = {0: 0}  # of the draft's nodes in what is kept
     children: dict[tuple[int, int], int] = {}
-    for node in range(1, min(len(draft.tokens), len(draft.parents))):
-        token, parent = int(draft.tokens[node]), places.get(int(draft.parents[node]))
-        if parent is None or not 0 <= token < n_vocab or int(draft.parents[node]) >= node:
+    wanted_tokens, wanted_parents = draft.tokens.tolist(), draft.parents.tolist()
+    for node in range(1, min(len(wanted_tokens), len(wanted_parents))):
+        token, parent = wanted_tokens[node], places.get(wanted_parents[node])
+        if parent is None or not 0 <= token < n_vocab or wanted_parents[node] >= node:
             continue
         twin = children.get((parent, token))
         if twin is not None:
