@@ -55,7 +55,7 @@ def kernels_of(
 ) -> list[Kernel | Function]:
     """All that a lane of this model calls, each once."""
     choice = Choice(spec, tensors)
-    found: list[Kernel | Function] = [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv)]
+    found: list[Kernel | Function] = [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS]
     for place, op in enumerate(choice.ops):
         found += _kernels_of_op(choice, place, op, kv, isa_name)
     return list({kernel.name: kernel for kernel in found}.values())
