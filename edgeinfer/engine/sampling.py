@@ -241,7 +241,9 @@ def _top_p(candidates: NDArray[np.float32], top_p: float) -> Int64s:
     Holtzman et al., arXiv 1904.09751. The candidate that crosses the threshold is kept.
     """
     weights = np.exp(candidates - candidates.max())
-    wanted = top_p * weights.sum(dtype=np.float64)
+    total = weights.sum(dtype=np.float64)
+    heavy = (weights >= (1 - top_p) * total / (2 * len(weights))).nonzero()[0]  # the rest is too light to matter
+    weights, wanted = weights[heavy], top_p * total
     n_sorted = min(NUCLEUS_FIRST, len(weights))
     while True:
         highest = np.sort(weights[_best(weights, n_sorted)] if n_sorted < len(weights) else weights)[::-1]
@@ -249,4 +251,5 @@ def _top_p(candidates: NDArray[np.float32], top_p: float) -> Int64s:
         if n_sorted == len(weights) or reached[-1] >= wanted:
             break
         n_sorted = min(8 * n_sorted, len(weights))
-    return _best(weights, min(int(reached.searchsorted(wanted, side="left")) + 1, len(weights)))
+    found: Int64s = heavy[_best(weights, min(int(reached.searchsorted(wanted, side="left")) + 1, len(weights)))]
+    return found
