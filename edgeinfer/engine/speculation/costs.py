@@ -23,13 +23,15 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Sizes that are measured, and that classes of sizes begin at;"""
 SLOW_SIZES = (1, 2, 4, 8, 16, 32, 64)
 """those that are measured of slow models;"""
-DEEP_SIZES = (1, 2, 3, 4, 6, 8, 16)
+DEEP_SIZES = (1, 2, 4, 8, 16)
 """those that are measured with DEEP cached tokens as well."""
 DEEP = 768
 QUICK_S = 0.02
-"""A pass over one token that takes longer is of a model that no cache holds: its passes need no warming up."""
-ROUNDS, WARMING, TIMED = 3, 2, 3
-"""Of a quick model: rounds over all sizes, and passes of a size in each: caches take some to hold what it reads."""
+"""A pass over one token that takes longer is of a model that no cache holds: little warming up changes its passes."""
+ROUNDS, FIRST_WARMING, WARMING, TIMED = 3, 16, 2, 3
+"""Of a quick model: rounds over all sizes, and passes of a size in each: caches take some to hold what it reads, and
+more after the largest of the round before. Passes of more than LARGE tokens are timed less often: they tell enough."""
+LARGE = 8
 HOPELESS = 9.0
 """Passes that cost so many times one token are not followed by larger ones: they cannot pay."""
 FIRST_WEIGHT, WEIGHT = 1 / 16, 1 / 128
@@ -74,11 +76,14 @@ def measure(run: Callable[[int, int], float], most: int, deepest: int) -> Measur
 def _seconds(run: Callable[[int, int], float], sizes: Sequence[int], depth: int, is_quick: bool) -> dict[int, float]:
     """Medians by size; rounds over all sizes, so that a disturbance hits all alike."""
     times: dict[int, list[float]] = {}
-    for _ in range(ROUNDS if is_quick else 1):
+    for last in range(ROUNDS if is_quick else 1)[::-1]:
         for size in sizes:
-            spent = [run(size, depth) for _ in range(WARMING + TIMED if is_quick else 1)]
-            times.setdefault(size, []).extend(spent[WARMING:] if is_quick else spent)
-            if statistics.median(times[size]) > HOPELESS * statistics.median(times[sizes[0]]):
+            if size > LARGE and last:
+                break
+            n_warming = FIRST_WARMING if is_quick and size == 1 else WARMING if is_quick and size <= LARGE else 1
+            spent = [run(size, depth) for _ in range(n_warming + (TIMED if is_quick and size <= LARGE else 1))]
+            times.setdefault(size, []).extend(spent[n_warming:])
+            if statistics.median(times[size]) > HOPELESS * statistics.median(times[1]):
                 break
     return {size: statistics.median(spent) for size, spent in times.items()}
 
