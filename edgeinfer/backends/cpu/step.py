@@ -123,7 +123,7 @@ class StepRecord:
 
 def attention_tiles(step: Step, tile_tokens: int, *, forks: bool = True) -> tuple[Int32s, Int32s]:
     """Tiles int32[n, TILE_INTS] and the paths they name. `forks`: tokens of a draft tree may share a tile."""
-    batch, direct = step.batch, direct_tokens(step)
+    batch, direct = step.batch, direct_tokens(step).tolist()
     positions, rows, starts = batch.positions.tolist(), step.rows.tolist(), step.starts.tolist()
     tiles: list[tuple[int, ...]] = []
     paths: list[int] = []
@@ -131,7 +131,7 @@ def attention_tiles(step: Step, tile_tokens: int, *, forks: bool = True) -> tupl
     while first < n_tokens:
         row = rows[first]
         stop = next((token for token in range(first + 1, n_tokens) if rows[token] != row), n_tokens)
-        if direct[first:stop].all():
+        if all(direct[first:stop]):
             tiles += _chains(first, stop, row, starts[first], positions, tile_tokens)
         else:
             tiles += _forks(step, first, stop, tile_tokens if forks else 1, paths)
@@ -157,14 +157,14 @@ def _forks(step: Step, first: int, stop: int, tile_tokens: int, paths: list[int]
     """Tiles of the tokens of a draft tree; their paths are added to `paths`."""
     row, start = int(step.rows[first]), int(step.starts[first])
     positions = step.batch.positions.tolist()
-    slots = {token: _path(step, token) for token in range(first, stop)}
-    pages = step.tables[row].tolist()
-    spare = {
-        slot // PAGE
-        for path in slots.values()
-        for position, slot in enumerate(path, start)
-        if slot != pages[position // PAGE] * PAGE + position % PAGE
-    }
+    parents, own_slots, pages = step.batch.parents.tolist(), step.slots.tolist(), step.tables[row].tolist()
+    slots: dict[int, list[int]] = {}  # of a token's ancestors in the batch and its own, oldest first
+    spare: set[int] = set()
+    for token in range(first, stop):
+        slot, position = own_slots[token], positions[token]
+        slots[token] = [*slots.get(parents[token], ()), slot]
+        if slot != pages[position // PAGE] * PAGE + position % PAGE:
+            spare.add(slot // PAGE)
     gathers = tile_tokens == 1 or len(spare) > 1
     if gathers:
         tile_tokens = 1
@@ -191,16 +191,9 @@ def direct_tokens(step: Step) -> NDArray[np.bool_]:
     """Tokens that, like all their ancestors in the batch, lie where their sequence's table says: bool[T]."""
     positions = step.batch.positions
     direct: NDArray[np.bool_] = step.tables[step.rows, positions // PAGE] * PAGE + positions % PAGE == step.slots
-    if not direct.all():
-        for token, parent in enumerate(step.batch.parents):
-            direct[token] &= parent < 0 or direct[parent]
-    return direct
-
-
-def _path(step: Step, token: int) -> list[int]:
-    """Slots of a token's ancestors in the batch and its own, oldest first."""
-    slots: list[int] = []
-    while token >= 0:
-        slots.append(int(step.slots[token]))
-        token = int(step.batch.parents[token])
-    return slots[::-1]
+    if direct.all():
+        return direct
+    found, parents = direct.tolist(), step.batch.parents.tolist()
+    for token, parent in enumerate(parents):
+        found[token] = found[token] and (parent < 0 or found[parent])
+    return np.array(found)
