@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +18,7 @@ import numpy as np
 from edgeinfer.backends.base import Batch, Floats, Progress, no_progress
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.sampling import Sampler, SamplingSettings
+from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.engine.speculation.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.stats import FinishReason, Meter, Stats
@@ -60,9 +61,8 @@ class Request:
 class Generation:
     """One answer in the making. Run `pieces()` once; `stop()` from any thread ends it within a step.
 
-    `speculator`: who drafts the tokens of a pass; the answer is the same with any, and with none.
-
-    Raises ContextOverflow or BadSetting at once for a request that cannot be met.
+    `speculator`: who drafts the tokens of a pass; the answer is the same with any, and with none. Raises
+    ContextOverflow or BadSetting at once for a request that cannot be met.
     """
 
     def __init__(
@@ -84,9 +84,8 @@ class Generation:
         self._stop_asked = threading.Event()
         self._meter = Meter()
         self._history = list(request.prompt)
-        self._n_reused = 0
+        self._n_reused, self._ran_full = 0, False
         self._finish_reason: FinishReason | None = None
-        self._ran_full = False
         self._shown: list[str] = []
         self._stats: Stats | None = None
 
@@ -179,35 +178,36 @@ class Generation:
     def _evaluate(self, batch: Batch, draft: Draft | None = None, started: float = 0.0) -> list[int]:
         """Run a batch and keep what leads to the tokens that are chosen; none where a stop was asked for.
 
-        `draft`: what the batch was made of, which began to be thought of when it `started`; None for a chain, which is
-        kept whole.
+        `draft`: what the batch was made of, begun when it `started`; None for a chain, which is kept whole.
         """
         with self._cached.lock:
             if self._stop_asked.is_set():
                 self._finish_reason = "cancelled"
                 return []
             logits = self._cached.evaluate(batch)
-            peaks = self._cached.peaks
-            choose = partial(self._choose, logits, peaks)
-            if draft is None:
+            peaks, speculator = self._cached.peaks, self._speculator
+            if draft is None or speculator is None:
                 nodes = np.arange(len(batch.tokens), dtype=np.int32)
-                walked = Walk([choose(output, []) for output in range(len(logits))], nodes)
+                walked = Walk([self._choose(logits, peaks, (), node, []) for node in range(len(logits))], nodes)
             else:
-                walked = walk(draft, choose, self._eog)
+                likeliest = speculator.look(draft, logits, peaks)
+                walked = walk(draft, partial(self._choose, logits, peaks, likeliest), self._eog)
             self._cached.commit(batch, walked.path)
-            if draft is not None and self._speculator is not None:
-                self._speculator.learn(draft, logits, walked, time.perf_counter() - started, peaks)
+            if draft is not None and speculator is not None:
+                speculator.learn(draft, walked, time.perf_counter() - started)
         if walked.tokens:
             self._meter.step(len(walked.tokens))
         return walked.tokens
 
-    def _choose(self, logits: Floats, peaks: Floats | None, output: int, before: list[int]) -> int:
-        """The token that follows the answer so far and these, by a row of logits."""
+    def _choose(
+        self, logits: Floats, peaks: Floats | None, likeliest: Sequence[int], row: int, before: list[int]
+    ) -> int:
+        """The token that follows the answer so far and these, by a row of logits; `likeliest` as `Speculator.look`."""
+        if likeliest and self._sampler.takes_likeliest and likeliest[row] != NO_TOKEN:
+            return likeliest[row]
         history = [*self._history, *before] if before else self._history
-        row, n = logits[output], self._n_generated + len(before)
-        if len(row) != self._n_vocab:
-            return self._sampler.choose(row[: self._n_vocab], history, n)
-        return self._sampler.choose(row, history, n, None if peaks is None else peaks[output])
+        of_row = peaks[row] if peaks is not None and logits.shape[1] == self._n_vocab else None
+        return self._sampler.choose(logits[row, : self._n_vocab], history, self._n_generated + len(before), of_row)
 
     def _take(self, token: int) -> str:
         """Add a token to the answer; the text that can be shown for it."""

@@ -113,11 +113,11 @@ class Watch:
         """Look on as a speculator learns."""
         watch, learn = cls(speculator=speculator), speculator.learn
 
-        def watched(draft: Draft, logits: Floats, walked: Walk, seconds: float, peaks: Floats | None = None) -> None:
+        def watched(draft: Draft, walked: Walk, seconds: float) -> None:
             cost = float(speculator.costs.curve[len(draft.tokens)] / speculator.costs.curve[1])
             watch.passes.append((len(draft.tokens), len(walked.tokens), cost))
             watch._calibrate(draft, walked, speculator.reaches)
-            learn(draft, logits, walked, seconds, peaks)
+            learn(draft, walked, seconds)
 
         speculator.learn = watched  # type: ignore[method-assign]
         return watch

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, Progress, Step, Timing
 from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
@@ -25,7 +26,6 @@ from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.quants import decode_rows, format_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Embed, MatMul, Op
 
@@ -46,10 +46,8 @@ class CpuLane:
         self.crew = Crew.even(team.n_workers)
         self._spec, self._file, self._team = spec, file, team
         self._closed = False
-        self._embed = _embedding(spec)
-        embedding = file.tensors[self._embed.weight.tensor]
-        self._embedding_format = format_of(embedding.ggml_type)
-        self._embedding_rows = file.raw(self._embed.weight.tensor).reshape(embedding.shape[0], -1)
+        embed = _embedding(spec)
+        self._embedding = Embedding(file, embed)
         packed = PackedWeights(file, isa_name, library)
         heads = heads_of(spec)
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
@@ -61,6 +59,7 @@ class CpuLane:
         self._step = StepRecord(limits, tile_tokens(spec))
         self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers)
         self._packed, self._values = packed, self._lowering.values
+        self._embedded = self._values.buffers[embed.out]
         self._one_logits = self._values.buffers[spec.logits][:1, : spec.n_vocab]
         self._library = library
         self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
@@ -76,7 +75,7 @@ class CpuLane:
     @property
     def resident_bytes(self) -> int:
         pages = sum(pool.nbytes for pool in self._pools)
-        return self._packed.resident_bytes + self._lowering.resident_bytes + pages
+        return self._packed.resident_bytes + self._lowering.resident_bytes + self._embedding.nbytes + pages
 
     @property
     def n_workers(self) -> int:
@@ -140,11 +139,7 @@ class CpuLane:
             raise EngineClosed("the model is closed; load it again")
         self._step.fill(step)
         self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
-        embed, tokens = self._embed, step.batch.tokens
-        rows = self._values.buffers[embed.out]
-        raw = self._embedding_rows[tokens] if len(tokens) > 1 else self._embedding_rows[tokens[0]][None]
-        values = decode_rows(raw, self._embedding_format)
-        rows[: len(raw), : embed.weight.columns] = values if embed.scale == 1.0 else values * np.float32(embed.scale)
+        self._embedding.write(step.batch.tokens, self._embedded)
 
     @property
     def peaks(self) -> Floats:
@@ -180,7 +175,7 @@ class CpuLane:
         self._calls.clear()
         self._alone_calls.clear()
         self._values.buffers.clear()
-        del self._packed, self._tape, self._alone_tape, self._embedding_rows, self._one_logits
+        del self._packed, self._tape, self._alone_tape, self._embedding, self._embedded, self._one_logits
 
 
 def _embedding(spec: ModelSpec) -> Embed:

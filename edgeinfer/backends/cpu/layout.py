@@ -14,7 +14,7 @@ from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, MatMul, Rope, Rows, StoreKV
+from edgeinfer.ops import Attention, Embed, MatMul, Rope, Rows, StoreKV, Weight
 
 LANES = 16
 BLOCK = 32
@@ -27,11 +27,18 @@ SPLIT_TOKENS = 8
 """Passes of up to this many tokens cut attention by chunks of positions, larger ones by tiles of tokens."""
 TILE_ROWS = 48
 """Query rows of an attention tile, about."""
+EMBEDDING_BYTES = 1 << 22
+"""Of decoded rows of the embedding that are kept."""
 
 
 def padded(width: int, multiple: int = LANES) -> int:
     """The next multiple."""
     return -(-width // multiple) * multiple
+
+
+def embedding_rows(weight: Weight) -> int:
+    """Decoded rows of an embedding that are kept."""
+    return max(1, min(weight.n_rows, EMBEDDING_BYTES // (4 * weight.columns)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +114,12 @@ class BufferLayout:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all buffers, int8 forms, rotary tables, partials and peaks."""
+        """Bytes of all buffers, int8 forms, rotary tables, partials, peaks and kept rows."""
         floats = sum(4 * rows * width for rows, width in map(self.shape, self._buffers))
         tables = {op.table for op in self._spec.ops() if isinstance(op, Rope)}
         rotary = sum(4 * table.rotary_width * self._limits.n_context for table in tables)
         tokens, heads, pages, width = self.partials_shape
         others = rotary + 4 * tokens * heads * pages * width + 4 * math.prod(self.peaks_shape)
+        embeddings = [op.weight for op in self._spec.ops() if isinstance(op, Embed)]
+        others += sum(4 * embedding_rows(weight) * weight.columns for weight in embeddings)
         return floats + sum(map(self.rounded_bytes, self.rounded)) + others

@@ -123,7 +123,7 @@ class StepRecord:
 
 def attention_tiles(step: Step, tile_tokens: int, *, forks: bool = True) -> tuple[Int32s, Int32s]:
     """Tiles int32[n, TILE_INTS] and the paths they name. `forks`: tokens of a draft tree may share a tile."""
-    batch, direct = step.batch, direct_tokens(step).tolist()
+    batch, direct = step.batch, direct_tokens(step)
     positions, rows, starts = batch.positions.tolist(), step.rows.tolist(), step.starts.tolist()
     tiles: list[tuple[int, ...]] = []
     paths: list[int] = []
@@ -187,13 +187,12 @@ def _is_direct(step: Step) -> bool:
     return bool(step.tables[step.rows[0], position // PAGE] * PAGE + position % PAGE == step.slots[0])
 
 
-def direct_tokens(step: Step) -> NDArray[np.bool_]:
-    """Tokens that, like all their ancestors in the batch, lie where their sequence's table says: bool[T]."""
-    positions = step.batch.positions
-    direct: NDArray[np.bool_] = step.tables[step.rows, positions // PAGE] * PAGE + positions % PAGE == step.slots
-    if direct.all():
-        return direct
-    found, parents = direct.tolist(), step.batch.parents.tolist()
-    for token, parent in enumerate(parents):
-        found[token] = found[token] and (parent < 0 or found[parent])
-    return np.array(found)
+def direct_tokens(step: Step) -> list[bool]:
+    """Which tokens, like all their ancestors in the batch, lie where their sequence's table says."""
+    found: list[bool] = []
+    places = zip(step.rows.tolist(), step.batch.positions.tolist(), strict=True)
+    slots, parents, pages = step.slots.tolist(), step.batch.parents.tolist(), step.tables.tolist()
+    for (row, position), slot, parent in zip(places, slots, parents, strict=True):
+        is_own = pages[row][position // PAGE] * PAGE + position % PAGE == slot
+        found.append(is_own and (parent < 0 or found[parent]))
+    return found

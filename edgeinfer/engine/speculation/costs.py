@@ -34,7 +34,7 @@ more after the largest of the round before. Passes of more than LARGE tokens are
 LARGE = 8
 HOPELESS = 9.0
 """Passes that cost so many times one token are not followed by larger ones: they cannot pay."""
-FIRST_WEIGHT, WEIGHT = 1 / 16, 1 / 128
+FIRST_WEIGHT, WEIGHT = 1 / 6, 1 / 100
 """Of what two passes say about their classes: at first, and in the long run."""
 MOST_STRANGE = 0.5
 """How far, as a logarithm, two passes may be off and still count whole."""
@@ -44,8 +44,8 @@ DEPTH_STEP = 32
 """Cached tokens that change the curve."""
 RECENT = 1 / 16
 """Of a new time in the moving average of seconds."""
-UNSEEN = 96
-"""Passes without one of a single token after which one is due: everything is measured by it."""
+FIRST_UNSEEN, UNSEEN = 8, 96
+"""Passes without one of a single token after which one is due: everything is measured by it. More often at first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +74,18 @@ def measure(run: Callable[[int, int], float], most: int, deepest: int) -> Measur
 
 
 def _seconds(run: Callable[[int, int], float], sizes: Sequence[int], depth: int, is_quick: bool) -> dict[int, float]:
-    """Medians by size; rounds over all sizes, so that a disturbance hits all alike."""
-    times: dict[int, list[float]] = {}
+    """The best round's median by size: what disturbs only ever adds. No size takes longer than a larger one."""
+    times: dict[int, float] = {}
     for last in range(ROUNDS if is_quick else 1)[::-1]:
         for size in sizes:
             if size > LARGE and last:
                 break
             n_warming = FIRST_WARMING if is_quick and size == 1 else WARMING if is_quick and size <= LARGE else 1
             spent = [run(size, depth) for _ in range(n_warming + (TIMED if is_quick and size <= LARGE else 1))]
-            times.setdefault(size, []).extend(spent[n_warming:])
-            if statistics.median(times[size]) > HOPELESS * statistics.median(times[1]):
+            times[size] = min(statistics.median(spent[n_warming:]), times.get(size, math.inf))
+            if times[size] > HOPELESS * times[1]:
                 break
-    return {size: statistics.median(spent) for size, spent in times.items()}
+    return {size: min(other_s for other, other_s in times.items() if other >= size) for size in times}
 
 
 class Costs:
@@ -133,7 +133,7 @@ class Costs:
     @property
     def wants_single(self) -> bool:
         """Whether the next pass should be of one token, to know what that costs now."""
-        return self._corrected and self._n_since_single >= UNSEEN
+        return self._corrected and self._n_since_single >= min(FIRST_UNSEEN * (1 + self._seen[0]), UNSEEN)
 
     def begin(self) -> None:
         """The next pass does not follow the last one."""

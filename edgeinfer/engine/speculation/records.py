@@ -41,6 +41,14 @@ LOGIT_RANGE = 8.0
 POINTS = 32
 """Steps of the calibration."""
 
+
+def offset_of(record: np.dtype[np.void], field: str) -> int:
+    """Bytes of a record before a field."""
+    fields = record.fields
+    assert fields is not None
+    return int(fields[field][1])
+
+
 TREE = np.dtype(
     [
         ("log", "i8"),  # int32[n_log]: the tokens so far, texts apart by NO_TOKEN
@@ -63,6 +71,8 @@ TREE = np.dtype(
         ("n_proposals", "i8"),
         ("spoken", "i8"),  # bits of the voices that proposed something at the node at hand
         ("best", "i8"),  # int32[BEST]: the highest logits after the node at hand, packed
+        ("rows", "i8"),  # int32[MOST, BEST]: those after every node
+        ("likeliest", "i8"),  # int32[MOST]: the token with the highest logit after each node, NO_TOKEN where in doubt
         ("voices", "i8"),  # int64[n_voices, 3]: address of propose, of its tables, first place of its claims
         ("n_voices", "i8"),
         ("learners", "i8"),  # int64[n_learners, 2]: address of learn, of its tables

@@ -32,7 +32,7 @@ from edgeinfer.settings import Spec
 BEGINNING = "\n"
 """What stands before a token whose successors are asked for: the first token of a text draws attention of its own, so
 that what a model says after a token all alone is not what it says within a text."""
-COSTS_VERSION = 3
+COSTS_VERSION = 4
 """Raised when what is kept of measured costs changes its meaning."""
 
 

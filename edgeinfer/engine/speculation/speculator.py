@@ -50,11 +50,16 @@ class Speculator(Protocol):
         """
         ...
 
-    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float, peaks: Floats | None = None) -> None:
-        """What a pass gave, and took: logits float32[T, V] of the draft's tokens, valid until this returns.
+    def look(self, draft: Draft, logits: Floats, peaks: Floats | None) -> Sequence[int]:
+        """What a pass gave: logits float32[T, V] of the draft's tokens, valid until `learn` returns, which follows.
 
-        `peaks`: theirs, as `base.Peaked` says, if the device tells.
+        `peaks`: theirs, as `base.Peaked` says, if the device tells. Returns the token with the highest logit after each
+        node, NO_TOKEN where that is not certain; it may be empty.
         """
+        ...
+
+    def learn(self, draft: Draft, walked: Walk, seconds: float) -> None:
+        """What was chosen of the pass that was looked at last, and how long everything took."""
         ...
 
     def report(self) -> DraftReport | None:

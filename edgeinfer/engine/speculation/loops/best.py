@@ -65,6 +65,16 @@ def _take_by_peaks(logits, peaks, n_vocab, values, tokens):
 
 
 @inline
+def are_numbers(peaks, n_vocab):
+    """Whether none of a row's logits is infinite or no number."""
+    zero = simd.splat(np.float32(0.0))
+    strange = zero
+    for block in range((n_vocab + PEAK_BLOCK - 1) // PEAK_BLOCK):
+        strange = simd.fma(simd.load(peaks + 4 * PEAK_LANES * block), zero, strange)
+    return simd.sum_lanes(strange) == np.float32(0.0)
+
+
+@inline
 def _take(logits, start, stop, step, values, tokens, edge):
     """Sort what exceeds `edge` in; the lowest value that is kept now."""
     for token in range(start, stop, step):

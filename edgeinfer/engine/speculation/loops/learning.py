@@ -1,32 +1,45 @@
 """Learning from a pass over a tree of drafts: what was right, and what the model would have said elsewhere.
 
-Memory: a TREE record with the logits of the pass, the accepted path and the tokens chosen along it. Every node of the
-tree was evaluated, so the logits of rejected ones are kept as well (Token Recycling, arXiv 2408.08696).
+Memory: a TREE record with the logits of the pass; afterwards the accepted path and the tokens chosen along it. Every
+node of the tree was evaluated, so the logits of rejected ones are kept as well (Token Recycling, arXiv 2408.08696).
 """
 
 from __future__ import annotations
 
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
-from edgeinfer.engine.speculation.loops.best import pack_best
+from edgeinfer.engine.speculation.loops.best import are_numbers, pack_best, token_of
 from edgeinfer.engine.speculation.loops.chances import CANDIDATE_BYTES, candidate_at, chances_at, count_outcome
 from edgeinfer.engine.speculation.loops.paths import note_suffix, tree_at
-from edgeinfer.engine.speculation.records import BEST
+from edgeinfer.engine.speculation.records import BEST, NO_TOKEN, TOKEN_BITS
 
 LEARNT_SUFFIX = 4
 """Tokens before a node that learners are given."""
 
 
+def look(pointer):
+    """Find every node's highest logits."""
+    tree = tree_at(pointer)
+    for node in range(tree.n_nodes):
+        logits, peaks = tree.logits + node * tree.logits_stride, tree.peaks + node * tree.peaks_stride
+        row = tree.rows + 4 * BEST * node
+        pack_best(logits, peaks, tree.n_vocab, row)
+        first, token = simd.load_int32(row), NO_TOKEN
+        if first >> TOKEN_BITS != 0 and tree.peaks != 0 and are_numbers(peaks, tree.n_vocab):
+            token = token_of(first)
+        simd.store_int32(tree.likeliest + 4 * node, token)
+    return 0
+
+
 def learn(pointer):
-    """Count which candidates were right, and hand every node's highest logits to the learners."""
+    """Count which candidates were right, and hand every node's highest logits, which `look` found, to the learners."""
     tree = tree_at(pointer)
     _tally(tree)
     for step in range(tree.n_path):
         _count(tree, simd.load_int32(tree.path + 4 * step), simd.load_int32(tree.chosen + 4 * step))
     for node in range(tree.n_nodes):
         note_suffix(tree, node, LEARNT_SUFFIX)
-        peaks = tree.peaks + node * tree.peaks_stride
-        pack_best(tree.logits + node * tree.logits_stride, peaks, tree.n_vocab, tree.best)
+        tree.best = tree.rows + 4 * BEST * node
         for learner in range(tree.n_learners):
             entry = tree.learners + 16 * learner
             simd.call_kernel(simd.load_int64(entry), simd.load_int64(entry + 8), pointer, node)

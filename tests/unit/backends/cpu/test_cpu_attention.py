@@ -71,7 +71,7 @@ def test_a_tree_node_has_the_bits_of_its_path(
     library: KernelLibrary, shape: Shape, kind: KVKind, n_cached: int
 ) -> None:
     step = tree([n_cached], [BRANCHING], tables_of(1))
-    assert not direct_tokens(step).all()
+    assert not all(direct_tokens(step))
     pages = Pages(library, shape, kind)
     pages.blank_others(step)
     result = both_ways(pages, step)
@@ -131,7 +131,7 @@ def test_tiles_hold_runs_of_one_sequence() -> None:
             positions = step.batch.positions[first : first + n_tokens].tolist()
             assert (lowest, highest) == (min(positions), max(positions))
             if path < 0:
-                assert direct[first : first + n_tokens].all()
+                assert all(direct[first : first + n_tokens])
                 continue
             assert gathers == (not forks)
             assert forks or n_tokens == 1

@@ -10,6 +10,7 @@ import numpy as np
 from edgeinfer.backends.base import Floats
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts, loops_library
+from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.engine.speculation.tree import Draft, Walk
 
 N_VOCAB = 300
@@ -61,6 +62,8 @@ def follow(session: SessionDrafts, text: Sequence[int], n_known: int, most: int 
         after = logits_for([1] * len(draft.tokens))
         for node, token in zip(path, chosen, strict=True):
             after[node, token] = 30
-        session.learn(draft, after, Walk(list(chosen), np.array(path, np.int32)), SECONDS)
+        likeliest = session.look(draft, after, None)
+        assert set(likeliest) == {NO_TOKEN}  # without peaks nothing is certain
+        session.learn(draft, Walk(list(chosen), np.array(path, np.int32)), SECONDS)
         done += len(path)
     return drafts

@@ -8,6 +8,7 @@ from edgeinfer.engine.speculation.costs import (
     DEEP,
     DEPTH_STEP,
     EVERY,
+    FIRST_UNSEEN,
     SIZES,
     UNSEEN,
     Costs,
@@ -92,12 +93,30 @@ def test_an_assumed_curve_stays() -> None:
 
 def test_a_pass_of_one_token_is_due_now_and_then() -> None:
     costs = Costs({4: 0.5})
-    for _ in range(UNSEEN):
-        assert not costs.wants_single
-        costs.observe(4, 0.002)
-    assert costs.wants_single
-    costs.observe(1, 0.002)
-    assert not costs.wants_single
+    waits: list[int] = []
+    for _ in range(30):
+        wait = 0
+        while not costs.wants_single:
+            costs.observe(4, 0.002)
+            wait += 1
+        costs.observe(1, 0.002)
+        waits.append(wait)
+    assert waits[0] == FIRST_UNSEEN
+    assert waits == sorted(waits)
+    assert waits[-1] == UNSEEN
+
+
+def test_what_disturbs_a_measurement_is_left_out() -> None:
+    ran: list[int] = []
+
+    def run(n_tokens: int, depth: int) -> float:
+        ran.append(n_tokens)
+        slow = 3.0 if len(ran) < 60 or n_tokens == 2 else 1.0  # the first round, and two tokens always
+        return 0.002 * slow * (0.9 + 0.1 * n_tokens)
+
+    found = measure(run, MOST, 0).first
+    assert found[4] / found[1] == pytest.approx(1.3)
+    assert found[2] == found[3]
 
 
 @pytest.mark.parametrize("first_s", [0.002, 0.2])

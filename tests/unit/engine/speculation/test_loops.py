@@ -15,7 +15,7 @@ from edgeinfer.engine.speculation.chances import Chances, start
 from edgeinfer.engine.speculation.drafters.suffix import Automaton, joined_texts, split_texts
 from edgeinfer.engine.speculation.drafts import LAYOUT_VERSION, loops_library
 from edgeinfer.engine.speculation.priming import PACK
-from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, MOST_GAP, TOKEN_BITS
+from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, MOST_GAP, NO_TOKEN, TOKEN_BITS
 from tests.unit.engine.speculation.drafting import follow, model_drafts, repeating
 
 
@@ -70,6 +70,21 @@ def test_the_highest_logits_by_their_peaks(library: KernelLibrary, n_vocab: int)
     tokens, _ = packed(library, rows, peaked=True)
     assert (np.take_along_axis(rows, tokens, 1) == -np.sort(-rows, axis=1)[:, :BEST]).all()
     assert all(len(set(row)) == BEST for row in tokens.tolist())
+
+
+def test_the_likeliest_token_is_told_where_it_is_certain() -> None:
+    drafts = model_drafts(fixed=8, n_vocab=1000)
+    session, text = drafts.session(), repeating(200)
+    session.begin(text, sampled=False)
+    draft = session.draft(text, 8, 8)
+    n_nodes = len(draft.tokens)
+    assert n_nodes > 4
+    rows = np.random.default_rng(2).normal(0, 1, (n_nodes, 1024)).astype(np.float32)
+    rows[0, 700], rows[1, 3], rows[2, [40, 900]], rows[3, 5], rows[3, 77] = 30, 30, 30, 30, np.nan
+    rows[4, 1010] = 50  # a token that the tokenizer does not know
+    rows[4, 999] = 30
+    assert session.look(draft, rows, peaks_of(rows))[:5] == [700, 3, NO_TOKEN, NO_TOKEN, 999]
+    assert session.look(draft, rows, None) == [NO_TOKEN] * n_nodes
 
 
 @pytest.mark.parametrize("peaked", [False, True])
@@ -157,12 +172,12 @@ def test_chances_come_near_what_is_seen() -> None:
     session = model_drafts(fixed=6).session()
     learn, seen = session.learn, []
 
-    def watched(draft, logits, walked, seconds):  # type: ignore[no-untyped-def]
+    def watched(draft, walked, seconds):  # type: ignore[no-untyped-def]
         path = set(walked.path.tolist())
         for node, parent in enumerate(draft.parents.tolist()):
             if node and parent in path:
                 seen.append((float(session.reaches[node] / session.reaches[parent]), node in path))
-        learn(draft, logits, walked, seconds)
+        learn(draft, walked, seconds)
 
     session.learn = watched  # type: ignore[method-assign]
     follow(session, text, 1000)

@@ -54,9 +54,12 @@ class Drafting:
     def report(self) -> None:
         return None
 
-    def learn(self, draft: Draft, logits: Floats, walked: Walk, seconds: float, peaks: Floats | None = None) -> None:
-        assert seconds > 0
+    def look(self, draft: Draft, logits: Floats, peaks: Floats | None) -> Sequence[int]:
         assert logits.shape[0] == len(draft.tokens)
+        return ()
+
+    def learn(self, draft: Draft, walked: Walk, seconds: float) -> None:
+        assert seconds > 0
         self.walks.append((draft, walked))
 
 

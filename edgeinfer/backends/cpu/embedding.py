@@ -1,0 +1,56 @@
+"""Rows of the embedding, decoded: the few that a text uses again and again are kept.
+
+In: tokens. Out: float32 rows in the buffer that a model begins with. Rows are read straight from the file, so only
+those of tokens that occur are ever touched.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edgeinfer.backends.base import Floats, Int32s
+from edgeinfer.backends.cpu.layout import embedding_rows
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.quants import decode_rows, format_of
+from edgeinfer.ops import Embed
+
+FEW = 16
+"""Tokens of a pass whose rows are looked up one by one; of more they are decoded together."""
+
+
+class Embedding:
+    """The embedding of one model. A kept row has the place of its token modulo their number."""
+
+    def __init__(self, file: GGUFFile, op: Embed) -> None:
+        tensor = file.tensors[op.weight.tensor]
+        self._format = format_of(tensor.ggml_type)
+        self._raw = file.raw(op.weight.tensor).reshape(tensor.shape[0], -1)
+        self._width, self._scale = op.weight.columns, np.float32(op.scale)
+        self._kept: Floats = np.zeros((embedding_rows(op.weight), self._width), np.float32)
+        self._owners = [-1] * len(self._kept)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows that are kept."""
+        return self._kept.nbytes
+
+    def write(self, tokens: Int32s, out: Floats) -> None:
+        """Fill the first rows of float32[n, padded width] with those of the tokens."""
+        if len(tokens) > FEW:
+            out[: len(tokens), : self._width] = self._decoded(tokens)
+            return
+        wanted, owners = tokens.tolist(), self._owners
+        slots = [token % len(owners) for token in wanted]
+        missing = [
+            place for place, (token, slot) in enumerate(zip(wanted, slots, strict=True)) if owners[slot] != token
+        ]
+        for place, slot in enumerate(slots):
+            out[place, : self._width] = self._kept[slot]
+        if missing:
+            rows = out[missing, : self._width] = self._decoded(tokens[missing])
+            for place, row in zip(missing, rows, strict=True):
+                self._kept[slots[place]], owners[slots[place]] = row, wanted[place]
+
+    def _decoded(self, tokens: Int32s) -> Floats:
+        values = decode_rows(self._raw[tokens], self._format)
+        return values if self._scale == 1.0 else values * self._scale
