@@ -34,6 +34,8 @@ UNSEEN_CHANCE = 0.15
 """Of a claim that was never made."""
 UNSEEN_WEIGHT = 0.05
 FIRST_WEIGHT = 0.45
+ASSUMED_WEIGHT = 0.9
+"""Of a voice whose chances were assumed."""
 
 
 class Chances:
@@ -60,6 +62,13 @@ class Chances:
     @property
     def address(self) -> int:
         return int(self._record.ctypes.data)
+
+    def assume(self, voice: int, first_claim: int, chances: Sequence[float], n_seen: float) -> None:
+        """Begin with claims of a voice, from its `first_claim` on, as if each had been seen so often, so likely."""
+        claims = self.counts[self.starts[voice] + FIRST_CLAIM + first_claim :][: len(chances)]
+        claims["seen"], claims["accepted"] = n_seen, n_seen * np.array(chances)
+        claims["logit"] = np.log(np.array(chances) / (1 - np.array(chances)))
+        self.weights[voice] = ASSUMED_WEIGHT
 
     def kept(self) -> dict[str, NDArray[Any]]:
         """The counts, to be kept, or to be written over by kept ones."""

@@ -105,6 +105,9 @@ class ModelDrafts:
         self.chances = {sampled: Chances(n_claims) for sampled in (False, True)}
         for sampled, chances in self.chances.items():
             start(chances, self.claims, LAYOUT_VERSION, MODES[sampled])
+            if draft_model is not None:
+                likely = draft_model_drafter.LIKELIEST_CHANCES, draft_model_drafter.ASSUMED_SEEN
+                chances.assume(len(self.voices) - 1, 0, *likely)
         self._folder: DraftFolder | None = None
         self._keeps_texts = False
         self._sessions: list[SessionDrafts] = []

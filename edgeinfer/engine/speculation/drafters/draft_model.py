@@ -16,6 +16,11 @@ from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import BEST, CHAIN, MOST_CHAINED, STANDINGS, TOKEN_BITS
 
+LIKELIEST_CHANCES = (0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
+"""That the likeliest token is right, by how far it is ahead, before anything is known of a draft model; it counts as"""
+ASSUMED_SEEN = 8.0
+"""sightings."""
+
 
 class Chains:
     """Of all sessions: each has its own."""
