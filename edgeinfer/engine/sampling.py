@@ -108,12 +108,8 @@ class Sampler:
         self._stream = np.random.Generator(np.random.PCG64(self.seed))
         self._drawn = 0  # numbers taken from the stream
         penalties = settings.repeat_penalty, settings.presence_penalty, settings.frequency_penalty
-        self._takes_likeliest = settings.temperature == 0 and penalties == (1, 0, 0) and not settings.logit_bias
-
-    @property
-    def takes_likeliest(self) -> bool:
+        self.takes_likeliest = settings.temperature == 0 and penalties == (1, 0, 0) and not settings.logit_bias
         """Whether the token is always the one with the highest logit, as the model gave it."""
-        return self._takes_likeliest
 
     def choose(
         self,

@@ -15,7 +15,7 @@ from edgeinfer.models.quants import decode_rows, format_of
 from edgeinfer.ops import Embed
 
 FEW = 16
-"""Tokens of a pass whose rows are looked up one by one; of more they are decoded together."""
+"""Tokens of a pass whose rows are looked up among those that are kept; of more all are decoded."""
 
 
 class Embedding:
