@@ -23,7 +23,7 @@ from edgeinfer.engine.limits import context_of, limits_for, memory_need
 from edgeinfer.engine.session import Options, Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
-from edgeinfer.engine.speculation.setup import Speculation, drafts_for, priming_of
+from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for, priming_of
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadGGUF, BadSetting, EdgeInferError
 from edgeinfer.models.gguf import Metadata
@@ -236,13 +236,16 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
     limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
     require_fit(memory_need(wanted.device, spec, model.file.tensors, limits), available_bytes())
     print_of_model = fingerprint(model.file)
+    loops = None if wanted.speculation.spec == "off" else Loops()
     with ThreadPoolExecutor(1) as beside:
         texts = beside.submit(_texts, metadata, vocabulary)
         arguments = (spec, model.file, print_of_model, limits, wanted.device, wanted.options, wanted.progress)
         executor = Executor.open(*arguments)
         try:
             tokenizer, template = texts.result()
-            drafts, draft_notices = drafts_for(executor, tokenizer, print_of_model, wanted.speculation, wanted.progress)
+            drafts, draft_notices = drafts_for(
+                executor, tokenizer, print_of_model, wanted.speculation, loops, wanted.progress
+            )
         except BaseException:
             executor.close()
             raise

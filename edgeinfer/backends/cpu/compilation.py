@@ -21,17 +21,23 @@ from edgeinfer.backends.cpu.catalogue import Function, Kernel, Source
 Wanted = Kernel | Function
 PROCESSES = 4
 """At most so many children: each needs some 200 MB."""
+LONGEST = ("attention", "growth")
+"""Modules that take longest come first, then kernels made for an instruction set."""
 CHILD = "from edgeinfer.backends.cpu.compilation import serve; serve()"
 
 
 def compile_apart(wanted: Sequence[Wanted], n_processes: int) -> Iterator[tuple[str, bytes]]:
-    """Names and object code, in the order in which they are done. Kernels that share code go to one child."""
-    groups: dict[tuple[str, tuple[str | None, ...]], list[Wanted]] = {}
+    """Names and object code, in the order in which they are done.
+
+    The functions of a module share code and go to one child; kernels made for an instruction set are too large for it.
+    """
+    groups: dict[tuple[str, ...], list[Wanted]] = {}
     for each in wanted:
         if isinstance(each.load, Source):
-            groups.setdefault((each.load.module, each.load.parameters or ()), []).append(each)
+            of = (each.load.module, each.name) if each.load.parameters else (each.load.module,)
+            groups.setdefault(of, []).append(each)
     waiting: queue.SimpleQueue[list[Wanted]] = queue.SimpleQueue()
-    for group in sorted(groups.values(), key=_is_small):
+    for _, group in sorted(groups.items(), key=lambda item: (item[0][0] not in LONGEST, len(item[0]) == 1)):
         waiting.put(group)
     done: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
     n_children = min(n_processes, PROCESSES, len(groups))
@@ -54,12 +60,6 @@ def compile_apart(wanted: Sequence[Wanted], n_processes: int) -> Iterator[tuple[
                 waiting.get_nowait()
         for child in children:
             child.kill()
-
-
-def _is_small(group: list[Wanted]) -> bool:
-    """Kernels for an instruction set hold large tiles: they come first."""
-    source = group[0].load
-    return not (isinstance(source, Source) and len(source.parameters or ()) > 1)
 
 
 def _drive(

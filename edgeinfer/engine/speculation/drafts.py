@@ -44,7 +44,9 @@ LEARN = Function("learn", Source("learning", "learn", package=LOOPS), 1)
 LOGITS, LOGITS_AT = struct.Struct("=4q"), offset_of(TREE, "logits")
 """The fields logits, logits_stride, peaks and peaks_stride of a tree: one call is quicker than four assignments;"""
 WANTED, WANTED_AT = struct.Struct("=4q"), offset_of(TREE, "n_log")
-"""n_log, n_vocab, most and deepest."""
+"""n_log, n_vocab, most and deepest;"""
+N_PATH, N_PATH_AT = struct.Struct("=q"), offset_of(TREE, "n_path")
+EXPECTED, EXPECTED_AT = struct.Struct("=d"), offset_of(TREE, "expected")
 TREE_ARRAYS = (
     ("tokens", (MOST,), "i4"),
     ("parents", (MOST,), "i4"),
@@ -70,6 +72,11 @@ def loops_library() -> KernelLibrary:
     return KernelLibrary(cache_folder(here, os.path.join(here, "loops")))
 
 
+def loops_of(drafters: Mapping[str, Drafter]) -> list[Function]:
+    """All that must be compiled for drafting."""
+    return [GROW, LOOK, LEARN, PACK, *(each for drafter in drafters.values() for each in drafter.functions)]
+
+
 class ModelDrafts:
     """What all sessions of a model share. `close()` keeps what was learnt, if there is a folder for it."""
 
@@ -91,14 +98,7 @@ class ModelDrafts:
         if draft_model is not None:
             self.drafters[DRAFT_MODEL] = draft_model_drafter.DRAFTER
         self.voices = [voice for drafter in self.drafters.values() for voice in drafter.voices]
-        functions = [
-            GROW,
-            LOOK,
-            LEARN,
-            PACK,
-            *(each for drafter in self.drafters.values() for each in drafter.functions),
-        ]
-        library.prepare(functions, os.cpu_count() or 1, progress)
+        library.prepare(loops_of(self.drafters), os.cpu_count() or 1, progress)
         self.grow, self.look, self.learn = (library.function(each) for each in (GROW, LOOK, LEARN))
         self.tables: dict[str, Tables] = {key: drafter.open(n_vocab, library) for key, drafter in self.drafters.items()}
         n_claims = [voice.n_claims for voice in self.voices]
@@ -272,18 +272,20 @@ class SessionDrafts:
         """Tell the loops who speaks and who learns, and where their tables are."""
         starts, library = self._shared.chances[False].starts, self._shared.library
         voices: list[tuple[int, int, int]] = []
+        readers: list[tuple[int, int]] = []
         learners: list[tuple[int, int]] = []
-        self._readers = []
         for key, drafter in self._shared.drafters.items():
             for voice in drafter.voices:
                 voices.append((library.address(voice.speak), tables[key].address, starts[len(voices)]))
             if drafter.learn is not None:
                 learners.append((library.address(drafter.learn), tables[key].address))
             if drafter.read is not None:
-                self._readers.append((library.function(drafter.read), tables[key].address))
+                readers.append((library.address(drafter.read), tables[key].address))
         self._voices = np.array(voices, np.int64).reshape(-1, 3)
+        self._readers = np.array(readers, np.int64).reshape(-1, 2)
         self._learners = np.array(learners, np.int64).reshape(-1, 2)
         self._fields["voices"], self._fields["n_voices"] = self._voices.ctypes.data, len(voices)
+        self._fields["readers"], self._fields["n_readers"] = self._readers.ctypes.data, len(readers)
         self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
 
     def begin(self, history: Sequence[int], *, sampled: bool) -> None:
@@ -303,8 +305,6 @@ class SessionDrafts:
         started = time.perf_counter()
         log, fixed = self._log, self._shared.fixed
         log.follow(history)
-        for read, tables in self._readers:
-            read(tables, log.n_tokens, 0)
         self._shared.costs.move(len(history) - 1)
         if fixed is not None:
             most = min(most, fixed)
@@ -324,7 +324,8 @@ class SessionDrafts:
         """What the tree gives as it is."""
         costs = self._shared.costs
         most_asked, is_fixed = min(most - 1, deepest), self._shared.fixed is not None
-        return Offer(float(self._fields["expected"]), float(costs.curve[n_nodes]), costs, most_asked, is_fixed)
+        expected: float = EXPECTED.unpack_from(self._bytes, EXPECTED_AT)[0]
+        return Offer(expected, float(costs.curve[n_nodes]), costs, most_asked, is_fixed)
 
     def look(self, draft: Draft, logits: Floats, peaks: Floats | None) -> list[int]:
         """Find the highest logits of all nodes."""
@@ -339,17 +340,17 @@ class SessionDrafts:
     def learn(self, draft: Draft, walked: Walk, seconds: float) -> None:
         """Count what was right, and keep the highest logits of all nodes."""
         started = time.perf_counter()
-        fields, arrays = self._fields, self._arrays
+        arrays = self._arrays
         n_path, n_nodes = len(walked.path), len(draft.tokens)
         arrays["path"][:n_path] = walked.path
         arrays["chosen"][:n_path] = walked.tokens
-        fields["n_path"] = n_path
+        N_PATH.pack_into(self._bytes, N_PATH_AT, n_path)
         self._shared.learn(self._address)
         asked_s = 0.0 if self._asking is None else self._asking.seconds
         self._shared.costs.observe(n_nodes, seconds - asked_s)
         self._n_passes += 1
         self._n_single += n_nodes == 1
-        self._n_expected += float(fields["expected"])
+        self._n_expected += EXPECTED.unpack_from(self._bytes, EXPECTED_AT)[0]
         self._seconds += time.perf_counter() - started
 
     def report(self) -> DraftReport:

@@ -75,6 +75,8 @@ TREE = np.dtype(
         ("likeliest", "i8"),  # int32[MOST]: the token with the highest logit after each node, NO_TOKEN where in doubt
         ("voices", "i8"),  # int64[n_voices, 3]: address of propose, of its tables, first place of its claims
         ("n_voices", "i8"),
+        ("readers", "i8"),  # int64[n_readers, 2]: address of read, of its tables
+        ("n_readers", "i8"),
         ("learners", "i8"),  # int64[n_learners, 2]: address of learn, of its tables
         ("n_learners", "i8"),
         ("candidates", "i8"),  # CANDIDATE[MOST * EACH]

@@ -7,6 +7,7 @@ cost is measured once for a model, device, team and kind of KV pages, and kept b
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,8 @@ from edgeinfer.backends.base import PAGE, Batch, Progress, no_progress
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.speculation.costs import Costs, Measured, measure
-from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
+from edgeinfer.engine.speculation.drafters import DRAFTERS
+from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library, loops_of
 from edgeinfer.engine.speculation.files import file_texts
 from edgeinfer.engine.speculation.keeping import DraftFolder
 from edgeinfer.engine.speculation.priming import Priming
@@ -27,6 +29,7 @@ from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.engine.speculation.second_model import open_draft_model, split_sources
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
+from edgeinfer.scheduling.topology import usable_cores
 from edgeinfer.settings import Spec
 
 BEGINNING = "\n"
@@ -62,18 +65,40 @@ class Speculation:
                 )
 
 
+class Loops:
+    """The compiled loops of speculation, read or compiled by a thread and processes of its own while a model loads."""
+
+    def __init__(self) -> None:
+        self._library = loops_library()
+        n_processes = max(1, len(usable_cores()) // 2)  # the kernels of the model are being compiled as well
+        wanted = loops_of(DRAFTERS.entries()), n_processes, no_progress
+        self._thread = threading.Thread(target=self._library.prepare, args=wanted, name="loops", daemon=True)
+        self._thread.start()
+
+    def library(self) -> KernelLibrary:
+        """All that could be had; waits for it."""
+        self._thread.join()
+        return self._library
+
+
 def drafts_for(
-    executor: Executor, tokenizer: Tokenizer, fingerprint: str, wanted: Speculation, progress: Progress = no_progress
+    executor: Executor,
+    tokenizer: Tokenizer,
+    fingerprint: str,
+    wanted: Speculation,
+    loops: Loops | None,
+    progress: Progress = no_progress,
 ) -> tuple[ModelDrafts | None, tuple[str, ...]]:
     """Drafts for all sessions of a model, or None where nothing is to be drafted; and what the user should know.
 
+    `loops`: None where speculation is off.
     Raises BadSetting for files to draft from that cannot be used, and as `open_draft_model`.
     """
     text_paths, model_path = split_sources(wanted.draft_from)
     texts, notice = file_texts(text_paths, tokenizer)
-    if wanted.spec == "off" or (wanted.spec == "auto" and not executor.batch_invariant):
+    if loops is None or (wanted.spec == "auto" and not executor.batch_invariant):
         return None, ()
-    library = loops_library()
+    library = loops.library()
     if wanted.verify_cost:
         costs = Costs(wanted.verify_cost, corrected=False)
     elif isinstance(wanted.spec, int):

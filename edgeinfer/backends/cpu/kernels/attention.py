@@ -137,7 +137,7 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
         softmax_four(shares + row * SCORE_BYTES, n_vectors, out + row * stride, stride)
     for row in range(n_whole, rows):
         share_out(args, step, tile, row // repeats, start, shares + row * SCORE_BYTES, n_vectors, out + row * stride)
-    target, adds = gathered, 0
+    target, adds = gathered, np.int64(0)
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
         _keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
         begin, end = max(0, n_unseen - part * PAGE), min(PAGE, n_seen - part * PAGE)
@@ -160,7 +160,7 @@ def share_out(args, step, tile, place, start, scores_at, n_vectors, out):
 
 
 @inline
-def attend_fork(isa, args, step, tile, kv_head, chunk, scratch, out, stride):
+def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, gathered, out, stride):
     """`attend_chunk` where the tokens of a tile part: what they share is read once, then each takes its own path.
 
     Scores are computed for all positions of the table's page and of the spare page; a token picks those of its path.
@@ -170,12 +170,12 @@ def attend_fork(isa, args, step, tile, kv_head, chunk, scratch, out, stride):
     shares = scratch + args.tile_rows * args.head_padded * 4
     others = shares + args.tile_rows * SCORE_BYTES
     keys, values = direct_page(args, step, tile, kv_head, chunk)
-    width, query_bytes = args.head_width, args.head_padded * 4
-    scores.score_page("f16", isa, scratch, query_bytes, rows, keys, width, 0, shares)
+    wide, ahead, adds = gathered + CHUNK_PAGES * (args.key_bytes + args.value_bytes), np.int64(0), np.int64(0)
+    score_page(int8, floats, isa, args, scratch, rows, keys, ahead, wide, shares)
     spare, spare_values = simd.load_int32(tile + SPARE), values
     if spare >= 0:
         keys, spare_values = page_in_place(args, kv_head, spare)
-        scores.score_page("f16", isa, scratch, query_bytes, rows, keys, width, 0, others)
+        score_page(int8, floats, isa, args, scratch, rows, keys, ahead, wide, others)
     n_seen = min(CHUNK, simd.load_int32(tile + HIGHEST) + 1 - start)
     n_unseen = max(0, simd.load_int32(tile + LOWEST) + 1 - args.window - start)
     for row in range(rows):
@@ -188,16 +188,16 @@ def attend_fork(isa, args, step, tile, kv_head, chunk, scratch, out, stride):
         if args.cap != np.float32(0.0):
             cap_scores(at, args.cap, (n_seen + 15) // 16)
         share_out(args, step, tile, row // repeats, start, at, (n_seen + 15) // 16, out + row * stride)
-    padded, n_common, to = args.head_padded, max(0, forked - start - n_unseen), out + 64
-    at, first = shares + n_unseen * 4, values + n_unseen * padded * 2
-    scores.blend_page("f16", isa, at, rows, first, padded, n_common, 0, to, stride, 0)
+    end, to = max(n_unseen, forked - start), out + 64
+    blend_page(int8, floats, isa, args, shares, rows, values, n_unseen, end, ahead, ahead, wide, to, stride, adds)
+    begin, end, adds = np.int64(0), np.int64(1), np.int64(1)
     for place in range(n_tokens):
         at, to = shares + place * repeats * SCORE_BYTES, out + place * repeats * stride + 64
         for position in range(forked, own_stop(step, tile, place, start)):
             slot = path_slot(step, tile, place, position)
-            value = (spare_values if slot // PAGE == spare else values) + slot % PAGE * padded * 2
+            value = (spare_values if slot // PAGE == spare else values) + slot % PAGE * args.head_padded * 2
             own = at + (position - start) * 4
-            scores.blend_page("f16", isa, own, repeats, value, padded, 1, 0, to, stride, 1)
+            blend_page(int8, floats, isa, args, own, repeats, value, begin, end, ahead, ahead, wide, to, stride, adds)
 
 
 @inline
@@ -239,7 +239,7 @@ def attend_by_tile(int8, isa, args, step, worker, crew):
         for chunk in range(first_chunk(args, step, tile), last_chunk(step, tile) + 1):
             following = (tile, kv_head, chunk + 1)
             if int8 is None and parts(tile, chunk):
-                attend_fork(isa, args, step, tile, kv_head, chunk, scratch, partials, stride)
+                attend_fork(int8, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
             else:
                 attend_chunk(
                     int8, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
@@ -275,7 +275,7 @@ def attend_by_chunk(int8, isa, args, step, worker, crew):
             held = task // step.n_chunks
         following = split_task(args, step, min(task + 1, n_tasks - 1))
         if int8 is None and parts(tile, chunk):
-            attend_fork(isa, args, step, tile, kv_head, chunk, scratch, partials, stride)
+            attend_fork(int8, "f16", isa, args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
         else:
             attend_chunk(
                 int8, "f16", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride

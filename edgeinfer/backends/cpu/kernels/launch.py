@@ -8,6 +8,8 @@ next one. A thread takes part in a launch as worker `w` when its seat holds the 
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import size
@@ -108,7 +110,7 @@ def lead(control_address, tape, n_entries, crew, members):
     if tape != 0 and publish(control, tape, n_entries, crew, members):
         return 1
     if control.finished != control.launch:
-        control.barriers = run_tape(control, control.stand_in, 0)
+        control.barriers = run_tape(control, control.stand_in, np.int64(0))
         control.finished = control.launch
     return 0
 

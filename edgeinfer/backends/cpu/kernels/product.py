@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
@@ -122,11 +124,11 @@ def wide_product(key: str, isa: str) -> Callable[..., None]:
                     for half in range(2):
                         panels, to = first + half * second, sums + half * 8 * 64
                         multiply(key, isa, 8, 8, (panels,), x, n_records, ahead, to)
-                    write(args, unit, token, 8, sums)
+                    write(args, unit, token, np.int64(8), sums)
                     token, x, ahead = token + 8, x + 8 * token_bytes, 0
                 if end - token >= 4:
                     multiply(key, isa, 4, 4, (first, first + second), x, n_records, ahead, sums)
-                    write(args, unit, token, 4, sums)
+                    write(args, unit, token, np.int64(4), sums)
                     token, x, ahead = token + 4, x + 4 * token_bytes, 0
                 if end - token == 3:
                     multiply(key, isa, 3, 3, (first, first + second), x, n_records, ahead, sums)
@@ -160,13 +162,13 @@ def narrow_product(key: str, isa: str) -> Callable[..., None]:
                     for part in range(4):
                         panels, at = first + part // 2 * second, x + part % 2 * 4 * act.RECORD_BYTES
                         multiply(key, isa, 4, 8, (panels,), at, n_records, 0, sums + part * 4 * 64)
-                    write(args, unit, token, 8, sums)
+                    write(args, unit, token, np.int64(8), sums)
                     token, x, ahead = token + 8, x + 8 * token_bytes, 0
                 if end - token >= 4:
                     for half in range(2):
                         panels, to = first + half * second, sums + half * 4 * 64
                         multiply(key, isa, 4, 4, (panels,), x, n_records, ahead, to)
-                    write(args, unit, token, 4, sums)
+                    write(args, unit, token, np.int64(4), sums)
                     token, x, ahead = token + 4, x + 4 * token_bytes, 0
                 if end - token == 1:
                     multiply(key, isa, 1, 1, (first, first + second), x, n_records, ahead, sums)

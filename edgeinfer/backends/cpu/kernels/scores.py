@@ -22,56 +22,74 @@ LOADS = {"f16": (emit.load_halves, 2 * LANES), "f32": (emit.load_floats, 4 * LAN
 
 
 @intrinsic(prefer_literal=True)
-def score_rows(context, floats, rows, groups, queries, stride, keys, head_width, ahead, scores):
-    """scores[r, p] = sum over k of queries[r, k] * keys[k, p] for `rows` rows and `groups` groups of 16 positions."""
-    size, n_groups = rows.literal_value, groups.literal_value
+def score_rows(context, floats, isa_name, rows, queries, stride, keys, head_width, ahead, scores):
+    """scores[r, p] = sum over k of queries[r, k] * keys[k, p] for `rows` rows: 1 to 6 and all positions of a page.
+
+    All groups of positions at once where registers hold them.
+    """
+    size, n_groups = rows.literal_value, vectors_at_once(isa_name)
     load, n_bytes = LOADS[floats.literal_value]
 
     def generate(context, builder, signature, values):
         _, _, _, queries, stride, keys, head_width, ahead, scores = values
         early = builder.icmp_signed("!=", ahead, emit.integer(0))
         starts = [builder.add(queries, builder.mul(stride, emit.integer(row))) for row in range(size)]
+        for first in range(0, GROUPS, n_groups):
 
-        def body(index, sums):
-            place = builder.add(keys, builder.mul(index, emit.integer(n_bytes * GROUPS)))
-            columns = [load(builder, place, n_bytes * group) for group in range(n_groups)]
-            ask_ahead(builder, early, place, ahead, n_bytes * n_groups)
-            at, results = builder.mul(index, emit.integer(4)), []
-            for row in range(size):
-                query = emit.broadcast_float(builder, builder.add(starts[row], at))
-                own = sums[row * n_groups : (row + 1) * n_groups]
-                results += [emit.fma(builder, query, *each) for each in zip(columns, own, strict=True)]
-            return results
+            def body(index, sums, first=first):
+                place = builder.add(keys, builder.mul(index, emit.integer(n_bytes * GROUPS)))
+                place = builder.add(place, emit.integer(n_bytes * first))
+                columns = [load(builder, place, n_bytes * group) for group in range(n_groups)]
+                ask_ahead(builder, early, place, ahead, n_bytes * n_groups)
+                at, results = builder.mul(index, emit.integer(4)), []
+                for row in range(size):
+                    query = emit.broadcast_float(builder, builder.add(starts[row], at))
+                    own = sums[row * n_groups : (row + 1) * n_groups]
+                    results += [emit.fma(builder, query, *each) for each in zip(columns, own, strict=True)]
+                return results
 
-        sums = emit.loop(builder, head_width, [ZEROS] * (size * n_groups), body)
-        for place, total in enumerate(sums):
-            row, group = divmod(place, n_groups)
-            emit.store(builder, total, scores, SCORE_BYTES * row + 64 * group, align=4)
+            sums = emit.loop(builder, head_width, [ZEROS] * (size * n_groups), body)
+            for place, total in enumerate(sums):
+                row, group = divmod(place, n_groups)
+                emit.store(builder, total, scores, SCORE_BYTES * row + 64 * (first + group), align=4)
         return context.get_dummy_value()
 
-    return types.void(floats, rows, groups, *[types.intp] * 6), generate
+    return types.void(floats, isa_name, rows, *[types.intp] * 6), generate
 
 
 @intrinsic(prefer_literal=True)
-def blend_rows(context, floats, rows, vectors, shares, values, value_stride, n_positions, ahead, out, stride, adds):
-    """out[r, k] (+)= sum over p of shares[r, p] * values[p, k] for `rows` rows and `vectors` vectors of columns."""
-    size, width = rows.literal_value, vectors.literal_value
+def blend_rows(
+    context, floats, isa_name, rows, vectors, shares, values, value_stride, n_positions, ahead, out, stride, adds
+):
+    """out[r, k] (+)= sum over p of shares[r, p] * values[p, k] for `rows` rows and `vectors` vectors of columns.
+
+    All columns at once where registers hold them.
+    """
+    size, n_vectors = rows.literal_value, vectors.literal_value
+    width = min(n_vectors, vectors_at_once(isa_name))
     load, n_bytes = LOADS[floats.literal_value]
 
     def generate(context, builder, signature, arguments):
-        _, _, _, shares, values, value_stride, n_positions, ahead, out, stride, adds = arguments
+        _, _, _, _, shares, values, value_stride, n_positions, ahead, out, stride, adds = arguments
         early = builder.icmp_signed("!=", ahead, emit.integer(0))
+        for first in range(0, n_vectors, width):
 
-        def body(index, sums):
-            value = builder.add(values, builder.mul(index, value_stride))
-            columns = [load(builder, value, n_bytes * vector) for vector in range(width)]
-            ask_ahead(builder, early, value, ahead, n_bytes * width)
-            return blended(builder, shares, index, columns, sums)
+            def body(index, sums, first=first):
+                value = builder.add(values, builder.mul(index, value_stride))
+                columns = [load(builder, value, n_bytes * (first + vector)) for vector in range(width)]
+                ask_ahead(builder, early, value, ahead, n_bytes * width)
+                return blended(builder, shares, index, columns, sums)
 
-        blend_into(builder, (size, width), n_positions, (out, stride, adds), body)
+            to = builder.add(out, emit.integer(64 * first))
+            blend_into(builder, (size, width), n_positions, (to, stride, adds), body)
         return context.get_dummy_value()
 
-    return types.void(floats, rows, vectors, *[types.intp] * 8), generate
+    return types.void(floats, isa_name, rows, vectors, *[types.intp] * 8), generate
+
+
+def vectors_at_once(isa_name):
+    """Groups of positions or vectors of columns that sums of six rows leave registers for."""
+    return GROUPS if target(isa_name.literal_value).vectors >= 32 else 2
 
 
 def ask_ahead(builder, early, address, ahead, n_bytes):
@@ -146,49 +164,27 @@ def widen(source, count, target):
 
 
 @inline
-def score_tile(floats, isa, rows, queries, stride, keys, head_width, ahead, scores):
-    """Scores of 1 to 6 rows over a page: all groups at once where registers hold them."""
-    if many_registers(isa):
-        score_rows(floats, rows, 4, queries, stride, keys, head_width, ahead, scores)
-        return
-    for group in range(0, GROUPS, 2):
-        at = keys + group * vector_bytes(floats)
-        score_rows(floats, rows, 2, queries, stride, at, head_width, ahead, scores + group * 64)
-
-
-@inline
 def score_page(floats, isa, queries, stride, rows, keys, head_width, ahead, scores):
     """Scores of any number of rows over a page."""
     row, wide = 0, many_registers(isa)
     while row < rows:
         left, at, to = rows - row, queries + row * stride, scores + row * SCORE_BYTES
         if wide and left >= 6 and left != 8:
-            score_tile(floats, isa, 6, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 6, at, stride, keys, head_width, ahead, to)
             row += 6
         elif wide and left >= 4:
-            score_tile(floats, isa, 4, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 4, at, stride, keys, head_width, ahead, to)
             row += 4
         elif left >= 3:
-            score_tile(floats, isa, 3, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 3, at, stride, keys, head_width, ahead, to)
             row += 3
         elif left == 2:
-            score_tile(floats, isa, 2, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 2, at, stride, keys, head_width, ahead, to)
             row += 2
         else:
-            score_tile(floats, isa, 1, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 1, at, stride, keys, head_width, ahead, to)
             row += 1
         ahead = 0
-
-
-@inline
-def blend_tile(floats, isa, rows, shares, values, value_stride, n_positions, ahead, out, stride, adds):
-    """Results of 1 to 6 rows for 64 columns: all at once where registers hold them."""
-    if many_registers(isa):
-        blend_rows(floats, rows, 4, shares, values, value_stride, n_positions, ahead, out, stride, adds)
-        return
-    for column in range(0, 64, 32):
-        at, to = values + column // 16 * vector_bytes(floats), out + 4 * column
-        blend_rows(floats, rows, 2, shares, at, value_stride, n_positions, ahead, to, stride, adds)
 
 
 @inline
@@ -198,19 +194,19 @@ def blend_columns(floats, isa, shares, rows, values, value_stride, n_positions, 
     while row < rows:
         left, at, to = rows - row, shares + row * SCORE_BYTES, out + row * stride
         if wide and left >= 6 and left != 8:
-            blend_tile(floats, isa, 6, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_rows(floats, isa, 6, 4, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 6
         elif wide and left >= 4:
-            blend_tile(floats, isa, 4, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_rows(floats, isa, 4, 4, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 4
         elif left >= 3:
-            blend_tile(floats, isa, 3, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_rows(floats, isa, 3, 4, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 3
         elif left == 2:
-            blend_tile(floats, isa, 2, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_rows(floats, isa, 2, 4, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 2
         else:
-            blend_tile(floats, isa, 1, at, values, value_stride, n_positions, ahead, to, stride, adds)
+            blend_rows(floats, isa, 1, 4, at, values, value_stride, n_positions, ahead, to, stride, adds)
             row += 1
         ahead = 0
 
@@ -228,10 +224,10 @@ def blend_page(floats, isa, shares, rows, values, head_padded, n_positions, ahea
         row, at = 0, values + column // 16 * step
         while rows - row >= 4:
             of, to = shares + row * SCORE_BYTES, out + row * stride + column * 4
-            blend_rows(floats, 4, 1, of, at, value_stride, n_positions, ahead, to, stride, adds)
+            blend_rows(floats, isa, 4, 1, of, at, value_stride, n_positions, ahead, to, stride, adds)
             row += 4
         while row < rows:
             of, to = shares + row * SCORE_BYTES, out + row * stride + column * 4
-            blend_rows(floats, 1, 1, of, at, value_stride, n_positions, ahead, to, stride, adds)
+            blend_rows(floats, isa, 1, 1, of, at, value_stride, n_positions, ahead, to, stride, adds)
             row += 1
         column += 16

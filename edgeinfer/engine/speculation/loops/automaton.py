@@ -9,6 +9,8 @@ databases by temporal locality: Hierarchy Drafting (arXiv 2502.05609).
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.paths import mix, propose, suffix_token, tree_at
@@ -44,7 +46,7 @@ def edge_of(automaton, edge):
 def _place(automaton, state, token):
     """Where the edge from a state by a token is noted, or the empty place where it would be."""
     mask = (1 << automaton.bits) - 1
-    place = mix(mix(0, state), token) & mask
+    place = mix(mix(np.int64(0), state), token) & mask
     while True:
         edge = simd.load_int32(automaton.places + 4 * place)
         if edge < 0:
@@ -204,7 +206,7 @@ def _speak(state, pointer, node, database):
         return
     if database == 0 or reader.node != node:
         _follow(automaton, reader, tree, node)
-    at, length, said = reader.at, reader.matched, 0
+    at, length, said = reader.at, reader.matched, np.int64(0)
     while at > 0 and length >= SHORTEST and said < SPOKEN:
         said = _speak_state(automaton, reader, tree, at, length, said, database)
         at = state_of(automaton, at).link
@@ -245,14 +247,14 @@ def _length_class(length):
 
 def speak_session(state, pointer, node):
     """Propose from texts of this program's sessions."""
-    _speak(state, pointer, node, 0)
+    _speak(state, pointer, node, np.int64(0))
 
 
 def speak_history(state, pointer, node):
     """Propose from texts of earlier programs."""
-    _speak(state, pointer, node, 1)
+    _speak(state, pointer, node, np.int64(1))
 
 
 def speak_files(state, pointer, node):
     """Propose from the user's files."""
-    _speak(state, pointer, node, 2)
+    _speak(state, pointer, node, np.int64(2))

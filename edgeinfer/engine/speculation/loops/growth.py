@@ -29,10 +29,13 @@ MOST_OFFERED = np.float32(0.98)
 
 
 def grow(pointer):
-    """Fill the tree from its root; the number of its nodes."""
+    """Have the log read and fill the tree from its root; the number of its nodes."""
     tree = tree_at(pointer)
     _start(tree)
-    _expand(tree, pointer, 0)
+    for reader in range(tree.n_readers):
+        entry = tree.readers + 16 * reader
+        simd.call_kernel(simd.load_int64(entry), simd.load_int64(entry + 8), tree.n_log, 0)
+    _expand(tree, pointer, np.int64(0))
     expected, best_size, best_rate = 1.0, 1, 1.0 / _cost(tree, 1)
     best_expected = expected
     while tree.n_nodes < tree.most and tree.n_heap > 0:
@@ -93,7 +96,7 @@ def _add(tree, node, reach, place):
 def _expand(tree, pointer, node):
     """Collect what the voices propose at a node and put it on the heap."""
     first, tree.spoken = tree.n_candidates, 0
-    note_suffix(tree, node, SUFFIX)
+    note_suffix(tree, node, np.int64(SUFFIX))
     for voice in range(tree.n_voices):
         entry = tree.voices + 24 * voice
         tree.n_proposals = 0

@@ -6,6 +6,8 @@ node of the tree was evaluated, so the logits of rejected ones are kept as well 
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.best import are_numbers, pack_best, token_of
@@ -38,7 +40,7 @@ def learn(pointer):
     for step in range(tree.n_path):
         _count(tree, simd.load_int32(tree.path + 4 * step), simd.load_int32(tree.chosen + 4 * step))
     for node in range(tree.n_nodes):
-        note_suffix(tree, node, LEARNT_SUFFIX)
+        note_suffix(tree, node, np.int64(LEARNT_SUFFIX))
         tree.best = tree.rows + 4 * BEST * node
         for learner in range(tree.n_learners):
             entry = tree.learners + 16 * learner

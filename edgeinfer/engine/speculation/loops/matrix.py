@@ -73,7 +73,7 @@ def read(state, until, unused):
         second = simd.load_int32(matrix.log + 4 * position - 4)
         first = simd.load_int32(matrix.log + 4 * position - 8)
         if third >= 0 and second >= 0 and first >= 0:
-            _count(matrix, mix(mix(0, second), first), third)
+            _count(matrix, mix(mix(np.int64(0), second), first), third)
     matrix.n_read = until
 
 

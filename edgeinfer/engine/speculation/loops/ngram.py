@@ -7,6 +7,8 @@ several occurrences are told apart by how long they agree, how recent they are a
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.paths import mix, propose, suffix_hash, suffix_token, tree_at
@@ -32,7 +34,7 @@ def read(state, until, unused):
     """Index the log up to `until` tokens."""
     tables = ngram_at(state)
     for position in range(tables.n_read, until):
-        mixed, back = 0, 0
+        mixed, back = np.int64(0), 0
         for level in range(LEVELS):
             n = level_length(level)
             while back < n and position - back >= 0:
@@ -53,7 +55,7 @@ def speak(state, pointer, node):
     """Propose what followed the longest n-grams that end like the node's path."""
     tables, tree = ngram_at(state), tree_at(pointer)
     tokens, lengths, times = simd.stack_space(64), simd.stack_space(64), simd.stack_space(64)
-    found, longer = 0, SUFFIX + 1
+    found, longer = np.int64(0), SUFFIX + 1
     for down in range(LEVELS):
         level = LEVELS - 1 - down
         n = level_length(level)

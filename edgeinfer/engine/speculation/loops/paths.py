@@ -42,7 +42,7 @@ def suffix_token(tree, back):
 @inline
 def suffix_hash(tree, n):
     """A hash of the last n tokens; their order counts."""
-    mixed = 0
+    mixed = np.int64(0)
     for back in range(n):
         mixed = mix(mixed, suffix_token(tree, back))
     return mixed

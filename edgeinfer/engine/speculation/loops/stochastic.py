@@ -7,6 +7,8 @@ Source: STAND's n-grams with kept logits (arXiv 2506.04708).
 
 from __future__ import annotations
 
+import numpy as np
+
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.engine.speculation.loops.best import standing, token_of
@@ -49,18 +51,18 @@ def _speak(state, pointer, n):
 
 def speak_bigram(state, pointer, node):
     """Propose the successors of the last two tokens of the node's path."""
-    _speak(state, pointer, 2)
+    _speak(state, pointer, np.int64(2))
 
 
 def speak_trigram(state, pointer, node):
     """Propose the successors of the last three tokens of the node's path."""
-    _speak(state + TABLE_BYTES, pointer, 3)
+    _speak(state + TABLE_BYTES, pointer, np.int64(3))
 
 
 def learn(state, pointer, node):
     """Keep the node's highest logits under its bigram and its trigram."""
-    _keep(state, pointer, 2)
-    _keep(state + TABLE_BYTES, pointer, 3)
+    _keep(state, pointer, np.int64(2))
+    _keep(state + TABLE_BYTES, pointer, np.int64(3))
 
 
 @inline
