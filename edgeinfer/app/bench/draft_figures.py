@@ -24,7 +24,8 @@ class DraftRow:
     """One group of questions led one way, loops left out.
 
     speedup     seconds of plain decoding over seconds with drafts
-    modelled    the same by the costs of passes that were measured or assumed, drafting itself not counted
+    modelled    the same by the costs of passes that were measured or assumed, drafting itself not counted; None where
+                passes of one size were asked for, whose costs nobody measures
     sources     accepted tokens by source, as shares of all tokens; "model" are those that the model gave itself
     """
 

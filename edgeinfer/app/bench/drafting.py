@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from edgeinfer.app.bench.messages import DraftRun, Job, Opening, Question, Reply
 from edgeinfer.app.bench.subject import NotMeasurable
-from edgeinfer.backends.base import Floats
+from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.engine.llm import LLM, load
 from edgeinfer.engine.session import Options
 from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
@@ -103,7 +103,9 @@ class Watch:
     """Notes what a speculator drafts and what comes of it, pass by pass."""
 
     passes: list[tuple[int, int, float]] = field(default_factory=list)
-    """Tokens checked, tokens given, and the pass's modelled cost, of one token: 1; since `take`."""
+    """Tokens checked, tokens given, and the pass's modelled cost, of one token: 1, 0 if unknown; since `take`."""
+    drafts: list[tuple[Draft, Int32s, Floats]] = field(default_factory=list)
+    """Of the same passes: what was drafted, the path, and the chances of the path to come to each node."""
     calibration: list[list[float]] = field(default_factory=lambda: [[0.0, 0.0, 0.0] for _ in range(DECILES)])
     """By tenth of the estimated chance: candidates, the sum of their chances, and how many were right."""
     speculator: SessionDrafts | None = None
@@ -114,21 +116,24 @@ class Watch:
         watch, learn = cls(speculator=speculator), speculator.learn
 
         def watched(draft: Draft, walked: Walk, seconds: float) -> None:
-            cost = float(speculator.costs.curve[len(draft.tokens)] / speculator.costs.curve[1])
-            watch.passes.append((len(draft.tokens), len(walked.tokens), cost))
-            watch._calibrate(draft, walked, speculator.reaches)
+            n_checked = len(draft.tokens)
+            watch.passes.append((n_checked, len(walked.tokens), speculator.costs.of_one(n_checked)))
+            watch.drafts.append((draft, walked.path, speculator.reaches[:n_checked].copy()))
             learn(draft, walked, seconds)
 
         speculator.learn = watched  # type: ignore[method-assign]
         return watch
 
     def take(self) -> list[tuple[int, int, float]]:
-        """The passes so far, which are forgotten."""
+        """The passes so far, which are forgotten; their candidates are counted now, not while time is measured."""
         passes, self.passes = self.passes, []
+        drafts, self.drafts = self.drafts, []
+        for draft, path, reaches in drafts:
+            self._calibrate(draft, path, reaches)
         return passes
 
-    def _calibrate(self, draft: Draft, walked: Walk, reaches: Floats) -> None:
-        accepted = set(walked.path.tolist())
+    def _calibrate(self, draft: Draft, path: Int32s, reaches: Floats) -> None:
+        accepted = set(path.tolist())
         for node, parent in enumerate(draft.parents.tolist()):
             if parent in accepted and node:
                 chance = float(reaches[node] / reaches[parent])

@@ -95,6 +95,7 @@ class Costs:
         self, points: Mapping[int, float], per_cached: Mapping[int, float] | None = None, *, corrected: bool = True
     ) -> None:
         """`per_cached`: what a cached token adds to the cost, through points as well; None: nothing."""
+        self._known = bool(points)
         self._first = _curve({1: 1.0, **points})
         self._per_cached = _curve(per_cached) if per_cached else np.zeros_like(self._first)
         self._expected: list[float] = self._first.tolist()  # by what was measured, at this depth
@@ -123,6 +124,10 @@ class Costs:
     @property
     def address(self) -> int:
         return int(self.curve.ctypes.data)
+
+    def of_one(self, n_tokens: int) -> float:
+        """The cost of a pass of so many tokens, of one token: 1; 0 where nothing is known of it."""
+        return self.curve.item(n_tokens) / self.curve.item(1) if self._known else 0.0
 
     @property
     def relative(self) -> list[float]:

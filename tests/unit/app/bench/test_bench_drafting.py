@@ -82,9 +82,11 @@ def test_conversations_are_led_each_way_with_the_same_answers(tiny_model: Path, 
         for run in reply.drafting:
             assert (run.n_passes == run.n_kept) == (run.way == "off" or not any(a for _, a in run.sources.values()))
             assert run.seconds > 0
+            assert (run.cost > 0) == (run.way == "off")  # nobody measures what passes of one size cost
         again = subject.run(Job("drafting", 24, questions=(QUESTION,), repeats=1))
         cold, warm = (next(run for run in again.drafting if run.way == way) for way in ("cold", "warm"))
         assert warm.n_passes < cold.n_passes  # it has led this conversation before
+        assert sum(n for n, _, _ in cold.calibration) >= sum(cold.sizes.values())
         with pytest.raises(NotMeasurable, match="no test"):
             subject.run(Job("prefill", 8))
     finally:
