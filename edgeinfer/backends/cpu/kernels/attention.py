@@ -169,13 +169,14 @@ def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
     rows, forked = n_tokens * repeats, max(simd.load_int32(tile + START), start)
     shares = scratch + args.tile_rows * args.head_padded * 4
     others = shares + args.tile_rows * SCORE_BYTES
+    wide, ahead = gathered + CHUNK_PAGES * (args.key_bytes + args.value_bytes), np.int64(0)
     keys, values = direct_page(args, step, tile, kv_head, chunk)
-    wide, ahead, adds = gathered + CHUNK_PAGES * (args.key_bytes + args.value_bytes), np.int64(0), np.int64(0)
-    score_page(int8, floats, isa, args, scratch, rows, keys, ahead, wide, shares)
-    spare, spare_values = simd.load_int32(tile + SPARE), values
-    if spare >= 0:
-        keys, spare_values = page_in_place(args, kv_head, spare)
-        score_page(int8, floats, isa, args, scratch, rows, keys, ahead, wide, others)
+    spare, spare_values, to = simd.load_int32(tile + SPARE), values, shares
+    for _page in range(2 if spare >= 0 else 1):
+        score_page(int8, floats, isa, args, scratch, rows, keys, ahead, wide, to)
+        if spare >= 0:
+            keys, spare_values = page_in_place(args, kv_head, spare)
+        to = others
     n_seen = min(CHUNK, simd.load_int32(tile + HIGHEST) + 1 - start)
     n_unseen = max(0, simd.load_int32(tile + LOWEST) + 1 - args.window - start)
     for row in range(rows):
@@ -188,16 +189,20 @@ def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
         if args.cap != np.float32(0.0):
             cap_scores(at, args.cap, (n_seen + 15) // 16)
         share_out(args, step, tile, row // repeats, start, at, (n_seen + 15) // 16, out + row * stride)
-    end, to = max(n_unseen, forked - start), out + 64
-    blend_page(int8, floats, isa, args, shares, rows, values, n_unseen, end, ahead, ahead, wide, to, stride, adds)
-    begin, end, adds = np.int64(0), np.int64(1), np.int64(1)
-    for place in range(n_tokens):
-        at, to = shares + place * repeats * SCORE_BYTES, out + place * repeats * stride + 64
-        for position in range(forked, own_stop(step, tile, place, start)):
-            slot = path_slot(step, tile, place, position)
-            value = (spare_values if slot // PAGE == spare else values) + slot % PAGE * args.head_padded * 2
-            own = at + (position - start) * 4
-            blend_page(int8, floats, isa, args, own, repeats, value, begin, end, ahead, ahead, wide, to, stride, adds)
+    common, n_rows = max(n_unseen, forked - start), rows
+    of, value, begin, end, to, adds = shares, values, n_unseen, common, out + 64, np.int64(0)
+    for place in range(-1, n_tokens):  # what all rows see, then token by token what is on its path
+        position, last = forked, forked + 1
+        if place >= 0:
+            last, to = own_stop(step, tile, place, start), out + place * repeats * stride + 64
+        while position < last:
+            if place >= 0:
+                slot = path_slot(step, tile, place, position)
+                value = (spare_values if slot // PAGE == spare else values) + slot % PAGE * args.head_padded * 2
+                of = shares + place * repeats * SCORE_BYTES + (position - start) * 4
+                begin, end, n_rows, adds = np.int64(0), np.int64(1), repeats, np.int64(1)
+            blend_page(int8, floats, isa, args, of, n_rows, value, begin, end, ahead, ahead, wide, to, stride, adds)
+            position += 1
 
 
 @inline
