@@ -10,6 +10,7 @@ import numpy as np
 
 from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.backends.cpu.layout import embedding_rows
+from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
 from edgeinfer.ops import Embed
@@ -26,7 +27,7 @@ class Embedding:
         self._format = format_of(tensor.ggml_type)
         self._raw = file.raw(op.weight.tensor).reshape(tensor.shape[0], -1)
         self._width, self._scale = op.weight.columns, np.float32(op.scale)
-        self._kept: Floats = np.zeros((embedding_rows(op.weight), self._width), np.float32)
+        self._kept: Floats = aligned((embedding_rows(op.weight), self._width), np.float32)
         self._owners = [-1] * len(self._kept)
 
     @property
