@@ -7,8 +7,9 @@ one). The order of the ways changes from repeat to repeat.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from edgeinfer.app.bench.messages import DraftRun, Job, Opening, Question, Reply
@@ -91,10 +92,12 @@ class Drafting:
                 messages.append({"role": "user", "content": turn})
                 wanted: Options = {**self._sampling, "max_tokens": n_answer}
                 stream = session.chat(messages, **wanted)
-                messages.append({"role": "assistant", "content": stream.read()})
+                shown = Shown.read(stream)
+                messages.append({"role": "assistant", "content": stream.text})
                 answers.append(stream.tokens)
-                assert stream.stats is not None
-                parts.append(_Part.of(stream.tokens, stream.stats.decode_tok_s, watch))
+                kept = stream.tokens[: loop_start(stream.tokens)]
+                kept_s = shown.seconds(self._llm.detokenize(kept) if len(kept) < len(stream.tokens) else None)
+                parts.append(_Part.of(stream.tokens, len(kept), kept_s, shown.seconds(None), watch))
         return _joined(question.category, way, repeat, parts, watch), answers
 
 
@@ -142,6 +145,29 @@ class Watch:
                     tenth[place] += value
 
 
+@dataclass(slots=True)
+class Shown:
+    """When the text of an answer was there: moments, and characters so far."""
+
+    moments: list[tuple[float, int]] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, pieces: Iterable[str]) -> Shown:
+        """Take an answer to its end."""
+        shown, n_chars = cls(), 0
+        for piece in pieces:
+            n_chars += len(piece)
+            shown.moments.append((time.perf_counter(), n_chars))
+        shown.moments.append((time.perf_counter(), n_chars + 1))
+        return shown
+
+    def seconds(self, beginning: str | None) -> float:
+        """From the first piece until a text that it begins with was there; None: until the end."""
+        (first, _), (end, n_chars) = self.moments[0], self.moments[-1]
+        wanted = n_chars if beginning is None else len(beginning)
+        return next((moment for moment, n_shown in self.moments if n_shown >= wanted), end) - first
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """One answer, whole or without its loop: tokens after the first, passes, seconds, modelled cost of its passes."""
@@ -156,13 +182,10 @@ class _Part:
     sources: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def of(cls, tokens: Sequence[int], tok_s: float | None, watch: Watch | None) -> _Part:
-        """The numbers of an answer's tokens after the first, up to where it begins to loop."""
-        n_tokens = max(len(tokens) - 1, 0)
-        n_kept = min(loop_start(tokens), len(tokens)) - 1 if n_tokens else 0
-        seconds = n_tokens / tok_s if tok_s else 0.0
+    def of(cls, tokens: Sequence[int], n_kept: int, kept_s: float, seconds: float, watch: Watch | None) -> _Part:
+        """The numbers of an answer's tokens after the first; `n_kept` came before it began to loop, in `kept_s`."""
+        n_tokens, n_kept = max(len(tokens) - 1, 0), max(n_kept - 1, 0)
         if watch is None or watch.speculator is None:
-            kept_s = seconds * n_kept / n_tokens if n_tokens else 0.0
             return cls(n_tokens, n_kept, n_kept, kept_s, float(n_kept), 0.0, {}, {})
         passes, report, done, kept = watch.take(), watch.speculator.report(), 0, []
         for checked, given, cost in passes:
@@ -170,14 +193,13 @@ class _Part:
                 break
             done += given
             kept.append((checked, cost))
-        share = len(kept) / len(passes) if passes else 0.0
         return cls(
             n_tokens,
             n_kept,
             len(kept),
-            seconds * share,
+            kept_s,
             sum(cost for _, cost in kept),
-            report.seconds * share,
+            report.seconds * kept_s / seconds if seconds else 0.0,
             Counter(checked for checked, _ in kept),
             {name: (count.proposed, count.accepted) for name, count in report.sources.items()},
         )

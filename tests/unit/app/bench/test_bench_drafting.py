@@ -8,7 +8,7 @@ import pytest
 
 from edgeinfer.app.bench.draft_figures import draft_figures
 from edgeinfer.app.bench.draft_table import as_json, lines
-from edgeinfer.app.bench.drafting import LOOP_TOKENS, Drafting, loop_start
+from edgeinfer.app.bench.drafting import LOOP_TOKENS, Drafting, Shown, loop_start
 from edgeinfer.app.bench.messages import DraftRun, Job, Opening, Question
 from edgeinfer.app.bench.subject import NotMeasurable
 
@@ -29,6 +29,19 @@ def test_a_loop_begins_with_its_second_time() -> None:
     assert loop_start([7] * 100) == LOOP_TOKENS
     assert loop_start([7] * 20) == 20
     assert loop_start([]) == 0
+
+
+def test_what_comes_before_a_loop_took_its_own_time() -> None:
+    shown = Shown([(1.0, 2), (1.5, 6), (4.0, 9), (4.25, 10)])
+    assert shown.seconds("ab") == 0
+    assert shown.seconds("abcd") == 0.5
+    assert shown.seconds("abcdef") == 0.5
+    assert shown.seconds(None) == 3.25
+    assert shown.seconds("longer than what was shown") == 3.25
+    assert Shown.read([]).seconds(None) == 0
+    pieces = Shown.read(["one", " two"])
+    assert [n_chars for _, n_chars in pieces.moments] == [3, 7, 8]
+    assert 0 <= pieces.seconds("one t") <= pieces.seconds(None)
 
 
 def test_figures_of_groups_and_of_all() -> None:
