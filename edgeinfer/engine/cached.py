@@ -215,7 +215,8 @@ class CachedSequence:
     def commit(self, batch: Batch, path: Int32s) -> None:
         """Keep these tokens of the batch just evaluated; under the same lock."""
         self._pool.executor.commit(self.sequence, path)
-        self._tokens.extend(batch.tokens[path].tolist())
+        tokens = batch.tokens.tolist()
+        self._tokens.extend([tokens[node] for node in path.tolist()])
 
     def branch(self) -> CachedSequence:
         """Another sequence with the same cached tokens, sharing their memory."""

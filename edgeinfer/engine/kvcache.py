@@ -228,12 +228,16 @@ class KVCache:
             pending.open.clear()
             return NO_COPIES
         nodes = path.tolist()
-        parents, sequences = pending.batch.parents[path].tolist(), pending.batch.sequences[path].tolist()
-        if sequences != [sequence] * len(nodes) or parents != [-1, *nodes[:-1]][: len(nodes)]:
+        all_slots, all_parents, all_sequences = (
+            array.tolist() for array in (pending.slots, pending.batch.parents, pending.batch.sequences)
+        )
+        parents, sequences = [all_parents[node] for node in nodes], {all_sequences[node] for node in nodes}
+        if sequences - {sequence} or parents != [-1, *nodes[:-1]][: len(nodes)]:
             raise ValueError(f"the path {nodes} is not a chain of pending tokens of sequence {sequence}")
         sources: list[int] = []
         targets: list[int] = []
-        for position, slot in enumerate(pending.slots[path].tolist(), found.n_cached):
+        for position, node in enumerate(nodes, found.n_cached):
+            slot = all_slots[node]
             target = found.pages[position // PAGE] * PAGE + position % PAGE
             if slot != target:
                 sources.append(slot)

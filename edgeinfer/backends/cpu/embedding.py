@@ -15,9 +15,6 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
 from edgeinfer.ops import Embed
 
-FEW = 16
-"""Tokens of a pass whose rows are looked up among those that are kept; of more all are decoded."""
-
 
 class Embedding:
     """The embedding of one model. A kept row has the place of its token modulo their number."""
@@ -37,16 +34,12 @@ class Embedding:
 
     def write(self, tokens: Int32s, out: Floats) -> None:
         """Fill the first rows of float32[n, padded width] with those of the tokens."""
-        if len(tokens) > FEW:
-            out[: len(tokens), : self._width] = self._decoded(tokens)
-            return
         wanted, owners = tokens.tolist(), self._owners
         slots = [token % len(owners) for token in wanted]
         missing = [
             place for place, (token, slot) in enumerate(zip(wanted, slots, strict=True)) if owners[slot] != token
         ]
-        for place, slot in enumerate(slots):
-            out[place, : self._width] = self._kept[slot]
+        out[: len(slots), : self._width] = self._kept[slots]
         if missing:
             rows = out[missing, : self._width] = self._decoded(tokens[missing])
             for place, row in zip(missing, rows, strict=True):

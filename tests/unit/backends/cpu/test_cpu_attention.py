@@ -9,7 +9,7 @@ import pytest
 
 from edgeinfer.backends.base import PAGE, Step
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.step import attention_tiles, direct_tokens
+from edgeinfer.backends.cpu.step import Lists, attention_tiles, direct_tokens
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tables_of, tree
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, same_bits
@@ -71,7 +71,7 @@ def test_a_tree_node_has_the_bits_of_its_path(
     library: KernelLibrary, shape: Shape, kind: KVKind, n_cached: int
 ) -> None:
     step = tree([n_cached], [BRANCHING], tables_of(1))
-    assert not all(direct_tokens(step))
+    assert not all(direct_tokens(Lists(step)))
     pages = Pages(library, shape, kind)
     pages.blank_others(step)
     result = both_ways(pages, step)
@@ -120,7 +120,7 @@ def test_any_instruction_set_gives_the_same_bits(library: KernelLibrary, shape: 
 
 def test_tiles_hold_runs_of_one_sequence() -> None:
     step = tree([PAGE - 2, 0], [list(range(-1, 9)), BRANCHING], tables_of(2))
-    direct = direct_tokens(step)
+    direct = direct_tokens(Lists(step))
     for forks in (True, False):
         tiles, paths = attention_tiles(step, 4, forks=forks)
         assert tiles[:3, :2].tolist() == [[0, 4], [4, 4], [8, 2]]
