@@ -35,6 +35,8 @@ from edgeinfer.settings import Spec
 BEGINNING = "\n"
 """What stands before a token whose successors are asked for: the first token of a text draws attention of its own, so
 that what a model says after a token all alone is not what it says within a text."""
+FOR_TWO = 4
+"""Cores from which on two processes compile loops."""
 COSTS_VERSION = 4
 """Raised when what is kept of measured costs changes its meaning."""
 
@@ -70,7 +72,7 @@ class Loops:
 
     def __init__(self) -> None:
         self._library = loops_library()
-        n_processes = max(1, len(usable_cores()) // 2)  # the kernels of the model are being compiled as well
+        n_processes = 1 if len(usable_cores()) < FOR_TWO else 2  # kernels are being compiled as well
         wanted = loops_of(DRAFTERS.entries()), n_processes, no_progress
         self._thread = threading.Thread(target=self._library.prepare, args=wanted, name="loops", daemon=True)
         self._thread.start()
