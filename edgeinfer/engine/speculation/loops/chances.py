@@ -127,12 +127,12 @@ def calibrated(chances, chance):
 
 
 @inline
-def calibrate(chances, chance, outcome):
-    """Learn what came of a chance."""
+def calibrate(chances, chance, estimated, outcome):
+    """Learn what came of a chance for which was `estimated`, with those of all candidates at its node in mind."""
     place = point_of(chances, chance)
     low = min(np.int64(place), POINTS - 1)
     share, at = place - np.float32(low), chances.calibration + 4 * low
-    off = CALIBRATION_RATE * (outcome - calibrated(chances, chance))
+    off = CALIBRATION_RATE * (outcome - estimated)
     simd.store_float(at, bounded(simd.load_float(at) + (np.float32(1.0) - share) * off))
     simd.store_float(at + 4, bounded(simd.load_float(at + 4) + share * off))
 
@@ -157,7 +157,7 @@ def strongest(chances, candidate, n_voices, own_claims):
 def count_outcome(chances, candidate, n_voices, was_right):
     """Learn that a candidate followed, or that another token did."""
     outcome = np.float32(1.0) if was_right else np.float32(0.0)
-    calibrate(chances, uncalibrated(chances, candidate, n_voices), outcome)
+    calibrate(chances, uncalibrated(chances, candidate, n_voices), candidate_at(candidate).chance, outcome)
     step = RATE * (outcome - blend(chances, candidate, n_voices))
     for voice in range(n_voices):
         at = chances.weights + 4 * voice

@@ -111,11 +111,13 @@ def _expand(tree, pointer, node):
         candidate.source = strongest(chances, at, tree.n_voices, candidate.source)
         candidate.chance = estimate(chances, at, tree.n_voices)
         total += candidate.chance
-    scale = simd.load_float(tree.reaches + 4 * node)
+    reach, scale = simd.load_float(tree.reaches + 4 * node), np.float32(1.0)
     if total > MOST_OFFERED:
-        scale *= MOST_OFFERED / total
+        scale = MOST_OFFERED / total
     for place in range(first, tree.n_candidates):
-        _push(tree, scale * candidate_at(tree.candidates + place * CANDIDATE_BYTES).chance, place)
+        candidate = candidate_at(tree.candidates + place * CANDIDATE_BYTES)
+        candidate.chance *= scale
+        _push(tree, reach * candidate.chance, place)
 
 
 @inline
