@@ -16,7 +16,10 @@ from numba import cfunc, njit, types
 from numba.core import config
 
 inline = njit(forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
-"""For functions that kernels call: compiled into the kernel, never on their own."""
+"""For functions that kernels call: compiled into the kernel, never on their own.
+
+Numba compiles one anew for every literal it is called with; np.int64(…) is none, for arguments whose value is no type.
+"""
 
 WRAPPER_PREFIX = "cfunc."
 """What Numba puts before a function's own symbol to name its wrapper for C."""
