@@ -1,9 +1,9 @@
 """How well work follows the cores: workers of unequal speed, cores that other programs take, and equal idle cores.
 
-Run: `python scripts/measure_balance.py MODEL [--parts slow,busy,idle] [--threads 2] [--gen 128] [--rounds 3]`. Prints
+Run: `python scripts/measure_balance.py MODEL [--parts slow,busy,idle,plan] [--threads 2] [--gen 128] [--rounds 3]`. Prints
 one table per part; rates are medians over interleaved rounds, in tokens per second. `slow` makes worker 1's calls take
 r times as long; `busy` pins a spinning process to one core (and lets llama-cpp-python run beside it, if it is here);
-`idle` compares with a fixed team. All runs evaluate the same tokens, and their logits are compared byte by byte.
+`idle` compares with a fixed team; `plan` begins with the shares of a profile that rates worker 1 wrong by two. All runs evaluate the same tokens, and their logits are compared byte by byte.
 """
 
 from __future__ import annotations

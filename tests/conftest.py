@@ -92,7 +92,11 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty EDGEINFER_HOME, and none of the user's EDGEINFER_ variables."""
+    """An empty EDGEINFER_HOME, no EDGEINFER_ variables of the user, and a machine neither hot nor unplugged."""
+    from edgeinfer.engine import power
+    from edgeinfer.scheduling.governor import Condition
+
+    monkeypatch.setattr(power, "read_condition", Condition)
     for name in [name for name in os.environ if name.startswith("EDGEINFER_") and name != "EDGEINFER_TEST_DATA"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("EDGEINFER_HOME", str(tmp_path / "home"))

@@ -56,12 +56,15 @@ def print_notices(notices: tuple[str, ...]) -> None:
 
 def stats_text(stats: Stats) -> str:
     """The numbers of an answer in a line for people."""
+    joules = stats.joules_per_token
     return " | ".join(
         [
             f"{stats.n_generated} tokens, {_number(stats.decode_tok_s)} tok/s",
             f"prompt {stats.n_prompt} ({stats.n_cached} cached), {_number(stats.prefill_tok_s)} tok/s",
             f"first token after {_number(stats.ttft_s, 3)} s",
             f"{_number(stats.accepted_per_step, 2)} tokens/step",
+            *([] if joules is None else [f"{joules:.3g} J/token"]),
+            stats.policy,
             f"seed {stats.seed}",
             stats.finish_reason,
         ]

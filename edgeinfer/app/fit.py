@@ -43,7 +43,7 @@ def plan_for(
     need = memory_need(key, spec, tensors, limits_for(context_of(spec.n_context_trained, n_context), kv=kv))
     workers = n_workers or len(topology.usable_cores())
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
-    return spec, plan.single_device_plan(spec, key, workers, need, available, speeds or plan.Speeds())
+    return spec, plan.Plan(key, workers, len(spec.stages), need, available, speeds or plan.Speeds())
 
 
 def check_fits(header: Header, nbytes: int, device: str = "auto", n_context: int | None = None) -> None:

@@ -16,6 +16,7 @@ import typer
 
 from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
 from edgeinfer.app.dialogue import Dialogue
+from edgeinfer.app.first_look import look_once
 from edgeinfer.app.opening import record_speed
 from edgeinfer.app.slash_commands import Then, is_command, run_line
 from edgeinfer.engine.llm import LLM
@@ -82,6 +83,8 @@ class LineChat:
             raise KeyboardInterrupt
         print_notices((*stats.notices, *(("stopped; what there is of the answer is kept",) if interrupted else ())))
         record_speed(self._llm, stats)
+        if self._terminal:
+            look_once(self._llm)
         if self._stats:
             typer.echo(stats_text(stats), err=True)
 

@@ -43,6 +43,7 @@ def open_llm(settings: Settings) -> LLM:
             threads=machine.threads,
             cores=machine.cores,
             kv=machine.kv,
+            mode=machine.mode,
             spec=settings.speculation.spec,
             verify_cost=settings.speculation.verify_cost,
             draft_from=settings.speculation.draft_from,
@@ -66,11 +67,13 @@ def answer_options(settings: Settings) -> Options:
 
 
 def record_speed(llm: LLM, stats: Stats) -> None:
-    """Note how fast an answer was, if it was long enough to tell."""
+    """Note how fast an answer was, if it was long enough to tell and nothing had to be spared."""
+    from edgeinfer.app.expectation import note_experience
     from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
 
     facts = llm.facts
-    if stats.n_generated >= TOKENS_MIN:
+    note_experience(llm, stats)
+    if stats.n_generated >= TOKENS_MIN and llm.policy.idle_work:
         long_prompt = stats.n_prompt - stats.n_cached >= TOKENS_MIN
         prefill_tok_s = stats.prefill_tok_s if long_prompt else None
         SpeedLog().record(

@@ -8,7 +8,7 @@ decided by the engine (`engine.kvcache`); a lane only reads and writes the slots
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Op
 from edgeinfer.registry import Registry
 from edgeinfer.settings import KVKind
 
@@ -137,6 +138,34 @@ class Staffed(Protocol):
     def timing(self) -> Timing: ...
 
 
+@runtime_checkable
+class Pinned(Protocol):
+    """A lane whose workers stay on cores."""
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that the system lets each worker run on, read back from it; () where it does not say."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpSeconds:
+    """What a part of an op took in a step. `multiplies`: it is the product itself, not what prepares its input."""
+
+    op: Op
+    multiplies: bool
+    seconds: float
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A lane that can tell what each op of a step took."""
+
+    def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
+        """Evaluate a step, or these stages of it over whatever the buffers hold, and time its ops, in order."""
+        ...
+
+
 PEAK_LANES = 16
 """Peaks of a block of logits;"""
 PEAK_LOGITS = 32
@@ -204,12 +233,17 @@ class Device(Protocol):
 class DeviceOptions:
     """What a user may ask of a device: worker threads (None: as many as help) and the cores to pin them to.
 
-    `adapts`: whether the crew of each step follows measured times; else all workers take equal shares.
+    `adapts`: whether the crew of each step follows measured times; else all workers take equal shares. `pins`: whether
+    each worker stays on a core of its own; else the system puts them where it likes. `decode_shares`, `prefill_shares`:
+    what each worker takes of small and of large passes until more is known, 0 for none; () for equal shares.
     """
 
     n_workers: int | None = None
     cores: tuple[int, ...] | None = None
     adapts: bool = True
+    pins: bool = True
+    decode_shares: tuple[float, ...] = ()
+    prefill_shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,19 @@
 """Between a lane's workers and the balance: asks it for a crew before each step and tells it what the step took.
 
-In: steps that are about to run, and have run, on a lane with workers. It also asks the system which cores are idle
-while some workers are left out. Knows nothing of what a step computes.
+In: steps that are about to run, and have run, on a lane with workers, and how many of those may take part. It also asks
+the system which cores are idle while some workers are left out. Knows nothing of what a step computes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psutil
 
-from edgeinfer.backends.base import Batch, Crew, Staffed
+from edgeinfer.backends.base import Batch, Crew, DeviceOptions, Staffed
 from edgeinfer.scheduling.balance import Assignment, Balance
+from edgeinfer.scheduling.governor import Policy
 
 LOOK_S = 0.05
 """Time over which the system's count of idle time says something: it counts in hundredths of a second."""
@@ -30,18 +30,30 @@ class _OnLeave:
 
 
 class Adaptation:
-    """Adapts the crew of a lane whose workers have these cores (None: all of the machine)."""
+    """Adapts the crew of a lane that was opened with these options, beginning with the shares they give."""
 
-    def __init__(self, lane: Staffed, cores: Sequence[int] | None) -> None:
+    def __init__(self, lane: Staffed, options: DeviceOptions) -> None:
         self._lane = lane
-        self._balance = Balance(lane.n_workers)
+        self._balance = Balance(lane.n_workers, options.decode_shares, options.prefill_shares)
         self._assignment: Assignment | None = None
         self._crew = lane.crew
-        self._cores = cores
+        self._cores = options.cores
+        self._policy: Policy | None = None
+        self._limits: tuple[int, tuple[int, ...]] = (lane.n_workers, ())
         self._looked_s, self._idle_s = 0.0, 0.0
         self._leaves: dict[int, _OnLeave] = {}  # by tokens of a pass
         self._batch: Batch | None = None
         self._current: _OnLeave | None = None
+
+    def limit(self, policy: Policy) -> None:
+        """Keep to what a policy allows from the next step on; quick where it is the one of the step before."""
+        if policy is self._policy:
+            return
+        self._policy = policy
+        if (limits := (policy.most_workers, policy.ranks)) != self._limits:
+            self._limits = limits
+            self._balance.limit(*limits)
+            self._leaves.clear()
 
     def before(self, batch: Batch) -> None:
         """Set the crew for a batch that is about to run."""

@@ -16,6 +16,7 @@ import numpy as np
 from edgeinfer.backends.base import Batch, Floats, Int32s
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.speculation.tree import Draft
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
 
@@ -189,13 +190,18 @@ class CachedSequence:
     def most_drafted(self) -> tuple[int, int]:
         """Most tokens of a draft, its root included, and the most that may follow one another after the root.
 
-        Nothing is drafted where that could take the memory of other sequences.
+        Nothing is drafted where that could take the memory of other sequences, and no more than the regime allows.
         """
         executor = self._pool.executor
-        most = min(executor.limits.max_tokens, executor.limits.max_outputs)
+        most = min(executor.limits.max_tokens, executor.limits.max_outputs, self.regime.policy.most_drafted)
         if executor.n_free_pages < 1 + 2 * pages_for(most):  # its own page, more of the context, siblings
             return 1, 0
         return most, max(0, self.n_context - len(self._tokens) - 1)
+
+    @property
+    def regime(self) -> Regime:
+        """What may be used of the machine."""
+        return self._pool.executor.regime
 
     @property
     def lock(self) -> threading.RLock:

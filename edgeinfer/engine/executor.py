@@ -19,14 +19,17 @@ from edgeinfer.backends.base import (
     Lane,
     Limits,
     Peaked,
+    Pinned,
     Progress,
     Staffed,
     no_progress,
 )
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.kvcache import Copies, KVCache
-from edgeinfer.engine.state import seal, unseal
-from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed
+from edgeinfer.engine.opening import compiled
+from edgeinfer.engine.regime import Regime
+from edgeinfer.engine.state import check_same, seal, unseal
+from edgeinfer.errors import EngineClosed
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
@@ -48,8 +51,9 @@ class Executor:
         options: DeviceOptions | None = None,
         *,
         is_guest: bool = False,
+        regime: Regime | None = None,
     ) -> None:
-        """`is_guest`: the device is another executor's."""
+        """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything."""
         self._device = device
         self._options = options
         self._is_guest = is_guest
@@ -59,8 +63,10 @@ class Executor:
         self._cache = KVCache(limits.n_pages, limits.n_context)
         options = options or DeviceOptions()
         self._n_workers = lane.n_workers if isinstance(lane, Staffed) else 1
+        self.regime = Regime.free(self._n_workers) if regime is None else regime
         self._peaked = lane if isinstance(lane, Peaked) else None
-        self._adaptation = Adaptation(lane, options.cores) if options.adapts and isinstance(lane, Staffed) else None
+        self._pinned = lane if isinstance(lane, Pinned) else None
+        self._adaptation = Adaptation(lane, options) if options.adapts and isinstance(lane, Staffed) else None
 
     @classmethod
     def open(
@@ -72,6 +78,7 @@ class Executor:
         device: str,
         options: DeviceOptions | None = None,
         progress: Progress = no_progress,
+        regime: Regime | None = None,
     ) -> Executor:
         """Open a device by its registry key and compile the model for it.
 
@@ -80,18 +87,18 @@ class Executor:
         """
         opened = DEVICES.get(device).open(options or DeviceOptions())
         try:
-            lane = _compiled(opened, spec, file, limits, progress)
+            lane = compiled(opened, spec, file, limits, progress)
         except BaseException:
             opened.close()
             raise
-        return cls(opened, lane, limits, fingerprint, options)
+        return cls(opened, lane, limits, fingerprint, options, regime=regime)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Executor:
         """Another model, run in turns by the same device and workers; close it too. Raises DoesNotFit."""
-        lane = _compiled(self._device, spec, file, limits, progress)
-        return Executor(self._device, lane, limits, fingerprint, self._options, is_guest=True)
+        lane = compiled(self._device, spec, file, limits, progress)
+        return Executor(self._device, lane, limits, fingerprint, self._options, is_guest=True, regime=self.regime)
 
     def __enter__(self) -> Executor:
         return self
@@ -101,7 +108,7 @@ class Executor:
 
     def close(self) -> None:
         """Give back the lane's memory and the device's threads; may be called twice."""
-        lane, self._lane, self._peaked = self._lane, None, None
+        lane, self._lane, self._peaked, self._pinned = self._lane, None, None, None
         if lane is not None:
             lane.close()
             if not self._is_guest:
@@ -118,8 +125,13 @@ class Executor:
 
     @property
     def n_workers(self) -> int:
-        """Workers that share a step, 1 where there is no team."""
-        return self._n_workers
+        """Workers that may share a step just now, 1 where there is no team."""
+        return min(self._n_workers, self.regime.policy.most_workers)
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that each worker may run on, read back from the system; () where nobody says."""
+        return () if self._pinned is None else self._pinned.affinity
 
     @property
     def limits(self) -> Limits:
@@ -164,8 +176,10 @@ class Executor:
             raise ValueError(f"a pass takes {self._limits.max_tokens} tokens and {self._limits.max_outputs} outputs")
         placement = self._cache.place(batch)
         _apply(placement.copies, lane)
+        self.regime.look()
         if self._adaptation is None:
             return lane.run(placement.step)
+        self._adaptation.limit(self.regime.policy)
         self._adaptation.before(batch)
         logits = lane.run(placement.step)
         self._adaptation.after()
@@ -201,14 +215,7 @@ class Executor:
         lane = self._open_lane()
         header, body = unseal(MAGIC, state, "the saved state")
         identity = self._identity()
-        differing = [
-            f"{key} is {header.get(key)}, not {value}" for key, value in identity.items() if header.get(key) != value
-        ]
-        if differing:
-            raise EdgeInferError(
-                f"the saved state belongs to another model, device or kv: its {', its '.join(differing)}; "
-                "use it with what it was saved with, or start again from the text"
-            )
+        check_same(header, identity)
         n_tokens, page_bytes = int(str(header["n_tokens"])), int(identity["page_bytes"])
         pages = self._cache.refill(sequence, n_tokens)
         if len(pages):
@@ -229,18 +236,6 @@ class Executor:
         if self._lane is None:
             raise EngineClosed("the model is closed; load it again")
         return self._lane
-
-
-def _compiled(device: Device, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress) -> Lane:
-    """A model on a device. Raises DoesNotFit where memory is short."""
-    try:
-        return device.compile(spec, file, limits, progress)
-    except MemoryError:
-        kv_bytes = spec.kv_bytes_per_token() * limits.n_pages * PAGE
-        raise DoesNotFit(
-            f"{file.path} does not fit in memory: {file.nbytes} bytes of weights and {kv_bytes} bytes for "
-            f"{limits.n_context} tokens of context; close other programs or use a smaller context or model"
-        ) from None
 
 
 def _apply(copies: Copies, lane: Lane) -> None:

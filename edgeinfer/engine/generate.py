@@ -10,52 +10,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats, Progress, no_progress
+from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.engine.cached import CachedSequence
-from edgeinfer.engine.sampling import Sampler, SamplingSettings
+from edgeinfer.engine.request import Request
+from edgeinfer.engine.sampling import Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.engine.speculation.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.stats import FinishReason, Meter, Stats
 from edgeinfer.engine.stops import StopStrings
-from edgeinfer.errors import BadSetting, ContextOverflow
 from edgeinfer.models.text import StreamDecoder, Tokenizer
 
 READING = "reading the prompt"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to continue and how.
-
-    `continues_text`: the answer goes on within the prompt's text, so that its first space is its own. `notices`: what
-    was already left out of the prompt to make it fit, if anything.
-    """
-
-    prompt: tuple[int, ...]
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    continues_text: bool = False
-    notices: tuple[str, ...] = ()
-    progress: Progress = no_progress
-
-    def check(self, n_context: int) -> None:
-        """Raises BadSetting for an impossible request, ContextOverflow for a prompt that cannot fit."""
-        if not self.prompt:
-            raise BadSetting("the prompt has no tokens; give some text to continue")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 1 or more")
-        if len(self.prompt) > n_context:
-            raise ContextOverflow(
-                f"the prompt has {len(self.prompt)} tokens and the context holds {n_context}; shorten it, "
-                "or load the model with a larger context (--ctx, n_context)"
-            )
 
 
 class Generation:
@@ -74,6 +44,7 @@ class Generation:
     ) -> None:
         request.check(cached.n_context)
         self._cached = cached
+        self._regime = cached.regime
         self._request = request
         self._speculator = speculator
         self._n_vocab = tokenizer.n_tokens
@@ -114,7 +85,7 @@ class Generation:
 
     def pieces(self) -> Generator[str, None, None]:
         """Generate: pieces of text as they become certain. Closing it ends the answer as `stop()` does."""
-        self._meter = Meter()
+        self._meter = Meter(joules=self._regime.joules)
         self._cached.begin(self.stop)
         try:
             if self._speculator is not None:
@@ -146,7 +117,9 @@ class Generation:
             progress(READING, position - self._n_reused, n_new)
             chunk = prompt[position : position + self._cached.max_tokens]
             position += len(chunk)
-            accepted = self._evaluate(self._cached.chain(chunk, wants_logits=position == len(prompt)))
+            self._regime.rest(self._stop_asked)
+            with self._cached.lock:
+                accepted = self._evaluate(self._cached.chain(chunk, wants_logits=position == len(prompt)))
             self._meter.prompt(len(chunk))
         progress(READING, position - self._n_reused, n_new)
         return accepted
@@ -156,9 +129,10 @@ class Generation:
         if self._cached.is_full:
             self._finish_reason, self._ran_full = "length", True
             return []
-        if self._speculator is None:
-            return self._evaluate(self._cached.chain((root,), wants_logits=True))
+        self._regime.rest(self._stop_asked)
         with self._cached.lock:
+            if self._speculator is None:
+                return self._evaluate(self._cached.chain((root,), wants_logits=True))
             if self._stop_asked.is_set():  # whoever drafts may be with another answer already
                 self._finish_reason = "cancelled"
                 return []
@@ -175,26 +149,28 @@ class Generation:
             most, deepest = 1, 0
         return trimmed(speculator.draft(self._history, most, deepest), root, self._n_vocab, most, deepest)
 
-    def _evaluate(self, batch: Batch, draft: Draft | None = None, started: float = 0.0) -> list[int]:
+    def _evaluate(self, batch: Batch, draft: Draft | None = None, started: float | None = None) -> list[int]:
         """Run a batch and keep what leads to the tokens that are chosen; none where a stop was asked for.
 
-        `draft`: what the batch was made of, begun when it `started`; None for a chain, which is kept whole.
+        `draft`: what the batch was made of, begun when it `started`; None for a chain, which is kept whole. The lock
+        is held.
         """
-        with self._cached.lock:
-            if self._stop_asked.is_set():
-                self._finish_reason = "cancelled"
-                return []
-            logits = self._cached.evaluate(batch)
-            peaks, speculator = self._cached.peaks, self._speculator
-            if draft is None or speculator is None:
-                nodes = np.arange(len(batch.tokens), dtype=np.int32)
-                walked = Walk([self._choose(logits, peaks, (), node, []) for node in range(len(logits))], nodes)
-            else:
-                likeliest = speculator.look(draft, logits, peaks)
-                walked = walk(draft, partial(self._choose, logits, peaks, likeliest), self._eog)
-            self._cached.commit(batch, walked.path)
-            if draft is not None and speculator is not None:
-                speculator.learn(draft, walked, time.perf_counter() - started)
+        if self._stop_asked.is_set():
+            self._finish_reason = "cancelled"
+            return []
+        started = time.perf_counter() if started is None else started
+        logits = self._cached.evaluate(batch)
+        peaks, speculator = self._cached.peaks, self._speculator
+        if draft is None or speculator is None:
+            nodes = np.arange(len(batch.tokens), dtype=np.int32)
+            walked = Walk([self._choose(logits, peaks, (), node, []) for node in range(len(logits))], nodes)
+        else:
+            likeliest = speculator.look(draft, logits, peaks)
+            walked = walk(draft, partial(self._choose, logits, peaks, likeliest), self._eog)
+        self._cached.commit(batch, walked.path)
+        if draft is not None and speculator is not None:
+            speculator.learn(draft, walked, time.perf_counter() - started)
+        self._regime.worked(started)
         if walked.tokens:
             self._meter.step(len(walked.tokens))
         return walked.tokens
@@ -246,5 +222,7 @@ class Generation:
             steps=meter.steps,
             accepted_per_step=meter.accepted_per_step,
             seed=self._sampler.seed,
+            policy=self._regime.policy.reason,
+            joules=meter.joules,
             draft=None if self._speculator is None else self._speculator.report(),
         )

@@ -20,19 +20,23 @@ from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.limits import context_of, limits_for, memory_need
+from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.session import Options, Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for, priming_of
+from edgeinfer.engine.staffing import device_options, known_core_plans, worker_kinds
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadGGUF, BadSetting, EdgeInferError
 from edgeinfer.models.gguf import Metadata
 from edgeinfer.models.load import Model, open_model, spec_of
 from edgeinfer.models.store import Store
 from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
+from edgeinfer.scheduling.governor import Policy
 from edgeinfer.scheduling.memory import require_fit
-from edgeinfer.scheduling.topology import available_bytes, usable_cores
-from edgeinfer.settings import KVKind, Spec
+from edgeinfer.scheduling.topology import CoreKind, available_bytes, read_topology
+from edgeinfer.scheduling.work import ModelWork, work_of
+from edgeinfer.settings import KVKind, Mode, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Facts:
     n_context_trained: int
     kv: KVKind
     n_threads: int  # as asked for, by number or by cores, else one per usable core
+    mode: Mode
     load_s: float
     resident_bytes: int
     notices: tuple[str, ...]
@@ -77,13 +82,28 @@ class LLM:
         self.facts = facts
         if drafts is not None and primes and drafts.n_primed < drafts.n_vocab:
             priming = priming_of(pool.executor, tokenizer, drafts)
-            self._idle_priming = IdlePriming(priming, drafts.n_primed, pool.lock, lambda: pool.idle_s, drafts.prime)
+            self._idle_priming = IdlePriming(priming, drafts.n_primed, pool.lock, self._idle_s, drafts.prime)
 
     def __enter__(self) -> LLM:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    @property
+    def policy(self) -> Policy:
+        """What may be used of the machine just now, in the mode it was loaded with."""
+        return self._pool.executor.regime.policy
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that each worker may run on, read back from the system; () where it does not say."""
+        return self._pool.executor.affinity
+
+    @property
+    def work(self) -> ModelWork:
+        """What the model's stages have to do, for predictions."""
+        return work_of(self._model.spec, self._model.file.tensors)
 
     def session(self) -> Session:
         """A new session, which shares the model with the others. Raises EngineClosed."""
@@ -128,6 +148,10 @@ class LLM:
             drafts.prime(drafts.n_primed, rows)
         drafts.keep_primed()
 
+    def _idle_s(self) -> float:
+        """Seconds that could have been used while nothing was generated."""
+        return self._pool.idle_s if self.policy.idle_work else 0.0
+
     def stop(self) -> None:
         """End every answer in the making within one step; from any thread."""
         self._pool.stop()
@@ -155,6 +179,7 @@ def load(
     cores: Sequence[int] | None = None,
     n_sessions: int = 1,
     kv: KVKind = "f16",
+    mode: Mode = "balanced",
     spec: Spec = "auto",
     verify_cost: Mapping[int, float] | None = None,
     draft_from: Sequence[str | Path] = (),
@@ -165,13 +190,14 @@ def load(
 
     `n_context` tokens (default: what it was trained for, CTX_CAP at most) for each of `n_sessions` whose whole context
     is kept at a time; more sessions may be open, and read their text again when memory is short. `kv`: how keys and
-    values are kept; "int8" takes about half the memory of "f16" and rounds more. `spec`: "auto" drafts tokens and
-    checks several in a pass where that changes none of them, "on" everywhere, "off" nowhere, a number: that many tokens
-    a pass; `verify_cost` is assumed instead of what passes of several tokens cost here. Drafts also come from the files
-    and folders `draft_from`, and from a smaller model with the same vocabulary, if its file or name is among them.
-    `history`: what is learnt of texts is kept in the user's data folder and used the next
-    time, and tables that drafts come from are made while nothing is generated. `progress` is called with what is done,
-    how much of it and how much there is.
+    values are kept; "int8" takes about half the memory of "f16" and rounds more. `mode`: how much of the machine may
+    be used, which changes no text: "max", "balanced" (less when it is hot or its battery low), "quiet" or "battery".
+    `spec`: "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere, "off"
+    nowhere, a number: that many tokens a pass, or as many as the mode allows; `verify_cost` is assumed instead of what
+    passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller
+    model with the same vocabulary, if its file or name is among them. `history`: what is learnt of texts is kept in
+    the user's data folder and used the next time, and tables that drafts come from are made while nothing is generated,
+    except in the sparing modes. `progress` is called with what is done, how much of it and how much there is.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()
@@ -179,16 +205,29 @@ def load(
         raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
     if kv not in get_args(KVKind):
         raise BadSetting(f"kv cannot be {kv!r}: it must be {' or '.join(get_args(KVKind))}")
+    if mode not in get_args(Mode):
+        raise BadSetting(f"mode cannot be {mode!r}: it must be {' or '.join(get_args(Mode))}")
     speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
-    options = DeviceOptions(threads, usable_cores() if cores is None else tuple(cores))
+    topology = read_topology()
     local = Store().find(str(name_or_path))
     model = open_model(local.path, n_context)
     try:
+        is_asked = threads is not None or cores is not None
+        plans = None if is_asked else known_core_plans(topology, work_of(model.spec, model.file.tensors), kv)
+        options = device_options(topology, threads, cores, plans)
         return _start(
             model,
             local.name,
             _Wanted(
-                AUTO_DEVICE if device == "auto" else device, n_context, n_sessions, kv, options, speculation, progress
+                device=AUTO_DEVICE if device == "auto" else device,
+                n_context=n_context,
+                n_sessions=n_sessions,
+                kv=kv,
+                mode=mode,
+                options=options,
+                kinds=worker_kinds(options, topology),
+                speculation=speculation,
+                progress=progress,
             ),
             started,
         )
@@ -205,7 +244,9 @@ class _Wanted:
     n_context: int | None
     n_sessions: int
     kv: KVKind
+    mode: Mode
     options: DeviceOptions
+    kinds: tuple[CoreKind, ...]  # of the workers' cores
     speculation: Speculation
     progress: Progress
 
@@ -240,7 +281,7 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
     with ThreadPoolExecutor(1) as beside:
         texts = beside.submit(_texts, metadata, vocabulary)
         arguments = (spec, model.file, print_of_model, limits, wanted.device, wanted.options, wanted.progress)
-        executor = Executor.open(*arguments)
+        executor = Executor.open(*arguments, regime=Regime.of_machine(wanted.mode, wanted.kinds))
         try:
             tokenizer, template = texts.result()
             drafts, draft_notices = drafts_for(
@@ -263,6 +304,7 @@ def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
         n_context_trained=trained,
         kv=wanted.kv,
         n_threads=wanted.n_threads,
+        mode=wanted.mode,
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
         notices=notices,

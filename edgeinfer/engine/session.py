@@ -15,7 +15,8 @@ from typing import TypedDict, Unpack
 from edgeinfer.backends.base import Progress
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.conversation import Messages, fit
-from edgeinfer.engine.generate import Generation, Request
+from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
 from edgeinfer.engine.state import seal, unseal

@@ -41,5 +41,15 @@ def unseal(magic: bytes, state: bytes, what: str) -> tuple[dict[str, Value], byt
     return header, state[text_at + length : -CHECKSUM_BYTES]
 
 
+def check_same(found: Mapping[str, Value], wanted: Mapping[str, Value]) -> None:
+    """Raises EdgeInferError with what differs where the header of a saved state is not of this model and device."""
+    differing = [f"{key} is {found.get(key)}, not {value}" for key, value in wanted.items() if found.get(key) != value]
+    if differing:
+        raise EdgeInferError(
+            f"the saved state belongs to another model, device or kv: its {', its '.join(differing)}; "
+            "use it with what it was saved with, or start again from the text"
+        )
+
+
 def _checksum(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=CHECKSUM_BYTES).digest()

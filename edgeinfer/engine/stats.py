@@ -21,8 +21,10 @@ class Stats:
 
     n_prompt tokens of the prompt, of which n_cached were not evaluated again; n_generated tokens of the answer (the
     end-of-generation token is not one); steps: passes that gave tokens; accepted_per_step: tokens per such pass.
-    truncated: the context cut the conversation or the answer, `notices` say how. Seconds are wall time. draft: what
-    was drafted, None without speculation.
+    truncated: the context cut the conversation or the answer, `notices` say how. Seconds are wall time, rests included.
+    draft: what was drafted, None without speculation. joules: energy that the CPU's packages took from the beginning of
+    the prompt to the end of the answer, all of it: what other programs used meanwhile, and waiting, is in it, and
+    memory is not; None where the system does not tell. policy: how much of the machine could be used, in words.
     """
 
     n_prompt: int
@@ -37,14 +39,32 @@ class Stats:
     steps: int
     accepted_per_step: float | None
     seed: int
+    policy: str
     draft: DraftReport | None = None
+    joules: float | None = None
+
+    @property
+    def plain_tok_s(self) -> float | None:
+        """Tokens per second one at a time: as measured where nothing is drafted, else from what passes took."""
+        if self.draft is None:
+            return self.decode_tok_s
+        return None if self.draft.single_s is None else 1 / self.draft.single_s
+
+    @property
+    def joules_per_token(self) -> float | None:
+        """Joules by tokens of the answer; reading the prompt is part of what they cost."""
+        return None if self.joules is None or not self.n_generated else self.joules / self.n_generated
 
 
 class Meter:
-    """Marks the moments of one generation. `clock` gives seconds."""
+    """Marks the moments of one generation. `clock` gives seconds, `joules` what was taken so far, if that is known."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, joules: Callable[[], float | None] = lambda: None
+    ) -> None:
         self._clock = clock
+        self._count_joules = joules
+        self._joules_before = joules()
         self._started = clock()
         self._first: float | None = None
         self._last: float | None = None
@@ -81,6 +101,12 @@ class Meter:
         if self._first is None or self._last is None:
             return None
         return _rate(self.n_sampled - self._n_first, self._last - self._first)
+
+    @property
+    def joules(self) -> float | None:
+        """Joules taken until now."""
+        now = self._count_joules()
+        return None if now is None or self._joules_before is None else now - self._joules_before
 
     @property
     def accepted_per_step(self) -> float | None:

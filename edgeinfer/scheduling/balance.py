@@ -1,8 +1,9 @@
 """Which workers take part in the next step and what share each takes, from what the steps before it took.
 
-In: the kind of the next step (tokens, cached tokens), and afterwards its seconds and each worker's busy time. Out: an
-`Assignment`. Pure: numbers in, decisions out; the results of a step never depend on them. Prefill, decode and the small
-passes between learn separately, since they are bound by different things. Knows no threads, arrays or devices.
+In: the kind of the next step (tokens, cached tokens), afterwards its seconds and each worker's busy time, and how many
+workers there may be. Out: an `Assignment`. Pure: numbers in, decisions out; the results of a step never depend on them.
+Prefill, decode and the small passes between learn separately, since they are bound by different things. Knows no
+threads, arrays or devices.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ PHASES = MappingProxyType(
 )
 """Kinds of steps: how many tell two team sizes apart, how much dearer they must have become in all for an alarm, when
 the first trial is due, and the first after a change."""
+SMALL = ("one", "few")
+"""Kinds that a plan for decoding is about."""
 WINDOWS = MappingProxyType({"one": 9, "few": 9, "some": 5, "many": 1})
 """Steps of each kind whose median says how fast the workers are."""
 WARM_STEPS = 6
@@ -37,8 +40,8 @@ DEPTH_STEP = 512
 class Assignment:
     """Workers in increasing order and where each one's share begins, in parts of WHOLE; the last cut is WHOLE.
 
-    `pinned`: each on its own core. A single worker is pinned only while it is tried, to get to a good core at once;
-    from then on the system knows better which core is idle.
+    `pinned`: each on its own core. A single worker is pinned only while it is tried, to get to a good core at once, and
+    where it matters which kind of core it is; else the system knows better which core is idle.
     """
 
     workers: tuple[int, ...]
@@ -68,17 +71,36 @@ class _Phase:
 class Balance:
     """The assignments of `n_workers`, step after step: `assign`, run the step, `record`."""
 
-    def __init__(self, n_workers: int) -> None:
-        sizes = candidate_sizes(n_workers)
+    def __init__(
+        self, n_workers: int, decode_shares: Sequence[float] = (), prefill_shares: Sequence[float] = ()
+    ) -> None:
+        """Shares of the workers to begin with, of small and of large passes: 0 for none, () for equal ones."""
+        shares = {name: tuple(decode_shares if name in SMALL else prefill_shares) for name in PHASES}
+        planned = {name: sum(share > 0 for share in found) or n_workers for name, found in shares.items()}
+        sizes = candidate_sizes(n_workers, *planned.values())
         self._phases = {
-            name: _Phase(TeamSize(sizes, *trials), Speeds(n_workers, WINDOWS[name])) for name, trials in PHASES.items()
+            name: _Phase(
+                TeamSize(sizes, *trials, first_size=planned[name]), Speeds(n_workers, WINDOWS[name], shares[name])
+            )
+            for name, trials in PHASES.items()
         }
-        self._n_workers = n_workers
+        self._n_workers = self._most_workers = n_workers
+        self._ranks: tuple[int, ...] = ()
         self._phase = self._phases["one"]
         self._bucket: Hashable = None
         self._n_tokens = 1
         self._n_small = WARM_STEPS  # small passes since the last large one
         self._assignment = Assignment((0,), (0, WHOLE), False)
+
+    def limit(self, most_workers: int, ranks: tuple[int, ...] = ()) -> None:
+        """From the next step on, no more than so many workers, at least 1, and first those of the lowest ranks.
+
+        `ranks`: of each worker; () where all are equal, so that the fastest come first.
+        """
+        self._most_workers = min(most_workers, self._n_workers)
+        self._ranks = ranks
+        for phase in self._phases.values():
+            phase.team.limit(self._most_workers)
 
     def assign(self, n_tokens: int, n_cached: int) -> Assignment:
         """Who should run the next step, of so many tokens after so many cached ones."""
@@ -90,8 +112,9 @@ class Balance:
         self._bucket = length, (n_cached // DEPTH_STEP).bit_length(), min(self._n_small, WARM_STEPS)
         self._n_tokens = n_tokens
         size, speeds = self._phase.team.size(self._bucket), self._phase.speeds
-        workers = tuple(range(size)) if size == self._n_workers else speeds.fastest(size)
-        cuts, pinned = speeds.cuts(workers), size > 1 or size != self._phase.team.settled_size
+        workers = tuple(range(size)) if size == self._n_workers else speeds.fastest(size, self._ranks)
+        pinned = size > 1 or size != self._phase.team.settled_size or bool(self._ranks)
+        cuts = speeds.cuts(workers)
         last = self._assignment
         if (workers, cuts, pinned) != (last.workers, last.cuts, last.pinned):
             self._assignment = Assignment(workers, cuts, pinned)
@@ -126,7 +149,7 @@ class Balance:
     @property
     def wants_free_cores(self) -> bool:
         """Whether `note_free_cores` would help: some workers are left out, and should return when they can."""
-        return any(phase.team.settled_size < self._n_workers for phase in self._phases.values())
+        return any(phase.team.settled_size < self._most_workers for phase in self._phases.values())
 
     def note_free_cores(self, n_free: float) -> None:
         """How many of the workers' cores were idle of late, the system says."""
@@ -134,12 +157,12 @@ class Balance:
             phase.team.note_free(n_free)
 
 
-def candidate_sizes(n_workers: int) -> tuple[int, ...]:
-    """The team sizes worth trying: all up to four; of more the powers of two, all, and all but one."""
+def candidate_sizes(n_workers: int, *planned: int) -> tuple[int, ...]:
+    """The team sizes worth trying: all up to four; of more the powers of two, all, all but one, and planned ones."""
     if n_workers <= 4:
         return tuple(range(1, n_workers + 1))
     powers = {1 << exponent for exponent in range(n_workers.bit_length())}
-    return tuple(sorted(size for size in powers | {n_workers - 1, n_workers} if size <= n_workers))
+    return tuple(sorted(size for size in powers | {n_workers - 1, n_workers, *planned} if size <= n_workers))
 
 
 def _phase_of(n_tokens: int) -> str:

@@ -37,9 +37,10 @@ class Speeds:
     Half as many must have spoken before anything changes: a step that something disturbed says nothing by itself.
     """
 
-    def __init__(self, n_workers: int, window: int) -> None:
-        self._speeds = [1.0] * n_workers
-        self._recent = [1.0] * n_workers
+    def __init__(self, n_workers: int, window: int, shares: Sequence[float] = ()) -> None:
+        """`shares`: what each worker should begin with, 0 for none; () for equal ones."""
+        self._speeds = _first_speeds(n_workers, shares)
+        self._recent = list(self._speeds)
         self._window = window
         self.is_surprised = False
         """Whether the last steps said something new, so that the next ones should be looked at."""
@@ -77,10 +78,16 @@ class Speeds:
         for worker in workers:
             self._recent[worker] /= SUSPICION
 
-    def fastest(self, size: int) -> tuple[int, ...]:
-        """The `size` workers that were fastest of late, in increasing order; of equally fast ones the first."""
-        top = max(self._recent)
-        order = sorted(range(len(self._recent)), key=lambda worker: (_class_of(self._recent[worker] / top), worker))
+    def fastest(self, size: int, ranks: Sequence[int] = ()) -> tuple[int, ...]:
+        """The `size` workers that were fastest of late, in increasing order; of equally fast ones the first.
+
+        `ranks`: of each worker, () where all are equal; a lower one counts more than any speed.
+        """
+        top, ranks = max(self._recent), ranks or (0,) * len(self._recent)
+        order = sorted(
+            range(len(self._recent)),
+            key=lambda worker: (ranks[worker], _class_of(self._recent[worker] / top), worker),
+        )
         return tuple(sorted(order[:size]))
 
     def cuts(self, workers: tuple[int, ...]) -> tuple[int, ...]:
@@ -100,6 +107,15 @@ class Speeds:
         if applied and all(abs(new / old - 1) < SMALLEST_MOVE for new, old in zip(wanted, applied, strict=True)):
             return applied
         return wanted
+
+
+def _first_speeds(n_workers: int, shares: Sequence[float]) -> list[float]:
+    """Speeds as a plan has them; who is left out counts as slower than all others, until measured."""
+    taken = [share for share in shares if share > 0]
+    if not taken:
+        return [1.0] * n_workers
+    mean, least = sum(taken) / len(taken), min(taken)
+    return [(share or least / CLASS_WIDTH**2) / mean for share in shares]
 
 
 def _scaled(rates: Sequence[float], speeds: Sequence[float], workers: Sequence[int]) -> list[float]:

@@ -1,10 +1,10 @@
 """How many workers a kind of step should have, found by trying: one size in use, its neighbours tried now and then.
 
-In: what each step cost. Out: the size for the next step. Costs are compared only within a bucket of like steps, and a
-trial only with the steps just before it, so that a growing context does not look like a slow machine. When steps grow
-dear (another program took a core), the neighbours are tried at once: cumulative sums (Page, 1954) tell that from noise.
-No size is given up for one that is a little better before it was tried once more. Sizes that lose are tried ever less
-often; larger ones hardly at all while no core is free for them.
+In: what each step cost, and how large a team may be. Out: the size for the next step. Costs are compared only within a
+bucket of like steps, and a trial only with the steps just before it, so that a growing context does not look like a
+slow machine. When steps grow dear (another program took a core), the neighbours are tried at once: cumulative sums
+(Page, 1954) tell that from noise. No size is given up for one that is a little better before it was tried once more.
+Sizes that lose are tried ever less often; larger ones hardly at all while no core is free for them.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Usual:
 
 
 class TeamSize:
-    """Chooses among increasing `sizes`, beginning with the largest.
+    """Chooses among increasing `sizes`, beginning with `first_size`, or with the largest.
 
     `trial_steps`: how many steps tell two sizes apart. `alarm`: by how many usual steps' cost the last steps must have
     exceeded what is usual for an alarm. Trials begin after `first_wait` steps, and `wait_after_change` steps after the
@@ -91,13 +91,22 @@ class TeamSize:
     """
 
     def __init__(
-        self, sizes: tuple[int, ...], trial_steps: int, alarm: float, first_wait: int, wait_after_change: int
+        self,
+        sizes: tuple[int, ...],
+        trial_steps: int,
+        alarm: float,
+        first_wait: int,
+        wait_after_change: int,
+        first_size: int | None = None,
     ) -> None:
         self._sizes = sizes
         self._trial_steps = trial_steps
         self._alarm = alarm
         self._wait_after_change = wait_after_change
-        self._index = len(sizes) - 1
+        self._top = len(sizes) - 1
+        self._index = self._top if first_size is None else sizes.index(first_size)
+        self._most = sizes[-1]
+        self._unlimited = self._index  # where it would be without a limit
         self._rivals = [_Rival(first_wait, first_wait) for _ in sizes]
         self._usual: dict[Hashable, _Usual] = {}
         self._excess = 0.0  # the cumulative sum
@@ -111,12 +120,12 @@ class TeamSize:
     def size(self, bucket: Hashable) -> int:
         """Workers of the next step, which is in this bucket."""
         trial = self._trial if bucket in self._usual else None
-        return self._sizes[self._index if trial is None or trial.is_again else trial.index]
+        return self._size_at(self._index if trial is None or trial.is_again else trial.index)
 
     @property
     def settled_size(self) -> int:
         """The size in use, trials apart."""
-        return self._sizes[self._index]
+        return self._size_at(self._index)
 
     @property
     def is_steady(self) -> bool:
@@ -128,12 +137,27 @@ class TeamSize:
         usual = self._usual.get(bucket)
         return USUAL * usual.cost if usual and usual.count >= SETTLED and self.is_steady else 0.0
 
+    def limit(self, most: int) -> None:
+        """No team of more than `most`, at least 1, from the next step on: the sizes above are cut to it.
+
+        A size that was given up for a limit returns with a higher one.
+        """
+        if most == self._most:
+            return
+        self._most = most
+        self._top = next((index for index, size in enumerate(self._sizes) if size >= most), len(self._sizes) - 1)
+        self._index = min(self._unlimited, self._top)
+        self._trial, self._queue, self._excess = None, [], 0.0
+        self._usual.clear()
+        self._slow.clear()
+        self._rivals = [_Rival(self._wait_after_change, self._wait_after_change) for _ in self._sizes]
+
     def note_free(self, n_free: float) -> None:
         """How many cores nobody uses now. When they fall free for the next larger team, it is tried at once."""
         self._is_blind = False
-        if self._index + 1 == len(self._sizes):
+        if self._index >= self._top:
             return
-        free = n_free / (self._sizes[self._index + 1] - self._sizes[self._index])
+        free = n_free / (self._size_at(self._index + 1) - self._size_at(self._index))
         was_blocked, self._is_blocked = self._is_blocked, free < (FREE if self._is_blocked else TAKEN)
         if was_blocked and not self._is_blocked:
             self.alert(larger=True)
@@ -141,7 +165,7 @@ class TeamSize:
     def alert(self, larger: bool) -> None:
         """Something has changed in favour of larger or smaller teams: try the next one soon."""
         index = self._index + (1 if larger else -1)
-        if 0 <= index < len(self._sizes) and not (larger and self._is_blocked):
+        if 0 <= index <= self._top and not (larger and self._is_blocked):
             self._rivals[index] = _Rival(0, self._wait_after_change)
 
     def record(self, bucket: Hashable, cost: float, n_before: int = 0) -> None:
@@ -158,9 +182,12 @@ class TeamSize:
             self._compare(usual, cost)
             self._wait(n_before + 1)
 
+    def _size_at(self, index: int) -> int:
+        return min(self._sizes[index], self._most)
+
     @property
     def _neighbours(self) -> list[int]:
-        return [index for index in (self._index - 1, self._index + 1) if 0 <= index < len(self._sizes)]
+        return [index for index in (self._index - 1, self._index + 1) if 0 <= index <= self._top]
 
     def _compare(self, usual: _Usual, cost: float) -> None:
         """Take a step with the size in use into the average, and give the alarm when the sum says so."""
@@ -231,7 +258,7 @@ class TeamSize:
         if tried < BETTER * present:
             self._doubt = 0
             self._is_blocked = self._is_blocked and trial.index < self._index
-            self._index = trial.index
+            self._index = self._unlimited = trial.index
             self._scale(tried * trial.present)
             self._rivals = [_Rival(self._wait_after_change, self._wait_after_change) for _ in self._sizes]
             self._queue = self._queue and [index for index in self._neighbours if index < trial.index]

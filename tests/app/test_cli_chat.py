@@ -64,7 +64,7 @@ def printed(texts: list[str]) -> str:
     return "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
 
 
-@pytest.mark.parametrize("arguments", [[], ["--plain"], ["--system", "inner"]])
+@pytest.mark.parametrize("arguments", [[], ["--plain"], ["--system", "inner"], ["--mode", "quiet"]])
 def test_each_line_of_stdin_is_a_turn_and_only_answers_are_printed(
     tiny_model: Path, llm: LLM, arguments: list[str]
 ) -> None:

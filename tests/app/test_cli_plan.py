@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,18 +11,29 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
 from edgeinfer.app.fit import check_fits, plan_for, size_in_bytes
+from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.backends.base import DEVICES, DeviceOptions
+from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadSetting, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile, parse_header
-from edgeinfer.models.load import open_model
+from edgeinfer.models.load import open_model, spec_of
+from edgeinfer.scheduling.cost import Pass
+from edgeinfer.scheduling.machines import machine_names, machine_profile
+from edgeinfer.scheduling.predict import Predictor
+from edgeinfer.scheduling.topology import read_topology, usable_cores
+from edgeinfer.scheduling.work import work_of
 from tests.conftest import write_tiny_llama
+from tests.unit.scheduling.profiles import machine
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("EDGEINFER_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
+def tiny(home: Path, tmp_path: Path) -> Path:
+    """A tiny model, on a machine that was measured before: 10 GB/s and 20 G multiply-adds/s."""
+    measured = {"fingerprint": fingerprint_of(read_topology()), "measured": "2026-11-22 12:00 UTC", "idle_share": 1.0}
+    ProfileStore().save(replace(machine(), **measured))
     return write_tiny_llama(tmp_path / "tiny.gguf")
 
 
@@ -29,23 +41,132 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(build_app(), ["plan", *arguments])
 
 
-def test_json_has_the_contract_keys_and_exact_sizes(tiny):
+def test_json_has_the_contract_keys_exact_sizes_and_what_the_profile_predicts(tiny):
     result = run("-m", str(tiny), "--ctx", "256", "--json")
     assert result.exit_code == 0, result.output
     plan = json.loads(result.stdout)
     with GGUFFile.open(tiny) as file:
         assert plan["model"]["weight_bytes"] == sum(info.nbytes for info in file.tensors.values())
+        work = work_of(spec_of(file.metadata, file.tensors, 256), file.tensors)
     assert plan["model"]["arch"] == "llama"
     assert plan["model"]["kv_bytes_per_token"] == 2 * 2 * 2 * 16 * 2  # layers, k and v, heads, width, bytes
-    predicted = plan["predicted"]
-    assert predicted["decode_tok_s"] is None
-    assert predicted["prefill_tok_s"] is None
+    predicted, predictor = plan["predicted"], Predictor(machine(), work)
+    assert predicted["decode_tok_s"] == pytest.approx(1 / predictor.pass_s(1, 255))
+    assert predicted["ttft_s"] == pytest.approx(predictor.prompt_s(255))
+    assert predicted["prefill_tok_s"] == pytest.approx(255 / predictor.prompt_s(255))
+    assert predicted["verify_cost"] == pytest.approx(predictor.pass_s(8, 255, 8) / predictor.pass_s(1, 255))
+    assert predicted["bound_by"] == predictor.seconds(Pass(1, 255)).largest
     assert predicted["vram_bytes"] == predicted["flash_bytes_per_token"] == 0
     assert plan["memory"]["n_context"] == 256
+    assert plan["machine"] == "plain"
     stages = plan["stages"]
     assert {"phase", "ops", "lanes", "seconds"} <= set(stages[0])
-    down = next(stage for stage in stages if stage["ops"] == "blk.1.ffn_down")
-    assert down["lanes"] == [{"device": "cpu", "rows": [0, 64], "seconds": None}]
+    down = next(stage for stage in stages if stage["ops"] == "blk.1.ffn_down" and stage["phase"] == "decode")
+    (lane,) = down["lanes"]
+    assert (lane["device"], lane["rows"]) == ("cpu", [0, 64])
+    decode_s = sum(stage["seconds"] for stage in stages if stage["phase"] == "decode")
+    assert decode_s == pytest.approx(1 / predicted["decode_tok_s"])
+
+
+def test_what_was_measured_stands_beside_what_is_predicted(tiny):
+    with GGUFFile.open(tiny) as file:
+        SpeedLog().record(fingerprint(file), "cpu", len(usable_cores()), decode_tok_s=123.0, prefill_tok_s=456.0)
+    assert json.loads(run("-m", str(tiny), "--json").stdout)["measured"] == {
+        "decode_tok_s": 123.0,
+        "prefill_tok_s": 456.0,
+    }
+    shown = run("-m", str(tiny)).stdout
+    assert "(measured 123 with drafts)" in shown
+    assert "(measured 456)" in shown
+
+
+def test_a_machine_that_was_never_measured_is_measured_in_short(tiny, monkeypatch):
+    for path in ProfileStore().folder.iterdir():
+        path.unlink()
+    asked = []
+
+    def probe(topology, wanted, folder, progress):
+        asked.append(wanted)
+        return replace(machine(), fingerprint=fingerprint_of(topology), measured="now", idle_share=0.95, short=True)
+
+    monkeypatch.setattr("edgeinfer.engine.probing.probe.probe", probe)
+    assert "in short" in run("-m", str(tiny)).stdout
+    (wanted,) = asked
+    assert wanted.short
+    assert wanted.formats == ("F32",)
+    assert run("-m", str(tiny)).exit_code == 0
+    assert len(asked) == 1  # it was kept
+
+
+def test_a_profile_of_a_busy_machine_is_said_to_be_one(tiny):
+    store = ProfileStore()
+    (path,) = store.folder.iterdir()
+    store.save(replace(store.find(path.stem), idle_share=0.5))
+    assert "others used 50 %" in run("-m", str(tiny)).stdout
+
+
+def test_a_device_that_nothing_is_known_of_is_not_predicted(tiny):
+    plan = json.loads(run("-m", str(tiny), "--device", "reference", "--json").stdout)
+    assert plan["predicted"]["decode_tok_s"] is plan["machine"] is None
+    assert "not measured yet" in run("-m", str(tiny), "--device", "reference").stdout
+
+
+@pytest.mark.parametrize("name", machine_names())
+@pytest.mark.parametrize("schedule", ["auto", "cpu", "static", "hetegen"])
+def test_other_machines_are_planned_for(tiny, name, schedule):
+    result = run("-m", str(tiny), "--machine", name, "--schedule", schedule, "--json")
+    if schedule in ("static", "hetegen") and not machine_profile(name).accelerators:
+        assert result.exit_code == 1
+        assert "auto, cpu" in result.stderr
+        return
+    assert result.exit_code == 0, result.output
+    plan = json.loads(result.stdout)
+    assert plan["machine"] == name
+    assert plan["schedule"] == schedule
+    assert plan["memory"] is None
+    assert plan["assumptions"]
+    assert plan["predicted"]["decode_tok_s"] > 0
+    rows = [lane["rows"] for stage in plan["stages"] if stage["ops"] == "blk.0.ffn_up" for lane in stage["lanes"]]
+    assert sum(stop - start for start, stop in rows) == 2 * 96  # of decoding and of reading a prompt
+
+
+def test_a_profile_file_is_a_machine_too(tiny, tmp_path):
+    (path,) = ProfileStore().folder.iterdir()
+    other = tmp_path / "other.toml"
+    other.write_text(path.read_text().replace('name = "plain"', 'name = "another"'))
+    assert json.loads(run("-m", str(tiny), "--machine", str(other), "--json").stdout)["machine"] == "another"
+    other.write_text("version = 1\nname = 3\n")
+    refused = run("-m", str(tiny), "--machine", str(other))
+    assert refused.exit_code == 1
+    assert str(other) in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--machine", "abacus"), "rtx4060-laptop"),
+        (("--schedule", "nonsense"), "hetegen"),
+        (("--schedule", "accelerator"), "auto, cpu"),
+        (("--schedule", "apex"), "--batch"),
+        (("--schedule", "apex", "--batch", "4"), "--machine"),
+        (("--machine", "t4-xeon8", "--vram", "soon"), "such as"),
+    ],
+)
+def test_what_cannot_be_planned_says_what_could(tiny, arguments, words):
+    result = run("-m", str(tiny), *arguments)
+    assert result.exit_code == 1
+    assert words in result.stderr
+
+
+def test_several_sequences_share_an_accelerator_as_the_schedule_says(tiny):
+    found = {}
+    for schedule in ("accelerator-only", "asymmetric", "overlap", "apex"):
+        result = run("-m", str(tiny), "--machine", "t4-xeon8", "--batch", "8", "--schedule", schedule, "--json")
+        assert result.exit_code == 0, result.output
+        found[schedule] = json.loads(result.stdout)["batch"]
+    rates = {schedule: batch["tok_s"] for schedule, batch in found.items()}
+    assert rates["apex"] == pytest.approx(max(rates.values()))
+    assert found["overlap"]["schedule"] == "overlap"
 
 
 @pytest.mark.parametrize("device", ["cpu", "reference", "null"])
@@ -68,7 +189,8 @@ def test_text_names_device_sizes_and_context(tiny):
     assert result.exit_code == 0
     assert "on cpu" in result.stdout
     assert "512 tokens" in result.stdout
-    assert "not measured yet" in result.stdout
+    assert "bound by" in result.stdout
+    assert "blk.0 to blk.1" in result.stdout
 
 
 def test_a_plan_that_does_not_fit_says_by_how_much(tiny):

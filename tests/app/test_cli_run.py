@@ -14,13 +14,16 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.cli import build_app
 from edgeinfer.app.speeds import SpeedLog
+from edgeinfer.engine import power
 from edgeinfer.engine.llm import load
+from edgeinfer.engine.power import EnergyCounter, package_domains
 from edgeinfer.engine.stops import StopStrings
+from tests.unit.engine.test_power import count, powercap
 
 KEYS = {
     *("model", "text", "tokens", "n_prompt", "n_cached", "n_generated", "finish_reason", "truncated", "ttft_s"),
     *("prefill_tok_s", "decode_tok_s", "steps", "accepted_per_step", "draft", "load_s", "peak_rss_bytes"),
-    *("weights_read_bytes", "devices", "plan", "seed"),
+    *("weights_read_bytes", "devices", "plan", "seed", "mode", "policy", "joules", "joules_per_token"),
 }
 QUESTION = [{"role": "user", "content": "the rain"}]
 
@@ -86,6 +89,34 @@ def test_json_has_the_keys_of_the_contract(tiny_model: Path) -> None:
     assert again["tokens"] == record["tokens"]
 
 
+@pytest.mark.parametrize(("arguments", "mode"), [([], "balanced"), (["--mode", "battery"], "battery")])
+def test_the_mode_is_told_and_changes_no_token(tiny_model: Path, arguments: list[str], mode: str) -> None:
+    plain = json.loads(greedy(tiny_model, "the rain", "--json", "--mode", "max").stdout)
+    record = json.loads(greedy(tiny_model, "the rain", "--json", *arguments).stdout)
+    assert (record["mode"], record["tokens"]) == (mode, plain["tokens"])
+    assert record["policy"].startswith(f"{mode}: ")
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_joules_are_told_where_they_can_be_read(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counts: bool
+) -> None:
+    root = powercap(tmp_path, {"intel-rapl:0": "package-0"} if counts else {})
+
+    def read_after(counter: EnergyCounter) -> list[tuple[int, int]]:
+        count(root, "intel-rapl:0", next(microjoules))
+        return read(counter)
+
+    microjoules, read = iter(range(0, 90_000_000, 3_000_000)), EnergyCounter._read
+    if counts:
+        monkeypatch.setattr(EnergyCounter, "_read", read_after)
+    monkeypatch.setattr(power, "package_domains", lambda path: package_domains(root))
+    result = greedy(tiny_model, "the rain", "--json", "--stats")
+    record = json.loads(result.stdout)
+    assert (record["joules"], record["joules_per_token"]) == ((3.0, 0.25) if counts else (None, None))
+    assert ("0.25 J/token" in result.stderr) == counts
+
+
 def test_stop_strings_and_stats(tiny_model: Path) -> None:
     whole = expected(tiny_model, QUESTION)
     stop = whole[4:6]
@@ -108,6 +139,7 @@ def test_a_cut_answer_is_told_on_stderr_and_in_json(tiny_model: Path) -> None:
         (["x", "--device", "abacus"], 1, "no device is called 'abacus'"),
         (["x", "--device", "cpu,reference"], 1, "one device at a time"),
         (["x", "--temp", "-1"], 1, "temp cannot be -1"),
+        (["x", "--mode", "loud"], 1, "max, balanced, quiet or battery is wanted"),
         (["x", "--stop", ""], 1, "stop string cannot be empty"),
         (["x", "-m", "no-such-model"], 1, "no-such-model"),
         (["x", "-f", "no-such-file"], 1, "no-such-file cannot be read"),

@@ -17,8 +17,9 @@ import pytest
 from edgeinfer.backends.base import Batch, DeviceOptions
 from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.generate import Generation, Request
+from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library

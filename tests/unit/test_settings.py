@@ -82,6 +82,8 @@ def test_an_empty_variable_is_unset(tmp_path: Path) -> None:
         ("cores", "4", (4,)),
         ("cores", "", None),
         ("device", "cpu, ONNX,cpu", ("cpu", "onnx")),
+        ("kv", "int8", "int8"),
+        ("mode", "quiet", "quiet"),
         ("device", "auto", ("auto",)),
         ("system", "none", "none"),
         ("TOP-K", "3", 3),
@@ -110,6 +112,8 @@ def test_values_are_read(name: str, value: object, read: object) -> None:
         ("cores", {}, "a list"),
         ("device", "auto,cpu", "stands alone"),
         ("device", " , ", "device names"),
+        ("kv", "f8", "f16 or int8 is wanted"),
+        ("mode", "loud", "max, balanced, quiet or battery is wanted"),
         ("model", 3, "text is wanted"),
     ],
 )

@@ -36,6 +36,7 @@ def load_for(opening: Opening) -> LLM:
         threads=opening.threads,
         cores=opening.cores,
         kv=opening.kv,
+        mode="max",
         spec=opening.spec,
         verify_cost=opening.verify_cost,
     )

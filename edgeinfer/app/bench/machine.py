@@ -13,11 +13,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import psutil
 
 from edgeinfer.app.bench.process import child_environment
+from edgeinfer.engine.probing.machine import machine_name
 
 PROBE_LIMIT_S = 120.0
 TRIES = 3
@@ -58,7 +58,7 @@ def describe(n_usable: int, memory: Memory) -> Machine:
     """This machine."""
     system = f"{platform.system()} {platform.release()}"
     ram = int(psutil.virtual_memory().total)
-    return Machine(cpu_name(), n_usable, ram, system, platform.python_version(), memory)
+    return Machine(machine_name(), n_usable, ram, system, platform.python_version(), memory)
 
 
 def read_quietly(
@@ -75,16 +75,6 @@ def read_quietly(
             return tries[-1]
         before = after
     return max(tries, key=lambda found: found.read_bytes_s or 0.0)
-
-
-def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """What the processor calls itself."""
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("model name", "Model") and value.strip():
-                return " ".join(value.split())
-    return platform.processor() or platform.machine()
 
 
 def read_memory(cores: tuple[int, ...], model_bytes: int) -> Memory:

@@ -13,13 +13,13 @@ from edgeinfer.app.bench import figures
 from edgeinfer.app.bench.cases import Case, Wanted, cases
 from edgeinfer.app.bench.draft_figures import DraftFigures, draft_figures
 from edgeinfer.app.bench.executors import Conditions, Executor
-from edgeinfer.app.bench.idle import idle_share, is_busy
 from edgeinfer.app.bench.machine import Machine, Memory, describe, read_quietly
 from edgeinfer.app.bench.messages import Job, OpTime, Reply
 from edgeinfer.app.bench.rounds import Measured, Rounds, Sample
 from edgeinfer.app.bench.runners import runner_for
 from edgeinfer.app.bench.traffic import Traffic
 from edgeinfer.backends.base import Progress
+from edgeinfer.engine.idle import idle_share, is_busy
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of

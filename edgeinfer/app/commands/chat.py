@@ -34,6 +34,7 @@ def chat(
     cores: options.Cores = None,
     device: options.Device = None,
     kv: options.KV = None,
+    mode: options.Mode = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed of each answer on standard error.")] = False,
 ) -> None:
     """Chat with a model, line by line.

@@ -1,8 +1,10 @@
-"""`edgeinfer plan`: what would run where, and how large it is, before anything is loaded."""
+"""`edgeinfer plan`: what would run where and how fast, before anything is loaded."""
 
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,12 +13,23 @@ from edgeinfer.app.command import Command
 from edgeinfer.app.options import KV, Cores, Ctx, Device, Json, Model, Threads
 
 if TYPE_CHECKING:
-    from edgeinfer.models.spec import ModelSpec
-    from edgeinfer.scheduling.plan import Plan, PlannedOp
+    from collections.abc import Iterator
+
+    from edgeinfer.app.plan_record import ModelFacts
+    from edgeinfer.app.planning import Planned, Wanted
+    from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.models.store import LocalModel
+    from edgeinfer.scheduling.plan import Plan, Speeds
+    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.settings import Settings
 
 
 def plan(
     model: Model = None,
+    machine: Annotated[
+        str | None,
+        typer.Option("--machine", metavar="NAME|FILE", help="Plan for another machine: a profile, or one by name."),
+    ] = None,
     ctx: Ctx = None,
     device: Device = None,
     kv: KV = None,
@@ -25,105 +38,146 @@ def plan(
     ram: Annotated[
         str | None, typer.Option("--ram", metavar="SIZE|PCT", help="Memory to plan for (default: what is available).")
     ] = None,
+    vram: Annotated[
+        str | None, typer.Option("--vram", metavar="SIZE", help="Memory of each accelerator (default: all of it).")
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Sequences that are decoded together.")] = 1,
+    schedule: Annotated[
+        str,
+        typer.Option(
+            "--schedule",
+            help="auto, cpu, accelerator, static, stream, hetegen; of several sequences accelerator-only, asymmetric, "
+            "overlap, apex.",
+        ),
+    ] = "auto",
+    goal: Annotated[
+        str, typer.Option("--goal", help="latency (of one sequence), throughput (of all of --batch), or quiet.")
+    ] = "latency",
     as_json: Json = False,
 ) -> None:
-    """Say what would run where and how large it would be, before loading. Speeds are shown once they were measured."""
-    from edgeinfer.app.fit import plan_for, size_in_bytes
+    """Say what would run where, how large it would be and how fast, before loading.
+
+    Predictions come from this machine's profile (see probe); where there is none yet, a short probe makes one.
+    """
+    from edgeinfer.app.fit import size_in_bytes
     from edgeinfer.app.model_choice import choose_model
-    from edgeinfer.app.speeds import measured_speeds
-    from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.models.load import weight_bytes
-    from edgeinfer.scheduling.memory import require_fit
-    from edgeinfer.scheduling.topology import available_bytes, usable_cores
+    from edgeinfer.app.planning import Wanted, read_goal
+    from edgeinfer.scheduling.topology import available_bytes
     from edgeinfer.settings import load_settings
 
-    wanted = {"model": model, "ctx": ctx, "device": device, "kv": kv, "threads": threads, "cores": cores}
-    settings = load_settings(wanted)
-    local = choose_model(settings, remember=False)
-    machine = settings.machine
-    n_workers = machine.threads or len(machine.cores or usable_cores())
-    with GGUFFile.open(local.path) as file:
-        spec, planned = plan_for(
-            file.metadata,
-            file.tensors,
-            device=machine.device[0],
-            n_context=settings.generation.ctx,
-            kv=machine.kv,
-            n_workers=n_workers,
-            ram_bytes=None if ram is None else size_in_bytes(ram, available_bytes()),
-            speeds=measured_speeds(file, machine.device[0], n_workers, machine.kv),
-        )
-        file_bytes = weight_bytes(spec, file.tensors)
-        n_params = sum(_elements(file.tensors[name].shape) for name in {w.tensor for w in spec.weights()})
-    if as_json:
-        typer.echo(json.dumps(_record(spec, planned, file_bytes, n_params)))
-    else:
-        _print(local.name, spec, planned, file_bytes, n_params)
-    require_fit(planned.need, planned.available_bytes)
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    total = 1
-    for side in shape:
-        total *= side
-    return total
-
-
-def _record(spec: ModelSpec, planned: Plan, file_bytes: int, n_params: int) -> dict[str, object]:
-    """The plan with the keys of the command-line contract."""
-    need, speeds = planned.need, planned.speeds
-    return {
-        "model": {
-            "arch": spec.architecture,
-            "params": n_params,
-            "weight_bytes": file_bytes,
-            "kv_bytes_per_token": need.kv_bytes_per_token,
-        },
-        "machine": None,
-        "predicted": {
-            "prefill_tok_s": speeds.prefill_tok_s,
-            "decode_tok_s": speeds.decode_tok_s,
-            "ttft_s": speeds.ttft_s,
-            "ram_bytes": need.total_bytes,
-            "vram_bytes": 0,
-            "flash_bytes_per_token": 0,
-            "bound_by": None,
-        },
-        "memory": {
-            "weight_bytes": need.weight_bytes,
-            "kv_bytes": need.kv_bytes,
-            "buffer_bytes": need.buffer_bytes,
-            "n_context": need.n_context,
-            "available_bytes": planned.available_bytes,
-        },
-        "plan": planned.line,
-        "stages": [_stage(op) for op in planned.ops],
-    }
-
-
-def _stage(op: PlannedOp) -> dict[str, object]:
-    lanes = [{"device": lane.device, "rows": lane.rows and list(lane.rows), "seconds": None} for lane in op.lanes]
-    return {"phase": "decode", "ops": op.name, "lanes": lanes, "seconds": None}
-
-
-def _print(name: str, spec: ModelSpec, planned: Plan, file_bytes: int, n_params: int) -> None:
-    """The plan for people."""
-    from edgeinfer.scheduling.memory import in_gigabytes
-
-    need, speeds = planned.need, planned.speeds
-    typer.echo(f"{name}: {spec.architecture}, {n_params / 1e6:.0f} M parameters, {spec.n_layers} layers")
-    typer.echo(f"plan      {planned.line}")
-    held = f"{in_gigabytes(need.weight_bytes)} as {planned.device} holds them"
-    typer.echo(f"weights   {in_gigabytes(file_bytes)} in the file, {held}")
-    typer.echo(
-        f"KV cache  {need.kv_bytes_per_token} bytes a token, {in_gigabytes(need.kv_bytes)} for {need.n_context} tokens"
+    given = {"model": model, "ctx": ctx, "device": device, "kv": kv, "threads": threads, "cores": cores}
+    settings = load_settings(given)
+    asked = Wanted(
+        kv=settings.machine.kv,
+        n_sequences=batch,
+        ram_bytes=None if ram is None else size_in_bytes(ram, available_bytes()),
+        vram_bytes=None if vram is None else size_in_bytes(vram, 0),
+        schedule=schedule,
+        goal=read_goal(goal),
+        cores=_cores(settings),
     )
-    typer.echo(f"memory    {in_gigabytes(need.total_bytes)} of {in_gigabytes(planned.available_bytes)} available")
-    if speeds.decode_tok_s is None:
-        typer.echo("speed     not measured yet on this machine; edgeinfer run measures it")
+    _show(choose_model(settings, remember=False), settings, machine, asked, as_json)
+
+
+def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, as_json: bool) -> None:
+    """Plan and print. Raises DoesNotFit, after it has said what it knows."""
+    from edgeinfer.app.expectation import corrections_of
+    from edgeinfer.app.planning import plan_model
+    from edgeinfer.app.speeds import measured_speeds
+    from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.scheduling.memory import missing_bytes, require_fit
+    from edgeinfer.scheduling.plan import Speeds
+
+    chosen = settings.machine
+    with GGUFFile.open(local.path) as file:
+        facts, here = _facts(file, settings, asked.ram_bytes)
+        speeds = Speeds() if machine else measured_speeds(file, chosen.device[0], here.n_workers, chosen.kv)
+    fits = machine is not None or not missing_bytes(here.need, here.available_bytes)
+    profile = _profile(machine, chosen.device[0], facts.work.formats) if fits else None
+    wanted = replace(asked, n_context=here.need.n_context, ram_bytes=asked.ram_bytes if machine else None)
+    planned = None if profile is None else plan_model(profile, facts.work, wanted)
+    if planned is not None and machine is None:
+        planned = replace(planned, corrections=corrections_of(planned.profile))
+    shown = None if machine else here
+    if as_json:
+        from edgeinfer.app.plan_record import record_of
+
+        typer.echo(json.dumps(record_of(facts, shown, planned, speeds)))
     else:
-        prefill = "" if speeds.prefill_tok_s is None else f", prefill {speeds.prefill_tok_s:.0f} tok/s"
-        typer.echo(f"speed     decode {speeds.decode_tok_s:.0f} tok/s{prefill} (measured)")
+        for line in _lines(local.name, facts, here, shown, planned, speeds):
+            typer.echo(line)
+    if shown is not None:
+        require_fit(here.need, here.available_bytes)
+
+
+def _cores(settings: Settings) -> tuple[int, ...] | None:
+    """The cores that were asked for, by number or by how many; None for those that help most."""
+    from edgeinfer.scheduling.topology import usable_cores
+
+    machine = settings.machine
+    if machine.threads is None:
+        return machine.cores
+    return (machine.cores or usable_cores())[: machine.threads]
+
+
+def _facts(file: GGUFFile, settings: Settings, ram_bytes: int | None) -> tuple[ModelFacts, Plan]:
+    """The model in numbers, and what it takes on this machine."""
+    from edgeinfer.app.fit import plan_for
+    from edgeinfer.app.plan_record import ModelFacts
+    from edgeinfer.models.load import weight_bytes
+    from edgeinfer.scheduling.topology import usable_cores
+    from edgeinfer.scheduling.work import work_of
+
+    machine = settings.machine
+    spec, here = plan_for(
+        file.metadata,
+        file.tensors,
+        device=machine.device[0],
+        n_context=settings.generation.ctx,
+        kv=machine.kv,
+        n_workers=machine.threads or len(machine.cores or usable_cores()),
+        ram_bytes=ram_bytes,
+    )
+    n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
+    work, file_bytes = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)
+    return ModelFacts(spec, work, n_params, file_bytes, here.need.kv_bytes_per_token), here
+
+
+def _profile(machine: str | None, device: str, formats: tuple[str, ...]) -> Profile | None:
+    """The machine to plan for; None for a device that nothing is known of."""
+    from edgeinfer.app.machine_profile import profile_or_short_probe
+    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.scheduling.machines import machine_profile
+    from edgeinfer.scheduling.profile import CPU
+
+    if machine is not None:
+        return machine_profile(machine)
+    if device not in ("auto", CPU):
+        return None
+    with ProgressLine() as progress:
+        return profile_or_short_probe(formats, progress)
+
+
+def _lines(
+    name: str, facts: ModelFacts, here: Plan, shown: Plan | None, planned: Planned | None, speeds: Speeds
+) -> Iterator[str]:
+    """The plan for people."""
+    from edgeinfer.app.plan_text import core_lines, machine_lines, model_lines, placement_lines, speed_lines
+
+    yield from model_lines(name, facts, shown, here.need.n_context)
+    if planned is None:
+        rate = speeds.decode_tok_s
+        known = "not measured yet; edgeinfer run measures it" if rate is None else f"{rate:.0f} tok/s (measured)"
+        yield f"decode    {known}"
+        return
+    yield from machine_lines(planned.profile)
+    yield from core_lines(planned)
+    yield from speed_lines(planned, speeds)
+    if planned.batch is None:
+        yield from placement_lines(facts.work.stages, planned)
+    if planned.profile.assumptions:
+        yield "assumed of this machine:"
+        yield from (f"  {assumption}" for assumption in planned.profile.assumptions)
 
 
 COMMAND = Command(plan)

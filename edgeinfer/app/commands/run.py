@@ -14,9 +14,11 @@ from edgeinfer.app.command import Command
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
+    from edgeinfer.app.expectation import Expected
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream
+    from edgeinfer.settings import Settings
 
 
 def run(
@@ -51,6 +53,7 @@ def run(
     cores: options.Cores = None,
     device: options.Device = None,
     kv: options.KV = None,
+    mode: options.Mode = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -58,7 +61,8 @@ def run(
 
     Standard output carries the answer and nothing else. Ctrl-C ends it; what there is of it has been printed.
     """
-    from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
+    from edgeinfer.app.answer_output import print_answer, print_notices
+    from edgeinfer.app.first_look import look_once
     from edgeinfer.app.opening import answer_options, given_settings, open_llm, record_speed
     from edgeinfer.app.progress_line import ProgressLine
 
@@ -68,26 +72,44 @@ def run(
     with open_llm(settings) as llm, ProgressLine() as progress:
         print_notices(llm.facts.notices)
         wanted = answer_options(settings) | {"stop": stop or (), "progress": progress}
-        instructions = settings.generation.system
-        messages = [{"role": "system", "content": instructions}] if instructions else []
-        stream = (
-            llm.complete(text, **wanted) if raw else llm.chat([*messages, {"role": "user", "content": text}], **wanted)
-        )
+        stream = llm.complete(text, **wanted) if raw else llm.chat(_messages(text, settings), **wanted)
         interrupted = print_answer(stream, quiet=as_json)
         assert stream.stats is not None
         print_notices(stream.stats.notices)
+        _report(llm, stream, as_json=as_json, as_text=stats)
         record_speed(llm, stream.stats)
-        if as_json:
-            typer.echo(json.dumps(_record(llm, stream), ensure_ascii=False))
-        if stats:
-            typer.echo(stats_text(stream.stats), err=True)
+        looking = None if interrupted else look_once(llm)
+        if looking is not None:
+            looking.join()
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _report(llm: LLM, stream: TextStream, *, as_json: bool, as_text: bool) -> None:
+    """The numbers of an answer: JSON on standard output, text on standard error."""
+    from edgeinfer.app.answer_output import stats_text
+    from edgeinfer.app.expectation import expectation_lines, expected_of, worker_lines
+
+    assert stream.stats is not None
+    expected = expected_of(llm, stream.stats) if as_json or as_text else None
+    if as_json:
+        typer.echo(json.dumps(_record(llm, stream, expected), ensure_ascii=False))
+    if as_text:
+        typer.echo(stats_text(stream.stats), err=True)
+        for line in (*worker_lines(llm.affinity), *expectation_lines(expected, stream.stats)):
+            typer.echo(line, err=True)
 
 
 def _check(*, raw: bool, system: str | None) -> None:
     if raw and system is not None:
         raise BadSetting("--raw uses no chat template, so --system has no place in it; put the text into the prompt")
+
+
+def _messages(text: str, settings: Settings) -> list[dict[str, str]]:
+    """The conversation that a question begins."""
+    instructions = settings.generation.system
+    system = [{"role": "system", "content": instructions}] if instructions else []
+    return [*system, {"role": "user", "content": text}]
 
 
 def _prompt(prompt: str | None, files: list[Path], *, raw: bool) -> str:
@@ -116,7 +138,7 @@ def _read(path: Path) -> str:
         raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
 
 
-def _record(llm: LLM, stream: TextStream) -> dict[str, object]:
+def _record(llm: LLM, stream: TextStream, expected: Expected | None) -> dict[str, object]:
     """The answer as a JSON object; keys may be added, never renamed."""
     from edgeinfer.app.process import peak_rss_bytes
     from edgeinfer.models.download.space import size_text
@@ -136,9 +158,18 @@ def _record(llm: LLM, stream: TextStream) -> dict[str, object]:
         "ttft_s": stats.ttft_s,
         "prefill_tok_s": stats.prefill_tok_s,
         "decode_tok_s": stats.decode_tok_s,
+        "plain_tok_s": stats.plain_tok_s,
+        "predicted": None
+        if expected is None
+        else {"prefill_tok_s": expected.prefill_tok_s, "plain_tok_s": expected.plain_tok_s},
         "steps": stats.steps,
         "accepted_per_step": stats.accepted_per_step,
         "draft": _draft_record(stats),
+        "mode": facts.mode,
+        "policy": stats.policy,
+        "workers": [{"cores": list(cores)} for cores in llm.affinity],
+        "joules": stats.joules,
+        "joules_per_token": stats.joules_per_token,
         "seed": stats.seed,
         "load_s": facts.load_s,
         "peak_rss_bytes": peak_rss_bytes(),

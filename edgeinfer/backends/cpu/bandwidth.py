@@ -55,43 +55,44 @@ def _cache_bytes(text: str) -> int:
 
 def measure(cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> list[Reading]:
     """Read `n_bytes` with one thread on each of `cores`, pattern after pattern."""
-    compiled = library or KernelLibrary()
-    round_bytes = LINE_BYTES * LINES_PER_ROUND * max(streams for streams, _ in READ_PATTERNS.values())
-    share = n_bytes // len(cores) // round_bytes * round_bytes
-    buffer = aligned((len(cores), share), np.uint8)
-    crew = _Readers(cores, buffer)
-    try:
-        return [
-            Reading(name, crew.measure(compiled.function(read), streams))
-            for name, (streams, read) in READ_PATTERNS.items()
-        ]
-    finally:
-        crew.close()
+    with MemoryReaders(cores, n_bytes, library) as readers:
+        return [Reading(name, readers.read(name)) for name in READ_PATTERNS]
 
 
-class _Readers:
-    """One thread per core, each with a part of the buffer; they start every pass together."""
+class MemoryReaders:
+    """One thread per core, each with a part of a buffer of `n_bytes`; they start every pass together. Close it."""
 
-    def __init__(self, cores: Sequence[int], buffer: NDArray[np.uint8]) -> None:
-        self._buffer = buffer
+    def __init__(self, cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> None:
+        self._library = library or KernelLibrary()
+        self._buffer: NDArray[np.uint8] = aligned((len(cores), _share(n_bytes, len(cores))), np.uint8)
         self._start, self._end = threading.Barrier(len(cores) + 1), threading.Barrier(len(cores) + 1)
-        self._turns = max(1, BYTES_MIN // 2 // buffer.nbytes)  # of a small buffer, so that starting them is nothing
+        self._turns, self._lines = 1, 0
         self._read: Read | None = None
-        self._lines = 0
         self._times = [(0.0, 0.0)] * len(cores)  # when each began and ended: this thread may wake up late
         self._threads = [threading.Thread(target=self._work, args=(n, core)) for n, core in enumerate(cores)]
         for thread in self._threads:
             thread.start()
 
-    def measure(self, read: Read, streams: int) -> float:
-        """Bytes per second of one pattern."""
-        self._read, self._lines = read, self._buffer.shape[1] // LINE_BYTES // streams
+    def __enter__(self) -> MemoryReaders:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def read(self, pattern: str, n_bytes: int | None = None, n_passes: int = PASSES) -> float:
+        """Bytes per second at which the first `n_bytes` (None: all) are read: the median of the passes."""
+        streams, function = READ_PATTERNS[pattern]
+        n_cores, most = self._buffer.shape
+        share = most if n_bytes is None else min(most, _share(n_bytes, n_cores))
+        self._lines = share // LINE_BYTES // streams
+        self._turns = max(1, BYTES_MIN // 2 // (share * n_cores))  # of little, so that starting them is nothing
+        self._read = self._library.function(function)
         seconds = []
-        for _ in range(PASSES + 1):  # the first pass touches the pages
+        for _ in range(n_passes + 1):  # the first pass fills caches
             self._start.wait()
             self._end.wait()
             seconds.append(max(end for _, end in self._times) - min(start for start, _ in self._times))
-        return self._buffer.nbytes * self._turns / statistics.median(seconds[1:])
+        return float(share * n_cores * self._turns / statistics.median(seconds[1:]))
 
     def close(self) -> None:
         """Stop and join the threads."""
@@ -113,3 +114,9 @@ class _Readers:
                 self._read(address(self._buffer[number]), self._lines)
             self._times[number] = started, time.perf_counter()
             self._end.wait()
+
+
+def _share(n_bytes: int, n_cores: int) -> int:
+    """Bytes of each core's part: whole rounds of any pattern, at least one."""
+    round_bytes = LINE_BYTES * LINES_PER_ROUND * max(streams for streams, _ in READ_PATTERNS.values())
+    return max(1, n_bytes // n_cores // round_bytes) * round_bytes

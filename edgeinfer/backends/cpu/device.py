@@ -37,6 +37,7 @@ class CpuDevice:
         if not 1 <= n_workers <= 256:
             raise BadSetting(f"{n_workers} threads asked for; use 1 to {len(cores)}")
         self.n_workers, self.cores = n_workers, tuple(cores)
+        self._pinned_to = self.cores if options.pins else ()
         features = cpu_features()
         _check_conversions(features)
         self.library = KernelLibrary()
@@ -48,7 +49,10 @@ class CpuDevice:
         needed = kernels_of(spec, file.tensors, limits.kv, self.isa)
         self.library.prepare(needed, len(self.cores), progress)
         shared = self._team
-        team = Team(self.n_workers, self.cores, self.library) if shared is None or shared.closed else shared.share()
+        if shared is None or shared.closed:
+            team = Team(self.n_workers, self._pinned_to, self.library)
+        else:
+            team = shared.share()
         self._team = team
         try:
             return CpuLane(spec, file, limits, team, self.library, self.isa, progress)

@@ -6,12 +6,12 @@ everything after them runs on the tape without Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, Progress, Step, Timing
+from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, OpSeconds, Progress, Step, Timing
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
@@ -19,7 +19,7 @@ from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights
 from edgeinfer.backends.cpu.pages import PageLayout, pools_of, read_pages, slot_copying, write_pages
-from edgeinfer.backends.cpu.profile import OpTime, Overhead, op_times, overhead
+from edgeinfer.backends.cpu.profile import OpTime, Overhead, call_times, op_times, overhead
 from edgeinfer.backends.cpu.reading import choose_ahead
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.backends.cpu.tape import Tape
@@ -51,7 +51,7 @@ class CpuLane:
         packed = PackedWeights(file, isa_name, library)
         heads = heads_of(spec)
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
-        packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress)
+        packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress, team.cores)
         layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
         self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages)
         self._kv_places = slot_copying(self._pools)
@@ -80,6 +80,11 @@ class CpuLane:
     @property
     def n_workers(self) -> int:
         return self._team.n_workers
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that each worker may run on."""
+        return self._team.affinity
 
     @property
     def team_size(self) -> int:
@@ -120,6 +125,17 @@ class CpuLane:
         alone = len(step.batch.tokens) == 1
         calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
         return op_times(calls, self._team.profile(tape, self.crew))
+
+    def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
+        """Evaluate a step, or these stages of it over what the buffers hold, and time its calls. For measurements."""
+        self._start(step)
+        alone = len(step.batch.tokens) == 1
+        calls, tape = (self._alone_calls, self._alone_tape) if alone else (self._calls, self._tape)
+        if stages is not None:
+            names = (stage.name for stage in self._spec.stages for _ in stage.ops)
+            calls = [found for name, found in zip(names, calls, strict=True) if name in stages]
+            tape = Tape([call for _, its_calls in calls for call in its_calls], self._library)
+        return call_times(calls, self._team.profile(tape, self.crew))
 
     def overhead(self) -> Overhead:
         """What a launch, a call and a barrier take that compute nothing."""

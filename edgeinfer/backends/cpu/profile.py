@@ -13,13 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Crew
+from edgeinfer.backends.base import Crew, OpSeconds
 from edgeinfer.backends.cpu.catalogue import NOTHING
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.records import ENTRY_INTS
+from edgeinfer.backends.cpu.records import ENTRY_INTS, FLOAT_PRODUCT, PRODUCT
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.ops import Op
+
+PRODUCTS = (PRODUCT, FLOAT_PRODUCT)
+"""Arguments of the kernels that multiply; an op's other calls round what they read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,16 @@ def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> li
             row[2] += 1
             place += 1
     return [OpTime(op, kernel, row[0], row[1], int(row[2])) for (op, kernel), row in sums.items()]
+
+
+def call_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[OpSeconds]:
+    """Seconds of each call of the profiled tape, in order, with what all wait for behind it."""
+    busy, waiting = times.busy.mean(axis=0).tolist(), times.waiting.mean(axis=0).tolist()
+    flat = [(op, call) for op, its_calls in calls for call in its_calls]
+    return [
+        OpSeconds(op, call.kernel.arguments in PRODUCTS, busy[place] + waiting[place + 1])
+        for place, (op, call) in enumerate(flat)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

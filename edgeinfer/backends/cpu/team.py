@@ -7,6 +7,8 @@ is pinned only while it works. Threads hold no interpreter lock while they compu
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 import threading
 import time
 from collections.abc import Collection
@@ -173,6 +175,20 @@ class Team:
     def timing(self) -> Timing:
         """What the last run took."""
         return Timing(self.seconds, tuple(self._busy[: len(self._seating.crew.workers)].tolist()))
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that the system lets each worker run on, as it says now; the caller's are its while it works.
+
+        () where the system does not say, or has no pinning.
+        """
+        if sys.platform != "linux" or not self.cores or self.closed:
+            return ()
+        own = (self._core_of(0),)
+        try:
+            return own + tuple(tuple(sorted(os.sched_getaffinity(thread.native_id or 0))) for thread in self._threads)
+        except OSError:  # a thread has just ended
+            return ()
 
     def slow_down(self, worker: int, times: float) -> None:
         """Make each call of a worker take that many times as long. For benchmarks and tests."""

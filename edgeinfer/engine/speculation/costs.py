@@ -130,6 +130,11 @@ class Costs:
         return self.curve.item(n_tokens) / self.curve.item(1) if self._known else 0.0
 
     @property
+    def single_s(self) -> float | None:
+        """Seconds of a pass of one token where the last one was, as passes of all sizes say; None before any."""
+        return self.unit_s * self._expected[1] or None
+
+    @property
     def relative(self) -> list[float]:
         """Costs of 0 to MOST tokens, of one token: 1."""
         found: list[float] = (self.curve / self.curve[1]).tolist()

@@ -360,7 +360,9 @@ class SessionDrafts:
             voice.name: SourceCount(proposed, accepted)
             for voice, (proposed, accepted) in zip(self._shared.voices, counts, strict=False)
         }
-        return DraftReport(sources, self._seconds, self._n_passes, self._n_single, self._n_expected)
+        return DraftReport(
+            sources, self._seconds, self._n_passes, self._n_single, self._n_expected, self._shared.costs.single_s
+        )
 
     def _begin_report(self) -> None:
         self._arrays["tally"].fill(0)

@@ -27,6 +27,7 @@ class DraftReport:
     """Drafting for one text: tokens by source, seconds spent on it, and what was expected of its passes.
 
     n_passes of at least one token, of which n_single checked no draft; n_expected: tokens they should have given.
+    single_s: what a pass of one token takes, as passes of all sizes say; None before any.
     """
 
     sources: Mapping[str, SourceCount]
@@ -34,6 +35,7 @@ class DraftReport:
     n_passes: int
     n_single: int
     n_expected: float
+    single_s: float | None = None
 
 
 class Speculator(Protocol):

@@ -12,6 +12,9 @@ from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Floats, Step, Ti
 from edgeinfer.engine import adaptation
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.power import EnergyCounter, Sensors
+from edgeinfer.engine.regime import Regime
+from edgeinfer.scheduling.governor import Condition, Governor, Policy
 from tests.unit.engine.lane import SlotDevice, SlotLane
 from tests.unit.engine.test_executor import LIMITS, chain, feed
 from tests.unit.scheduling.machine import Machine
@@ -109,7 +112,7 @@ class Adapting:
     def __init__(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.machine = machine
         self.lane = StaffedLane(machine)
-        self.adaptation = Adaptation(self.lane, cores=None)
+        self.adaptation = Adaptation(self.lane, DeviceOptions())
         self.n_told, self.n_counted = 0, 0
         self._position = 0
         self._clock = Clock(len(machine.speeds), monkeypatch)
@@ -134,6 +137,45 @@ class Adapting:
             self._position += n_tokens
             sizes.append(len(self.lane.crew.workers))
         return sizes
+
+
+def policy_of(most_workers: int, ranks: tuple[int, ...] = ()) -> Policy:
+    return Policy(most_workers, ranks, 1.0, 64, True, "a test")
+
+
+def test_a_policy_counts_from_the_next_step_on_even_in_quiet_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapting = Adapting(Machine((1.0,) * 4), monkeypatch)
+    assert set(adapting.steps(300)[-20:]) == {4}
+    adapting.adaptation.limit(policy_of(3, (1, 0, 0, 0)))
+    assert adapting.steps(1) == [3]
+    assert adapting.lane.crew.workers == (1, 2, 3)
+    assert adapting.lane.crew.pinned
+    adapting.adaptation.limit(policy_of(4))
+    assert adapting.steps(1) == [4]
+
+
+def test_a_policy_that_limits_nothing_else_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapting = Adapting(Machine((1.0, 1.0)), monkeypatch)
+    adapting.steps(300)
+    adapting.n_told = 0
+    for _ in range(100):
+        adapting.adaptation.limit(policy_of(2))  # a new object each time
+        adapting.steps(1)
+    assert adapting.lane.crew is not None
+    assert set(adapting.steps(100)) == {2}
+    assert adapting.n_told <= 12
+
+
+def test_an_executor_keeps_its_crew_to_the_policy() -> None:
+    lane = StaffedLane(Machine((1.0,) * 4))
+    regime = Regime(
+        Governor("battery", ("performance",) * 2 + ("efficiency",) * 2), Sensors(Condition), EnergyCounter()
+    )
+    with Executor(SlotDevice(), lane, LIMITS, "model", regime=regime) as executor:
+        assert executor.n_workers == 2
+        decode(executor, 100)
+    assert {crew.workers for crew in lane.crews if len(crew.workers) == 2} == {(2, 3)}
+    assert max(len(crew.workers) for crew in lane.crews) == 2
 
 
 def test_quiet_steps_are_not_looked_at_but_dear_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +243,7 @@ def test_a_freed_core_is_noticed(monkeypatch: pytest.MonkeyPatch, core: int) -> 
     clock = Clock(4, monkeypatch)
     machine = Machine((1.0, 1.0))
     lane = StaffedLane(machine)
-    adapting = Adaptation(lane, cores=(1, 3))
+    adapting = Adaptation(lane, DeviceOptions(cores=(1, 3)))
 
     def steps(count: int, idle_cores: set[int]) -> list[int]:
         sizes = []

@@ -13,7 +13,8 @@ import pytest
 from edgeinfer.backends.base import PAGE, Limits
 from edgeinfer.engine.cached import CachedSequence, Pool
 from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.generate import Generation, Request
+from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import Sampler, SamplingSettings
 from edgeinfer.errors import BadSetting, ContextOverflow, DoesNotFit, EngineClosed
 from edgeinfer.models.gguf import GGUFFile

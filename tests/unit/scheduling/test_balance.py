@@ -180,6 +180,57 @@ def test_single_slow_steps_do_not_change_the_team() -> None:
     assert sizes.count(1) < 12
 
 
+@PHASES
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 6, 8])
+def test_no_step_gets_more_workers_than_the_limit(most: int, n_tokens: int) -> None:
+    """Whatever is going on: cores that are taken and freed, alarms, trials."""
+    machine, balance = Machine((1.0,) * 8), Balance(8)
+    play(machine, balance, 100, n_tokens=n_tokens)
+    balance.limit(most)
+    sizes = []
+    for taken in (set(), {0, 1}, set()):
+        machine.taken = taken
+        sizes += play(machine, balance, 200, n_tokens=n_tokens).sizes
+    assert sizes[0] == max(sizes) == most
+
+
+def test_a_limit_that_is_lifted_gives_the_workers_back() -> None:
+    machine, balance = Machine((1.0,) * 8), Balance(8)
+    play(machine, balance, 100)
+    for most, expected in ((6, 6), (4, 4), (7, 7), (1, 1), (20, 8)):
+        balance.limit(most)
+        assert play(machine, balance, 1).sizes == [expected]
+        assert play(machine, balance, 300).sizes.count(expected) >= 280
+
+
+def test_a_team_that_shrank_by_itself_does_not_grow_with_the_limit() -> None:
+    machine, balance = Machine((1.0,) * 8, saturating=1), Balance(8)
+    machine.barrier_s = 0.001
+    play(machine, balance, 1500)
+    balance.limit(4)
+    assert play(machine, balance, 600).sizes[-1] == 1
+    balance.limit(8)
+    assert play(machine, balance, 1).sizes == [1]
+
+
+def test_a_limit_is_no_reason_to_ask_for_free_cores() -> None:
+    machine, balance = Machine((1.0,) * 4), Balance(4)
+    balance.limit(2)
+    play(machine, balance, 50)
+    assert not balance.wants_free_cores
+
+
+def test_lower_ranks_come_first_however_fast_the_others_are() -> None:
+    machine, balance = Machine((1.0, 1.0, 0.5, 0.5)), Balance(4)
+    play(machine, balance, 200)
+    balance.limit(2, (1, 1, 0, 0))
+    limited = play(machine, balance, 200)
+    assert {assignment.workers for assignment in limited.assignments if len(assignment.workers) == 2} == {(2, 3)}
+    assert all(assignment.pinned for assignment in limited.assignments)
+    balance.limit(2)
+    assert play(machine, balance, 1).last.workers == (0, 1)
+
+
 def test_one_worker_goes_where_the_system_puts_it() -> None:
     balance = Balance(1)
     assignment = balance.assign(1, 0)

@@ -5,8 +5,9 @@ import sys
 
 PROGRAM = """
 import sys
-import edgeinfer.scheduling.memory, edgeinfer.scheduling.topology
-loaded = {"numba", "llvmlite", "edgeinfer.backends"} & set(sys.modules)
+import edgeinfer.scheduling.governor, edgeinfer.scheduling.memory, edgeinfer.scheduling.topology
+import edgeinfer.scheduling.topology.macos, edgeinfer.scheduling.topology.windows
+loaded = {"numpy", "numba", "llvmlite", "edgeinfer.backends"} & set(sys.modules)
 assert not loaded, loaded
 """
 

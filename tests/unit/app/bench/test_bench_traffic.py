@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from edgeinfer.app.bench import idle, machine
+from edgeinfer.app.bench import machine
 from edgeinfer.app.bench.machine import Memory
 from edgeinfer.app.bench.traffic import Traffic
+from edgeinfer.engine import idle
 from edgeinfer.models.load import open_model
 from tests.conftest import HEADS, KV_HEADS, LAYERS, WIDTH
 
@@ -80,10 +81,3 @@ def test_memory_is_read_again_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch)
     rates, shares = iter([1e9, 3e9]), iter([1.0, 0.5, 1.0, 1.0, 1.0])
     found = machine.read_quietly((0,), 1, lambda: next(shares), lambda share: share < 0.4)
     assert (found.read_bytes_s, found.busy) == (1e9, False)
-
-
-def test_the_processor_has_a_name(tmp_path: Path) -> None:
-    info = tmp_path / "cpuinfo"
-    info.write_text("processor : 0\nmodel name\t: Some   CPU @ 3 GHz\nflags : a\n")
-    assert machine.cpu_name(info) == "Some CPU @ 3 GHz"
-    assert machine.cpu_name(tmp_path / "missing")

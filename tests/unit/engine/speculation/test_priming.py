@@ -17,6 +17,7 @@ from edgeinfer.engine.speculation.priming import IdlePriming, Priming
 from edgeinfer.engine.speculation.records import BEST, TOKEN_BITS
 from edgeinfer.engine.speculation.setup import priming_of
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.settings import Mode
 
 DEADLINE_S = 60
 
@@ -76,6 +77,13 @@ def test_a_primed_model_is_primed_the_next_time(tiny_model: Path, home: Path) ->
         assert llm.drafts.n_primed == n_vocab
     with load(tiny_model, threads=1, spec="off") as llm, pytest.raises(EdgeInferError, match="nothing is drafted"):
         llm.prime()
+
+
+@pytest.mark.parametrize(("mode", "used"), [("max", True), ("balanced", True), ("quiet", False), ("battery", False)])
+def test_idle_time_is_left_alone_in_sparing_modes(tiny_model: Path, home: Path, mode: Mode, used: bool) -> None:
+    with load(tiny_model, device="reference", mode=mode) as llm:
+        llm._pool._rests_since -= 60
+        assert (llm._idle_s() >= 60) == used
 
 
 def test_idle_time_is_used_where_history_is_kept(tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import Floats
-from edgeinfer.engine.generate import Generation, Request
+from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.request import Request
 from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.engine.speculation.tree import ROOT, Draft, Walk
 from edgeinfer.models.gguf import GGUFFile

@@ -1,0 +1,71 @@
+"""`edgeinfer probe`: measure this machine, keep the profile, print it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeinfer.app.command import Command
+from edgeinfer.app.options import Cores, Json, Threads
+
+if TYPE_CHECKING:
+    from edgeinfer.scheduling.profile import Profile
+
+
+def probe(
+    short: Annotated[bool, typer.Option("--short", help="Only what takes under two seconds.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the profile here too, for plan --machine.")
+    ] = None,
+    threads: Threads = None,
+    cores: Cores = None,
+    as_json: Json = False,
+) -> None:
+    """Measure this machine: memory, kernels, disk. The profile is kept, printed, and what plan predicts from.
+
+    Takes some 15 seconds, and longer the first time ever, when kernels are compiled. Nothing else should run meanwhile:
+    what others disturb is measured again, and the profile says how idle the machine was.
+    """
+    from edgeinfer.app.machine_profile import measured_profile
+    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.errors import EdgeInferError
+    from edgeinfer.scheduling.profile_writing import profile_text
+    from edgeinfer.settings import load_settings
+
+    machine = load_settings({"threads": threads, "cores": cores}).machine
+    with ProgressLine() as progress:
+        profile = measured_profile(short=short, threads=machine.threads, cores=machine.cores, progress=progress)
+    kept = None if machine.threads or machine.cores else _keep(profile)
+    if out is not None:
+        try:
+            out.write_text(profile_text(profile), encoding="utf-8")
+        except OSError as reason:
+            raise EdgeInferError(f"{out} cannot be written: {reason.strerror or reason}") from None
+    if as_json:
+        typer.echo(json.dumps(_record(profile, kept)))
+    else:
+        typer.echo(profile_text(profile), nl=False)
+        typer.echo("not kept" if kept is None else f"kept in {kept}", err=True)
+
+
+def _keep(profile: Profile) -> Path | None:
+    """Keep a profile, unless all of this machine was measured before and this is the short look; None if not kept."""
+    from edgeinfer.engine.profiles import ProfileStore
+
+    before = ProfileStore().find(profile.fingerprint) if profile.short else None
+    return ProfileStore().save(profile) if before is None or before.short else None
+
+
+def _record(profile: Profile, kept: Path | None) -> dict[str, object]:
+    """The profile as JSON: the same tables and keys as the TOML file."""
+    import tomllib
+
+    from edgeinfer.scheduling.profile_writing import profile_text
+
+    return {**tomllib.loads(profile_text(profile)), "path": None if kept is None else str(kept)}
+
+
+COMMAND = Command(probe)

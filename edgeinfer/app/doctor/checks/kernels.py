@@ -1,0 +1,117 @@
+"""The folder of compiled kernels: whether it can be used, what is in it, and what other versions have left there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.app.doctor import Check, Finding
+from edgeinfer.app.doctor.machine import Machine
+from edgeinfer.app.doctor.system import nearest_existing
+from edgeinfer.models.download.space import size_text
+
+LEFT_BYTES = 50e6
+"""Less than this is not worth deleting."""
+CODE = ".o"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder of compiled code, and what is in it."""
+
+    name: str
+    n_compiled: int = 0
+    n_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFolders:
+    """Below `root`: `current` folders of this very version (kernels, loops of drafting), and `others`."""
+
+    root: Path | None = None
+    is_writable: bool = True
+    current: tuple[Folder, ...] = ()
+    others: tuple[Folder, ...] = ()
+
+
+def read(machine: Machine) -> KernelFolders:
+    """The folders as they are on disk. Loads LLVM, since the CPU is part of their names, and no compiler."""
+    from edgeinfer.backends.cpu.library import cache_folder
+
+    return read_folders([cache_folder(), cache_folder(*loop_sources())])
+
+
+def loop_sources() -> tuple[str, str]:
+    """Folders of the sources that the loops of drafting are compiled from, as `speculation.drafts` names them."""
+    import edgeinfer.engine
+
+    here = os.path.join(os.path.dirname(edgeinfer.engine.__file__), "speculation")
+    return here, os.path.join(here, "loops")
+
+
+def read_folders(current: Sequence[Path]) -> KernelFolders:
+    """What is in the folders of this version, and beside them."""
+    root, names = current[0].parent, {folder.name for folder in current}
+    try:
+        others = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and entry.name not in names]
+    except OSError:
+        others = []
+    return KernelFolders(
+        root=root,
+        is_writable=all(os.access(nearest_existing(folder), os.W_OK) for folder in current),
+        current=tuple(map(_contents, current)),
+        others=tuple(map(_contents, others)),
+    )
+
+
+def _contents(folder: Path) -> Folder:
+    n_compiled = n_bytes = 0
+    try:
+        for entry in os.scandir(folder):
+            if entry.is_file(follow_symlinks=False):
+                n_compiled += entry.name.endswith(CODE)
+                n_bytes += entry.stat(follow_symlinks=False).st_size
+    except OSError:
+        pass
+    return Folder(folder.name, n_compiled, n_bytes)
+
+
+def judge(facts: KernelFolders) -> Sequence[Finding]:
+    """Whether a start compiles nothing, and what may go."""
+    return [] if facts.root is None else [*_current(facts, facts.root), *_left(facts, facts.root)]
+
+
+def _current(facts: KernelFolders, root: Path) -> Iterator[Finding]:
+    n_compiled = sum(folder.n_compiled for folder in facts.current)
+    n_bytes = sum(folder.n_bytes for folder in facts.current)
+    kept = f"{n_compiled} kernels and loops are compiled ({size_text(n_bytes)})"
+    if not facts.is_writable:
+        message = f"{root} cannot be written: {kept}, what is missing is compiled at every start"
+        fix = "make it yours (sudo chown -R $USER), or set XDG_CACHE_HOME to a folder that is"
+        yield Finding("kernels", "wrong", message, fix, n_compiled, "kernels")
+    elif not n_compiled:
+        message = "nothing is compiled yet for this version and CPU: the first answer waits for it"
+        yield Finding("kernels", "note", message, "edgeinfer run, once, compiles what your model needs", 0, "kernels")
+    else:
+        yield Finding(
+            "kernels", "ok", f"{kept}, a start compiles nothing it has used before", None, n_compiled, "kernels"
+        )
+
+
+def _left(facts: KernelFolders, root: Path) -> Iterator[Finding]:
+    n_bytes = sum(folder.n_bytes for folder in facts.others)
+    if not facts.others:
+        return
+    message = f"other versions left {size_text(n_bytes)} of kernels in {len(facts.others)} folders"
+    megabytes = round(n_bytes / 1e6, 1)
+    if n_bytes >= LEFT_BYTES:
+        keep = " and ".join(folder.name for folder in facts.current)
+        fix = f"delete all of {root} but {keep}, unless another installation still uses them"
+        yield Finding("kernels-left", "note", message, fix, megabytes, "MB")
+    else:
+        yield Finding("kernels-left", "ok", message, value=megabytes, unit="MB")
+
+
+CHECK = Check(order=80, summary="compiled kernels", read=read, judge=judge, unknown=KernelFolders())

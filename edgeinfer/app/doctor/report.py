@@ -1,0 +1,49 @@
+"""Findings for people and for programs.
+
+In: findings, and the machine they are of. Out: lines of text, or the record of `edgeinfer doctor --json`.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.doctor import STATUSES, Finding
+
+if TYPE_CHECKING:
+    from edgeinfer.app.doctor.machine import Machine
+
+
+def lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """A line for each, its fix below it, then how many there are of each kind."""
+    name_width = max((len(finding.name) for finding in findings), default=0)
+    status_width = max(len(status) for status in STATUSES)
+    indent = " " * (status_width + name_width + 4)
+    for finding in findings:
+        yield f"{finding.status:<{status_width}}  {finding.name:<{name_width}}  {finding.message}"
+        if finding.fix is not None:
+            yield f"{indent}→ {finding.fix}"
+    counts = {status: sum(finding.status == status for finding in findings) for status in STATUSES}
+    yield ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+
+
+def record(machine: Machine, findings: Sequence[Finding]) -> dict[str, object]:
+    """The same facts with stable keys; what is not known is null."""
+    import edgeinfer
+    from edgeinfer.engine.probing.machine import machine_name
+
+    topology = machine.topology
+    described = {
+        "cpu": machine_name(),
+        "cores": len(topology.cores),
+        "processors": topology.n_installed,
+        "ram_bytes": topology.total_bytes or None,
+        "available_bytes": topology.available_bytes or None,
+        "system": f"{platform.system()} {platform.release()}",
+        "is_virtual": machine.is_virtual,
+        "python": platform.python_version(),
+        "edgeinfer": edgeinfer.__version__,
+    }
+    return {"machine": described, "findings": [asdict(finding) for finding in findings]}

@@ -1,0 +1,193 @@
+"""What the operating system tells of itself by calls, not files: times of processors and processes, swap, disks, heat.
+
+In: psutil. Out: small records; 0, None or () for what a system does not tell. A seam, so that tests use what some
+system told. Judges nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from edgeinfer.engine.idle import idle_share
+from edgeinfer.engine.power import read_condition
+from edgeinfer.scheduling.governor import Condition
+from edgeinfer.scheduling.topology.files import number_of, numbered
+
+MILLI = 1e-3
+PSUTIL_ERRORS = (OSError, RuntimeError, ValueError, psutil.Error)
+"""What psutil raises where a system has no such thing, or hides it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessTime:
+    """Seconds of processors' time that a process has had."""
+
+    pid: int
+    name: str
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What only grows. `processors_s`: time of all logical CPUs, `steal_s` what of it a host took away.
+
+    `n_throttled`, `throttled_s`: how often a processor slowed down for heat, and how long the one did that did most.
+    """
+
+    processors_s: float = 0.0
+    steal_s: float = 0.0
+    swapped_in_bytes: int = 0
+    swapped_out_bytes: int = 0
+    n_throttled: int | None = None
+    throttled_s: float | None = None
+    processes: tuple[ProcessTime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Counters before and after some seconds in which this process slept, and how idle the machine was meanwhile."""
+
+    before: Counters = Counters()
+    after: Counters = Counters()
+    seconds: float = 0.0
+    idle_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Bytes of swap space, and those in use."""
+
+    total_bytes: int = 0
+    used_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A mounted file system."""
+
+    device: str
+    point: Path
+    kind: str
+
+
+class System(Protocol):
+    """An operating system that can be asked."""
+
+    def counters(self) -> Counters: ...
+
+    def condition(self) -> Condition: ...
+
+    def swap(self) -> Swap: ...
+
+    def mounts(self) -> tuple[Mount, ...]: ...
+
+    def free_bytes(self, folder: Path) -> int | None: ...
+
+
+class ThisSystem:
+    """The one this process runs on; `root` is where its files are."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+
+    def counters(self) -> Counters:
+        """As they are now."""
+        times = psutil.cpu_times()
+        spent = times._asdict()
+        doubled = spent.get("guest", 0.0) + spent.get("guest_nice", 0.0)  # within user and nice already
+        n_throttled, throttled_s = throttling(self._root)
+        _, swapped_in, swapped_out = _swap()
+        return Counters(
+            processors_s=sum(spent.values()) - doubled,
+            steal_s=spent.get("steal", 0.0),
+            swapped_in_bytes=swapped_in,
+            swapped_out_bytes=swapped_out,
+            n_throttled=n_throttled,
+            throttled_s=throttled_s,
+            processes=tuple(_process_times()),
+        )
+
+    def condition(self) -> Condition:
+        """Battery and temperature."""
+        return read_condition()
+
+    def swap(self) -> Swap:
+        """Swap space."""
+        return _swap()[0]
+
+    def mounts(self) -> tuple[Mount, ...]:
+        """Everything mounted."""
+        try:
+            parts = psutil.disk_partitions(all=True)
+        except PSUTIL_ERRORS:
+            return ()
+        return tuple(Mount(part.device, Path(part.mountpoint), part.fstype) for part in parts)
+
+    def free_bytes(self, folder: Path) -> int | None:
+        """What can be written into a folder, or into the nearest one above it if it is not there yet."""
+        try:
+            return shutil.disk_usage(nearest_existing(folder)).free
+        except OSError:
+            return None
+
+
+def watch(
+    system: System,
+    idle: Callable[[], float] = idle_share,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Window:
+    """Counters around the half second in which `idle` looks how busy others keep the machine."""
+    before, started = system.counters(), clock()
+    share = idle()
+    return Window(before, system.counters(), clock() - started, share)
+
+
+def nearest_existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that is there."""
+    return next((each for each in (folder, *folder.parents) if os.path.isdir(each)), folder)
+
+
+def throttling(root: Path) -> tuple[int | None, float | None]:
+    """How often processors were slowed down for heat since the start, and for how long the hottest one was.
+
+    Source: Documentation/ABI/testing/sysfs-devices-system-cpu of Linux; Intel alone counts, newer kernels the time.
+    """
+    folder = root / "sys/devices/system/cpu"
+    places = [folder / f"cpu{number}/thermal_throttle" for number in numbered(folder, "cpu")]
+    counts = [number_of(place / "core_throttle_count") for place in places]
+    times = [
+        number_of(place / name)
+        for place in places
+        for name in ("core_throttle_total_time_ms", "package_throttle_total_time_ms")
+    ]
+    known, known_ms = [each for each in counts if each is not None], [each for each in times if each is not None]
+    return (sum(known) if known else None), (max(known_ms) * MILLI if known_ms else None)
+
+
+def _swap() -> tuple[Swap, int, int]:
+    """Swap space, and bytes that came from there and went there since the start."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # psutil warns where paging is not told
+            told = psutil.swap_memory()
+    except PSUTIL_ERRORS:
+        return Swap(), 0, 0
+    return Swap(int(told.total), int(told.used)), int(told.sin), int(told.sout)
+
+
+def _process_times() -> Iterator[ProcessTime]:
+    """Of other processes that may be looked at. Number 0 is no process: Windows counts idle time there."""
+    own = os.getpid()
+    for process in psutil.process_iter(["name", "cpu_times"]):
+        times = process.info["cpu_times"]
+        if process.pid not in (0, own) and times is not None:
+            yield ProcessTime(process.pid, process.info["name"] or "?", float(times.user + times.system))

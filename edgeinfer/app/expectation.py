@@ -1,0 +1,109 @@
+"""What the machine's profile says an answer should have taken, beside what it took.
+
+In: a loaded model and the numbers of an answer. Out: predicted rates, and lines for people. Nothing is timed here:
+without a kept profile, or for a device that the profile does not know, there is nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.stats import Stats
+    from edgeinfer.scheduling.profile import Profile
+
+TOKENS_MIN = 32
+"""Fewer tokens than these tell nothing of what a prediction is worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Predicted tokens per second: of reading the prompt, and one at a time, None where nothing was read or made."""
+
+    prefill_tok_s: float | None
+    plain_tok_s: float | None
+
+
+def expected_of(llm: LLM, stats: Stats) -> Expected | None:
+    """The prediction for an answer that was given, corrected by what answers before it took; None without a profile."""
+    found = _predicted(llm, stats)
+    if found is None:
+        return None
+    profile, read_s, made_s = found
+    prefill, decode = corrections_of(profile)
+    n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
+    return Expected(n_read / read_s / prefill if n_read else None, n_made / made_s / decode if n_made else None)
+
+
+def note_experience(llm: LLM, stats: Stats) -> None:
+    """Keep what an answer took beside its prediction, if that tells something and nothing held the machine back."""
+    from edgeinfer.engine.profiles import ProfileStore
+
+    found = _predicted(llm, stats) if llm.policy.idle_work else None
+    if found is None:
+        return
+    profile, read_s, made_s = found
+    experience = ProfileStore().experience(profile.fingerprint)
+    n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
+    if n_read >= TOKENS_MIN and stats.prefill_tok_s:
+        experience.note("prefill", read_s, n_read / stats.prefill_tok_s)
+    if n_made >= TOKENS_MIN and stats.plain_tok_s:
+        experience.note("decode", made_s, n_made / stats.plain_tok_s)
+    experience.save()
+
+
+def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
+    """The profile, and seconds of reading the prompt and of making the answer one token at a time."""
+    from edgeinfer.app.machine_profile import kept_profile
+    from edgeinfer.scheduling.predict import Predictor
+    from edgeinfer.scheduling.profile import CPU
+
+    profile = kept_profile() if llm.facts.device == CPU else None
+    if profile is None:
+        return None
+    predictor = Predictor(profile, llm.work, llm.facts.kv)
+    read_s = predictor.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
+    return profile, read_s, predictor.decode_s(stats.n_generated, stats.n_prompt)
+
+
+def corrections_of(profile: Profile) -> tuple[float, float]:
+    """What prompts and decoding took on this machine so far, of what was predicted."""
+    from edgeinfer.engine.profiles import ProfileStore
+
+    experience = ProfileStore().experience(profile.fingerprint)
+    return experience.factor("prefill"), experience.factor("decode")
+
+
+def expectation_lines(expected: Expected | None, stats: Stats) -> list[str]:
+    """Predicted and measured rates side by side."""
+    if expected is None:
+        return ["predicted: nothing, as this machine was not measured; edgeinfer probe does that"]
+    parts = []
+    for what, predicted, measured in (
+        ("prompt", expected.prefill_tok_s, stats.prefill_tok_s),
+        ("one token at a time", expected.plain_tok_s, stats.plain_tok_s),
+    ):
+        if predicted is not None:
+            found = "" if measured is None else f" (measured {measured:.1f})"
+            parts.append(f"{what} {predicted:.1f} tok/s{found}")
+    return ["predicted: " + ", ".join(parts)] if parts else []
+
+
+def worker_lines(affinity: Sequence[Sequence[int]]) -> list[str]:
+    """Which cores workers may run on, as the system says, and the nodes of those cores where there are several."""
+    from edgeinfer.scheduling.topology import read_topology
+
+    if not affinity:
+        return []
+    topology = read_topology()
+    node_of = {core.number: core.node for core in topology.cores}
+    several = len(topology.nodes) > 1
+    shown = [
+        "-".join(str(core) for core in (cores[0], cores[-1])[: min(2, len(cores))])
+        + (f" (node {node_of[cores[0]]})" if several and cores[0] in node_of else "")
+        for cores in affinity
+    ]
+    return [f"workers on cores {', '.join(shown)}"]

@@ -1,0 +1,54 @@
+"""The profile of this machine: the one that was kept, or measured now.
+
+In: what to measure. Out: a `Profile`. The front doors to `engine.probing` for commands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.base import Progress
+    from edgeinfer.scheduling.profile import Profile
+
+
+def kept_profile() -> Profile | None:
+    """The profile that was measured on this machine, if there is one."""
+    from edgeinfer.engine.probing.machine import fingerprint_of
+    from edgeinfer.engine.profiles import ProfileStore
+    from edgeinfer.scheduling.topology import read_topology
+
+    return ProfileStore().find(fingerprint_of(read_topology()))
+
+
+def measured_profile(
+    *,
+    short: bool,
+    formats: tuple[str, ...] = (),
+    threads: int | None = None,
+    cores: tuple[int, ...] | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Measure this machine now. `formats`: of weights, instead of (short) or besides the usual ones."""
+    from edgeinfer.backends.base import no_progress
+    from edgeinfer.engine.probing.probe import Wanted, probe
+    from edgeinfer.models.store import default_root
+    from edgeinfer.scheduling.topology import read_topology
+
+    topology = read_topology()
+    chosen = cores if cores is not None else topology.workers()
+    wanted = Wanted(short, formats, chosen[:threads] if threads else chosen)
+    return probe(topology, wanted, default_root(), progress or no_progress)
+
+
+def profile_or_short_probe(formats: tuple[str, ...], progress: Progress | None = None) -> Profile:
+    """The profile that was kept; where there is none, what a short probe measures now, kept if nobody disturbed it."""
+    from edgeinfer.engine.profiles import ProfileStore
+    from edgeinfer.scheduling.profile import QUIET_SHARE
+
+    found = kept_profile()
+    if found is None:
+        found = measured_profile(short=True, formats=formats, progress=progress)
+        if found.idle_share is None or found.idle_share >= QUIET_SHARE:
+            ProfileStore().save(found)
+    return found

@@ -1,0 +1,188 @@
+"""A plan as JSON: the keys of the command-line contract.
+
+In: a model's facts and a `Planned`. Out: plain values. Keys may be added, never renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from edgeinfer.app.planning import Planned
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.core_plan import CorePlan
+from edgeinfer.scheduling.placement import StagePlacement
+from edgeinfer.scheduling.plan import Plan, Speeds
+from edgeinfer.scheduling.step_time import PassTime, StageTime, attention_device
+from edgeinfer.scheduling.work import ModelWork
+
+Value = object
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a header says of a model."""
+
+    spec: ModelSpec
+    work: ModelWork
+    n_params: int
+    file_bytes: int
+    kv_bytes_per_token: int
+
+
+def record_of(facts: ModelFacts, here: Plan | None, planned: Planned | None, speeds: Speeds) -> dict[str, Value]:
+    """The plan. `here`: what this machine's device takes, None for another machine; `planned`: None without rates."""
+    return {
+        "model": {
+            "arch": facts.spec.architecture,
+            "params": facts.n_params,
+            "weight_bytes": facts.file_bytes,
+            "kv_bytes_per_token": facts.kv_bytes_per_token,
+        },
+        "machine": None if planned is None else planned.profile.name,
+        "assumptions": [] if planned is None else list(planned.profile.assumptions),
+        "schedule": None if planned is None else planned.decode.schedule,
+        "predicted": _predicted(here, planned),
+        "measured": {"prefill_tok_s": speeds.prefill_tok_s, "decode_tok_s": speeds.decode_tok_s},
+        "memory": None if here is None else _memory(here),
+        "plan": here.line if planned is None and here is not None else placed_line(planned) if planned else None,
+        "batch": None if planned is None or planned.batch is None else _batch(planned),
+        "cores": None if planned is None else _cores(planned),
+        "stages": [] if planned is None else list(_stages(facts.work, planned)),
+    }
+
+
+def _predicted(here: Plan | None, planned: Planned | None) -> dict[str, Value]:
+    if planned is None:
+        needed = None if here is None else here.need.total_bytes
+        unknown = ("prefill_tok_s", "decode_tok_s", "ttft_s", "verify_cost", "bound_by")
+        return {**dict.fromkeys(unknown), "ram_bytes": needed, "vram_bytes": 0, "flash_bytes_per_token": 0}
+    return {
+        "prefill_tok_s": planned.prefill_tok_s,
+        "decode_tok_s": planned.decode_tok_s,
+        "ttft_s": planned.ttft_s,
+        "n_prompt": planned.n_prompt,
+        "n_sequences": planned.n_sequences,
+        "verify_cost": planned.verify.seconds / planned.decode.seconds if planned.n_sequences == 1 else None,
+        "ram_bytes": planned.ram_bytes if here is None else here.need.total_bytes,
+        "vram_bytes": planned.vram_bytes,
+        "flash_bytes_per_token": planned.flash_bytes_per_token,
+        "bound_by": planned.decode.time.bound_by,
+        "corrections": {"prefill": planned.corrections[0], "decode": planned.corrections[1]},
+        "prefill_bound_by": planned.prefill[-1].bound_by,
+    }
+
+
+def _memory(here: Plan) -> dict[str, Value]:
+    need = here.need
+    return {
+        "weight_bytes": need.weight_bytes,
+        "kv_bytes": need.kv_bytes,
+        "buffer_bytes": need.buffer_bytes,
+        "n_context": need.n_context,
+        "available_bytes": here.available_bytes,
+    }
+
+
+def _cores(planned: Planned) -> dict[str, Value]:
+    """Cores by kind of pass, and the teams of replicas where a replica on each node was asked about."""
+    plans = planned.cores
+    teams = None if planned.nodes is None else [_team(team) for team in planned.nodes.teams]
+    return {
+        "decode": None if plans is None else _team(plans.decode),
+        "prefill": None if plans is None else _team(plans.prefill),
+        "replicas": teams,
+        "duty": planned.duty,
+    }
+
+
+def _team(plan: CorePlan) -> dict[str, Value]:
+    return {"cores": list(plan.cores), "shares": list(plan.shares), "seconds": plan.seconds}
+
+
+def _batch(planned: Planned) -> dict[str, Value]:
+    batch = planned.batch
+    assert batch is not None
+    return {
+        "schedule": batch.schedule,
+        "pass_s": batch.seconds,
+        "n_resident": batch.n_resident,
+        "n_offloaded": batch.n_offloaded,
+        "tok_s": batch.tok_s,
+    }
+
+
+def _stages(work: ModelWork, planned: Planned) -> Iterator[dict[str, Value]]:
+    placement = planned.decode.placement
+    for phase, time in (("decode", planned.decode.time), ("prefill", planned.prefill[-1])):
+        yield from _phase(phase, work, placement.stages, time)
+
+
+def _phase(
+    phase: str, work: ModelWork, placed: tuple[StagePlacement, ...], time: PassTime
+) -> Iterator[dict[str, Value]]:
+    for stage, where, took in zip(work.stages, placed, time.stages, strict=True):
+        for group in took.groups:
+            for number in range(group.first, group.stop):
+                lanes = _lanes(where, took, number)
+                yield {
+                    "phase": phase,
+                    "ops": stage.tensors[number].removesuffix(".weight"),
+                    "lanes": lanes,
+                    "seconds": group.seconds / (group.stop - group.first),
+                }
+        if stage.shape.attention is not None:
+            yield _whole(phase, f"{stage.name}.attention", attention_device(where), took.attention_s)
+        yield _whole(phase, f"{stage.name}.others", where.home, took.move_s + took.others_s)
+
+
+def _whole(phase: str, ops: str, device: str, seconds: float) -> dict[str, Value]:
+    return {
+        "phase": phase,
+        "ops": ops,
+        "lanes": [{"device": device, "rows": None, "seconds": seconds}],
+        "seconds": seconds,
+    }
+
+
+def _lanes(where: StagePlacement, took: StageTime, number: int) -> list[dict[str, Value]]:
+    """Rows of one matrix; its seconds are its part of what the lane takes for the whole group."""
+    group = next(group for group in took.groups if group.first <= number < group.stop)
+    seconds = {lane.device: lane.seconds for lane in group.lanes}
+    rows_of = {
+        lane.device: sum(
+            part.n_rows
+            for parts in where.products[group.first : group.stop]
+            for part in parts
+            if part.device == lane.device
+        )
+        for lane in group.lanes
+    }
+    return [
+        {
+            "device": part.device,
+            "rows": [part.start, part.stop],
+            "held": part.held,
+            "seconds": seconds[part.device] * part.n_rows / rows_of[part.device],
+        }
+        for part in where.products[number]
+        if part.n_rows
+    ]
+
+
+def placed_line(planned: Planned) -> str:
+    """Where everything is, in one line."""
+    counts: dict[str, int] = {}
+    for stage in planned.decode.placement.stages:
+        counts[stage.home] = counts.get(stage.home, 0) + 1
+    homes = ", ".join(f"{count} stages on {device}" for device, count in counts.items())
+    usage = planned.decode.usage
+    extra = [
+        text
+        for text, n_bytes in (
+            (f"{usage.streamed_bytes / 1e6:.0f} MB a pass over links", usage.streamed_bytes),
+            (f"{usage.flash_bytes / 1e6:.0f} MB a pass from disk", usage.flash_bytes),
+        )
+        if n_bytes
+    ]
+    return "; ".join([homes, *extra])

@@ -1,0 +1,221 @@
+"""A plan for a model on this machine or on another one: where it runs, and how fast.
+
+In: a profile, the work of a model, context, sequences, memory, a schedule's name. Out: a `Planned`. Loads no weights,
+runs nothing; a machine that is not there is planned for by the same code as this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal, get_args
+
+from edgeinfer.engine.staffing import CorePlans, core_plans
+from edgeinfer.errors import BadSetting
+from edgeinfer.scheduling.batch.costs import BatchCosts, Group
+from edgeinfer.scheduling.batch.schedules import SCHEDULES as BATCH_SCHEDULES
+from edgeinfer.scheduling.batch.schedules import Prediction, Schedule, choose
+from edgeinfer.scheduling.budgets import Budgets, Caching, budgets_of
+from edgeinfer.scheduling.core_plan import NodePlan, node_plan
+from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES, Pass, chunks
+from edgeinfer.scheduling.governor import Condition, Governor
+from edgeinfer.scheduling.memory import RUNTIME_BYTES
+from edgeinfer.scheduling.planner import MachinePlan, Task
+from edgeinfer.scheduling.predict import MOST_TOKENS
+from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.schedules import SCHEDULES, scheduled
+from edgeinfer.scheduling.some_cores import with_cores
+from edgeinfer.scheduling.step_time import PassTime, step_time
+from edgeinfer.scheduling.topology import CoreKind
+from edgeinfer.scheduling.work import ModelWork
+from edgeinfer.settings import CTX_CAP, KVKind
+
+N_PROMPT = 512
+"""Tokens of the prompt that predictions are for; decoding comes after it."""
+VERIFIED = 8
+BATCH_NAMES: Mapping[str, tuple[Schedule, ...]] = MappingProxyType(
+    {"apex": BATCH_SCHEDULES, **{name: (name,) for name in BATCH_SCHEDULES}}
+)
+"""Schedules of decoding several sequences; APEX chooses among all of them (Fan et al., arXiv 2506.03296)."""
+
+
+Goal = Literal["latency", "throughput", "quiet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to plan for. `ram_bytes`: of the machine, as available; `vram_bytes`: of each accelerator; None: all.
+
+    `goal`: the least time of one sequence, most tokens of all (several nodes may get a replica each), or quiet, with as
+    many cores and as much of the time as that mode takes. `cores`: of the CPU; None for all that help.
+    """
+
+    n_context: int = CTX_CAP
+    kv: KVKind = "f16"
+    n_sequences: int = 1
+    ram_bytes: int | None = None
+    vram_bytes: int | None = None
+    schedule: str = "auto"
+    goal: Goal = "latency"
+    cores: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with its predictions.
+
+    batch        how several sequences share an accelerator, where that was asked for
+    prefill      the passes of a prompt of `n_prompt` tokens
+    verify       a pass over VERIFIED tokens
+    corrections  what prompts and decoding took here so far, of what was predicted
+    cores        of decoding and of prompts, where single cores are known
+    nodes        whether each NUMA node should have a replica, where that was asked for
+    duty         the part of the time that is spent computing
+    """
+
+    profile: Profile
+    decode: MachinePlan
+    prefill: tuple[PassTime, ...]
+    verify: PassTime
+    n_prompt: int
+    n_sequences: int
+    batch: Prediction | None = None
+    corrections: tuple[float, float] = (1.0, 1.0)
+    cores: CorePlans | None = None
+    nodes: NodePlan | None = None
+    duty: float = 1.0
+
+    @property
+    def prefill_s(self) -> float:
+        return self.corrections[0] * sum(step.seconds for step in self.prefill) / self.duty
+
+    @property
+    def prefill_tok_s(self) -> float:
+        return self.n_prompt / self.prefill_s
+
+    @property
+    def decode_tok_s(self) -> float:
+        """Of all sequences together."""
+        if self.batch is not None:
+            return self.batch.tok_s
+        found = self.n_sequences / (self.decode.seconds * self.corrections[1]) * self.duty
+        return found if self.nodes is None else max(found, self.nodes.tok_s)
+
+    @property
+    def ttft_s(self) -> float:
+        """Until the first token of an answer to the prompt: choosing it comes with the last pass."""
+        return self.prefill_s
+
+    @property
+    def ram_bytes(self) -> int:
+        return int(self.decode.usage.ram_bytes) + RUNTIME_BYTES
+
+    @property
+    def vram_bytes(self) -> int:
+        return int(sum(self.decode.usage.vram_bytes.values()))
+
+    @property
+    def flash_bytes_per_token(self) -> int:
+        return int(self.decode.usage.flash_bytes / self.n_sequences)
+
+
+def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
+    """Plan a model. Raises DoesNotFit, saying by how much and what would fit, UnknownKey for a schedule."""
+    machine, duty = _taking_part(profile, wanted)
+    n_prompt = max(1, min(N_PROMPT, wanted.n_context - 1))
+    caching = Caching(wanted.n_context, wanted.n_sequences, wanted.kv)
+    step = Pass(1, n_prompt, 1, wanted.n_sequences)
+    task = Task(machine, work, step, caching, _budgets(machine, work, wanted))
+    is_batch = wanted.schedule in BATCH_NAMES
+    decode = scheduled("auto" if is_batch else wanted.schedule, task)
+    times = tuple(step_time(machine, work, decode.placement, each, wanted.kv) for each in chunks(n_prompt, MOST_TOKENS))
+    verified = Pass(VERIFIED, n_prompt, VERIFIED)
+    return Planned(
+        profile,
+        decode,
+        times,
+        step_time(machine, work, decode.placement, verified, wanted.kv),
+        n_prompt,
+        wanted.n_sequences,
+        _batch(machine, work, wanted, n_prompt) if is_batch else None,
+        cores=core_plans(machine.cpu, work, wanted.kv),
+        nodes=_nodes(machine, work, wanted, step),
+        duty=duty,
+    )
+
+
+def read_goal(text: str) -> Goal:
+    """A goal by its name. Raises BadSetting."""
+    goals: tuple[Goal, ...] = get_args(Goal)
+    for goal in goals:
+        if goal == text:
+            return goal
+    raise BadSetting(f"--goal cannot be {text!r}; choose from {', '.join(goals)}")
+
+
+def _taking_part(profile: Profile, wanted: Wanted) -> tuple[Profile, float]:
+    """The machine with the cores that the goal allows, and the part of the time that they compute."""
+    cores = profile.cpu.cores
+    if wanted.cores is not None:
+        return with_cores(profile, wanted.cores), 1.0
+    if wanted.goal != "quiet" or not cores:
+        return profile, 1.0
+    kinds: list[CoreKind] = [kind_of(core.kind) for core in cores]
+    policy = Governor("quiet", kinds).policy(Condition())
+    ranks = policy.ranks or (0,) * len(cores)
+    order = sorted(range(len(cores)), key=lambda place: (ranks[place], -cores[place].speed))
+    chosen = [cores[place].number for place in order[: policy.most_workers]]
+    return with_cores(profile, chosen), policy.duty
+
+
+def _nodes(profile: Profile, work: ModelWork, wanted: Wanted, step: Pass) -> NodePlan | None:
+    """One team or a replica on each node, where throughput is the goal and the CPU is all there is."""
+    cpu = profile.cpu
+    if wanted.goal != "throughput" or profile.accelerators or len(cpu.nodes) < 2 or not cpu.cores:
+        return None
+    each = -(-wanted.n_sequences // len(cpu.nodes))
+    caches = work.kv_bytes_per_token(KV_ELEMENT_BYTES[wanted.kv]) * wanted.n_context * each
+    return node_plan(cpu, work, step, work.weight_bytes + caches + RUNTIME_BYTES, wanted.kv)
+
+
+def schedule_names() -> tuple[str, ...]:
+    """Everything that --schedule takes."""
+    return (*SCHEDULES, *BATCH_NAMES)
+
+
+def _budgets(profile: Profile, work: ModelWork, wanted: Wanted) -> Budgets:
+    available = profile.cpu.memory_bytes if wanted.ram_bytes is None else wanted.ram_bytes
+    if wanted.vram_bytes is None:
+        return budgets_of(profile, work, available, most_rows=MOST_TOKENS)
+    vram = {rates.name: wanted.vram_bytes for rates in profile.accelerators}
+    return budgets_of(profile, work, available, most_rows=MOST_TOKENS, available_vram_bytes=vram)
+
+
+def kind_of(text: str) -> CoreKind:
+    """The kind of core that a profile names; an unknown one counts as fast."""
+    kinds: tuple[CoreKind, ...] = get_args(CoreKind)
+    return next((kind for kind in kinds if kind == text), "performance")
+
+
+def _batch(profile: Profile, work: ModelWork, wanted: Wanted, n_prompt: int) -> Prediction:
+    """How several sequences are decoded with one accelerator. Raises BadSetting where there is nothing to share."""
+    if wanted.n_sequences < 2 or not profile.accelerators:
+        raise BadSetting(
+            f"--schedule {wanted.schedule} shares several sequences between a CPU and an accelerator; "
+            "give --batch with 2 or more, and a machine that has one (--machine)"
+        )
+    costs = BatchCosts(_with_memory(profile, wanted.vram_bytes), work, wanted.kv)
+    depth = n_prompt + 1
+    n_resident = min(wanted.n_sequences, costs.device_tokens // depth)
+    n_offloaded = min(wanted.n_sequences - n_resident, costs.host_tokens // depth)
+    groups = [Group(n, n * depth) for n in (n_resident, n_offloaded)]
+    return choose(costs, groups[0], groups[1], BATCH_NAMES[wanted.schedule])
+
+
+def _with_memory(profile: Profile, vram_bytes: int | None) -> Profile:
+    """The machine with so much of each accelerator's memory at most."""
+    if vram_bytes is None:
+        return profile
+    accelerators = (replace(rates, memory_bytes=min(rates.memory_bytes, vram_bytes)) for rates in profile.accelerators)
+    return replace(profile, devices=(profile.cpu, *accelerators))

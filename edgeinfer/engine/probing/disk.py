@@ -1,0 +1,123 @@
+"""How fast a disk gives bytes that nothing has cached: direct reads of several sizes, several at a time.
+
+In: a folder on the disk. Out: a `Disk`, or None where the system offers no reads past its cache. Reads a file of its
+own there, made for the purpose and removed; each thread reads at random places.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from edgeinfer.scheduling.profile import Curve, Disk
+
+FILE_BYTES = 256 << 20
+SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
+SHORT_SIZES = (1 << 20,)
+DEPTHS = (1, 4, 16)
+SHORT_DEPTHS = (4,)
+WINDOW_S = 0.05
+"""Time over which reads of one size and depth are counted."""
+SPARE = 4
+"""Free space that is left, as a multiple of the file."""
+
+
+class DiskProbe:
+    """Reads a file of its own in `folder`, round after round; `result` is None where that is not possible. Close it."""
+
+    def __init__(self, folder: Path, *, short: bool) -> None:
+        self._sizes: tuple[int, ...] = SHORT_SIZES if short else SIZES
+        self._depths: tuple[int, ...] = SHORT_DEPTHS if short else DEPTHS
+        self._n_bytes = FILE_BYTES // 8 if short else FILE_BYTES
+        self._rates: dict[tuple[int, int], float] = {}
+        self._path: Path | None = None
+        self._open = ExitStack()
+        if not hasattr(os, "preadv") or not (hasattr(os, "O_DIRECT") or sys.platform == "darwin"):
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if shutil.disk_usage(folder).free < SPARE * self._n_bytes:
+                return
+            own = self._open.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".probe."))
+            path = Path(own) / "bytes"
+            _write(path, self._n_bytes)
+            with _DirectFile(path):  # raises here, not in a thread, where the file system has no direct reads
+                self._path = path
+        except OSError:  # a full or read-only disk, or no direct reads
+            self.close()
+
+    def round(self) -> None:
+        """Read with every size and depth once more."""
+        if self._path is None:
+            return
+        for depth in self._depths:
+            for size in self._sizes:
+                rate = _rate(self._path, self._n_bytes, size, depth)
+                self._rates[depth, size] = max(rate, self._rates.get((depth, size), 0.0))
+
+    def result(self) -> Disk | None:
+        """The best of all rounds."""
+        if self._path is None or not self._rates:
+            return None
+        curves = (Curve(self._sizes, tuple(self._rates[depth, size] for size in self._sizes)) for depth in self._depths)
+        return Disk(dict(zip(self._depths, curves, strict=True)))
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._open.close()
+
+
+def _write(path: Path, n_bytes: int) -> None:
+    """Bytes that no disk can compress, on the disk when this returns."""
+    block = random.Random(0).randbytes(min(n_bytes, 4 << 20))
+    with path.open("wb") as file:
+        for _ in range(-(-n_bytes // len(block))):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _rate(path: Path, n_bytes: int, size: int, depth: int) -> float:
+    """Bytes per second of `depth` threads that read `size` bytes at a time."""
+    counts = [0] * depth
+    started = time.perf_counter()
+
+    def read(number: int) -> None:
+        draw, places = random.Random(number), max(1, n_bytes // size)
+        with mmap.mmap(-1, size) as memory, _DirectFile(path) as descriptor:
+            while True:
+                counts[number] += os.preadv(descriptor.number, [memory], draw.randrange(places) * size)
+                if time.perf_counter() - started >= WINDOW_S:
+                    return
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(depth)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return max(1.0, sum(counts) / (time.perf_counter() - started))
+
+
+class _DirectFile:
+    """A file opened for reads past the system's cache."""
+
+    def __init__(self, path: Path) -> None:
+        self.number = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECT", 0))
+        if sys.platform == "darwin":
+            import fcntl
+
+            fcntl.fcntl(self.number, fcntl.F_NOCACHE, 1)
+
+    def __enter__(self) -> _DirectFile:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self.number)

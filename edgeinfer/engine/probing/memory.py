@@ -1,0 +1,116 @@
+"""How fast this machine's cores read memory: alone, by node, all together, and by how much is read in turns.
+
+In: the topology, and the cores to use. Out: `MemoryRates`, from the best of several rounds: what disturbs only ever
+takes. Cores of one kind and node are alike: of many cores one of each such group is measured alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from edgeinfer.backends.cpu.bandwidth import MemoryReaders
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.scheduling.profile import CoreRates, Curve, NodeRates
+from edgeinfer.scheduling.topology import Topology
+
+LARGEST_BYTES = 256 << 20
+SMALLEST_BYTES = 8 << 20
+CACHE_SHARES = (0.5, 1, 2, 4)
+"""Sizes that are read, as multiples of the last cache, beside the largest one;"""
+SHORT_SHARES = (0.5,)
+"""those of a short probe."""
+PATTERNS = ("read_one_stream", "read_two_streams")
+"""Ways to read; the faster one counts."""
+PASSES = 2
+MOST_ALONE = 8
+"""Cores that are measured alone even if they are of one kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRates:
+    """What all chosen cores read together by footprint, each alone, and each node's cores together."""
+
+    read: Curve
+    cores: tuple[CoreRates, ...]
+    nodes: tuple[NodeRates, ...]
+
+
+class MemoryProbe:
+    """Measures with one thread on each of the chosen cores, round after round. Close it."""
+
+    def __init__(self, topology: Topology, chosen: Sequence[int], *, short: bool) -> None:
+        self._topology, self._chosen = topology, tuple(chosen)
+        self._largest = max(SMALLEST_BYTES, min(LARGEST_BYTES, topology.available_bytes // 8))
+        self._sizes = _sizes(topology, self._largest, SHORT_SHARES if short else CACHE_SHARES)
+        self._patterns = PATTERNS[:1] if short else PATTERNS
+        alone = MOST_ALONE if not short and len(self._chosen) <= MOST_ALONE else 1
+        self._groups = _groups(topology, self._chosen, alone)
+        self._together = dict.fromkeys(self._sizes, 0.0)
+        self._alone: dict[tuple[int, ...], float] = {}
+        self._open = ExitStack()
+        library = KernelLibrary()
+        self._readers = self._open.enter_context(MemoryReaders(self._chosen, self._largest, library))
+        self._library = library
+
+    def round(self) -> None:
+        """Measure everything once more."""
+        for size in self._sizes:
+            rate = max(self._readers.read(pattern, size, PASSES) for pattern in self._patterns)
+            self._together[size] = max(rate, self._together[size])
+        for cores in {*self._groups.values(), *self._node_teams().values()}:
+            if cores != self._chosen:
+                with MemoryReaders(cores, self._largest // 2, self._library) as readers:
+                    rate = max(readers.read(pattern, None, PASSES) for pattern in self._patterns)
+                self._alone[cores] = max(rate, self._alone.get(cores, 0.0))
+
+    def result(self) -> MemoryRates:
+        """The best of all rounds."""
+        together = self._together[self._largest]
+        known = {core.number: core for core in self._topology.cores}
+        alone = {core: self._alone.get(team, together) for core, team in self._groups.items()}
+        cores = tuple(CoreRates(core, known[core].kind, known[core].node, alone[core], 1.0) for core in self._chosen)
+        nodes = tuple(
+            NodeRates(node.number, node.total_bytes, self._alone.get(self._node_teams()[node.number], together))
+            for node in self._topology.nodes
+            if node.number in self._node_teams()
+        )
+        return MemoryRates(_falling(self._together), cores, nodes)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._open.close()
+
+    def _node_teams(self) -> dict[int, tuple[int, ...]]:
+        """The chosen cores of each node that has some; every core touches what it reads first, so it lies there."""
+        found: dict[int, tuple[int, ...]] = {}
+        for core in self._topology.cores:
+            if core.number in self._chosen:
+                found[core.node] = (*found.get(core.node, ()), core.number)
+        return found
+
+
+def _sizes(topology: Topology, largest: int, shares: Sequence[float]) -> tuple[int, ...]:
+    cache = topology.l3_bytes or topology.l2_bytes or SMALLEST_BYTES
+    sizes = {max(SMALLEST_BYTES, int(cache * share)) for share in shares}
+    return (*sorted(size for size in sizes if size < largest), largest)
+
+
+def _groups(topology: Topology, chosen: Sequence[int], most_of_each: int) -> dict[int, tuple[int, ...]]:
+    """The team of one core that stands for each core."""
+    found: dict[int, tuple[int, ...]] = {}
+    of_group: dict[tuple[str, int], list[int]] = {}
+    for core in topology.cores:
+        if core.number in chosen:
+            measured = of_group.setdefault((core.kind, core.node), [])
+            if len(measured) < most_of_each:
+                measured.append(core.number)
+            found[core.number] = (core.number if core.number in measured else measured[0],)
+    return found
+
+
+def _falling(by_size: dict[int, float]) -> Curve:
+    """What is read of more bytes is never read faster: caches hold less of it."""
+    sizes = sorted(by_size)
+    return Curve(tuple(sizes), tuple(max(by_size[other] for other in sizes if other >= size) for size in sizes))

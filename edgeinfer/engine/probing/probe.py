@@ -1,0 +1,160 @@
+"""The probe: measures this machine and gives its `Profile`.
+
+In: whether the whole or a quick part, the cores to use, the formats of interest, a folder on the disk that models are
+on. Out: a `Profile` with the machine's fingerprint. Everything is measured in rounds, more where others disturb.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from edgeinfer.backends.base import DeviceOptions, Progress, no_progress
+from edgeinfer.engine.probing.disk import DiskProbe
+from edgeinfer.engine.probing.machine import fingerprint_of, machine_name
+from edgeinfer.engine.probing.memory import MemoryProbe, MemoryRates
+from edgeinfer.engine.probing.quiet import QuietMeter
+from edgeinfer.engine.probing.rates import HEAD_WIDTHS, FormatProbe, FormatRates, combined
+from edgeinfer.scheduling.profile import CPU, DeviceRates, Profile
+from edgeinfer.scheduling.topology import Topology
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+FORMATS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K", "F16")
+"""What most files hold. Others are taken for the one whose weights are nearest in size."""
+SHORT_FORMATS = ("Q4_0",)
+FOOTPRINT_LEAST, FOOTPRINT_MOST = 96 << 20, 256 << 20
+CACHES = 3
+"""Weights of a measured model, as a multiple of the last cache, within the limits above."""
+QUIET_ROUNDS, MOST_ROUNDS = 5, 8
+"""Rounds that nobody disturbed, and rounds in all;"""
+BUDGET_S = 15.0
+"""none begins that would end after so many seconds."""
+
+Measured = TypeVar("Measured", bound="DataclassInstance")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to measure. `formats`: besides the usual ones; `cores`: None for those the topology suggests."""
+
+    short: bool = False
+    formats: tuple[str, ...] = ()
+    cores: tuple[int, ...] | None = None
+
+
+class Part(Protocol):
+    """A part of the machine that is measured round after round."""
+
+    def round(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def probe(topology: Topology, wanted: Wanted, folder: Path, progress: Progress = no_progress) -> Profile:
+    """Measure this machine. Raises DeviceUnavailable where the cpu device cannot run."""
+    cores, short = wanted.cores or topology.workers(), wanted.short
+    names = (wanted.formats or SHORT_FORMATS) if short else (*FORMATS, *wanted.formats)
+    with ExitStack() as opened:
+        memory = MemoryProbe(topology, cores, short=short)
+        opened.callback(memory.close)
+        formats = []
+        for place, form in enumerate(dict.fromkeys(names)):
+            progress(f"preparing {form}", place, len(names))
+            formats.append(_format(topology, cores, form, place, short))
+            opened.callback(formats[-1].close)
+        disk = DiskProbe(folder, short=short)
+        opened.callback(disk.close)
+        meter = _measure([memory, *formats, disk], short, progress)
+        device = _cpu(topology, memory.result(), [each.result() for each in formats])
+        found = disk.result()
+    return Profile(
+        name=machine_name(),
+        devices=(rounded(device),),
+        disk=None if found is None else rounded(found),
+        fingerprint=fingerprint_of(topology),
+        measured=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        idle_share=round(meter.idle_share, 3),
+        short=short,
+    )
+
+
+def _measure(parts: Sequence[Part], short: bool, progress: Progress) -> QuietMeter:
+    """Rounds over all parts, so that a disturbance of seconds hits every one of them once: the best round counts."""
+    meter, started, n_quiet = QuietMeter(), time.perf_counter(), 0
+    n_wanted = 1 if short else QUIET_ROUNDS
+    for number in range(1 if short else MOST_ROUNDS):
+        progress("measuring", number, n_wanted)
+        meter.begin()
+        for part in parts:
+            part.round()
+        n_quiet += meter.end()
+        spent_s = time.perf_counter() - started
+        if n_quiet >= n_wanted or spent_s * (number + 2) / (number + 1) > BUDGET_S:
+            break
+    progress("measuring", n_wanted, n_wanted)
+    return meter
+
+
+def _format(topology: Topology, cores: Sequence[int], form: str, place: int, short: bool) -> FormatProbe:
+    """One format, with heads of one of the usual widths by turns."""
+    width = HEAD_WIDTHS[place % len(HEAD_WIDTHS)]
+    options = DeviceOptions(len(cores), tuple(cores), adapts=False)
+    return FormatProbe(CPU, options, form, footprint(topology), width, short=short)
+
+
+def footprint(topology: Topology) -> int:
+    """Bytes of weights that the last cache does not hold, or not many of them."""
+    return min(FOOTPRINT_MOST, max(FOOTPRINT_LEAST, CACHES * topology.l3_bytes), max(1, topology.available_bytes // 8))
+
+
+def _cpu(topology: Topology, memory: MemoryRates, found: Sequence[FormatRates]) -> DeviceRates:
+    attention, op_s, element_rate, pass_s, token_s = combined(found)
+    speeds = found[0].speeds
+    cores = memory.cores
+    if len(speeds) == len(cores):
+        cores = tuple(replace(core, speed=speed) for core, speed in zip(cores, speeds, strict=True))
+    return DeviceRates(
+        name=CPU,
+        kind=CPU,
+        memory_bytes=topology.total_bytes,
+        read=memory.read,
+        products=MappingProxyType({rates.form: rates.product for rates in found}),
+        attention=attention,
+        element_rate=element_rate,
+        op_s=op_s,
+        pass_s=pass_s,
+        token_s=token_s,
+        cores=cores,
+        nodes=memory.nodes,
+    )
+
+
+def rounded(found: Measured) -> Measured:
+    """A record with all its rates and times as `significant`, down to the last one: a person is to read them."""
+    changes = {}
+    for each in fields(found):
+        value = getattr(found, each.name)
+        changes[each.name] = _rounded(value)
+    return replace(found, **changes)
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, float):
+        return significant(value)
+    if isinstance(value, tuple):
+        return tuple(_rounded(each) for each in value)
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: _rounded(each) for key, each in value.items()})
+    return rounded(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def significant(value: float) -> float:
+    """Four significant digits."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,47 @@
+"""Whether others used the machine while something was measured: the processors' time that is not ours.
+
+In: the operating system's counters. Out: the share of all processors' time that others took meanwhile. Time that a
+virtual machine's host takes away counts as taken by others.
+"""
+
+from __future__ import annotations
+
+import psutil
+
+BUSY_SHARE = 0.06
+"""Of one core: when others take more, a round was disturbed."""
+
+
+class QuietMeter:
+    """Counts what others take, round by round."""
+
+    def __init__(self) -> None:
+        self._others_s = self._total_s = 0.0
+        self._before = _counters()
+
+    @property
+    def idle_share(self) -> float:
+        """Share of all processors' time that others left, in the rounds that count."""
+        return 1.0 - min(1.0, self._others_s / self._total_s) if self._total_s else 1.0
+
+    def begin(self) -> None:
+        """A round begins."""
+        self._before = _counters()
+
+    def end(self) -> bool:
+        """A round is over: whether others left it alone. The best of all rounds counts, and so does its idle share."""
+        after = _counters()
+        others_s = max(0.0, after[0] - self._before[0] - (after[1] - self._before[1]))
+        total_s = max(1e-9, after[2] - self._before[2])
+        if not self._total_s or others_s / total_s < self._others_s / self._total_s:
+            self._others_s, self._total_s = others_s, total_s
+        return others_s <= BUSY_SHARE * total_s / (psutil.cpu_count() or 1)
+
+
+def _counters() -> tuple[float, float, float]:
+    """Seconds that all processors were busy, that this process was, and all seconds of all processors."""
+    times, own = psutil.cpu_times(), psutil.Process().cpu_times()
+    doubled = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # within user and nice already
+    total = float(sum(times)) - doubled
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    return total - idle, own.user + own.system + own.children_user + own.children_system, total

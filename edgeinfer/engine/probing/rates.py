@@ -1,0 +1,194 @@
+"""A device's rates, from timed passes of synthetic models: one per quant format.
+
+In: a device key and options, formats, how many bytes no cache holds. Out: rates of products, attention and elements,
+and what a pass takes outside of its ops. The device must have lanes that are `Timed`.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edgeinfer.backends.base import DEVICES, WHOLE, Batch, Crew, DeviceOptions, Lane, Staffed, Timed
+from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.probing.lane_times import TimedLane
+from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+from edgeinfer.errors import BadSetting, DeviceUnavailable
+from edgeinfer.models.gguf.ggml_types import GGML_TYPES
+from edgeinfer.scheduling import fit
+from edgeinfer.scheduling.profile import AttentionRates, Curve, ProductRates
+from edgeinfer.scheduling.work import work_of
+
+NARROW, WIDE = 768, 4096
+"""Columns of the matrices that are multiplied: what most models have lies between them or near."""
+N_VOCAB, N_CONTEXT = 1024, 2304
+SIZES = {1: 4, 2: 2, 3: 2, 4: 2, 6: 2, 8: 3, 16: 1, 64: 1, 256: 1}
+"""Tokens of the passes of a full probe, and how many of each are timed in a round;"""
+SHORT_SIZES = {1: 5, 8: 3, 256: 1}
+"""those of a short one."""
+ARITHMETIC = 64
+"""Passes of so many tokens are bound by arithmetic: a few layers tell as much as many."""
+FEW_LAYERS = 2
+DEEP = 1792
+"""Cached tokens of the passes that tell what attention takes."""
+ATTENTION_SIZES = (1, 8, 256)
+OUTSIDE_TOKENS, OUTSIDE_RUNS = 64, 5
+"""Of the passes whose time outside of the lane is compared with that of one token's."""
+CORE_TOKENS = 32
+HEAD_WIDTHS = (64, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRates:
+    """What a synthetic model of one format told. `pass_s`, `token_s`: what passes take outside of the lane."""
+
+    form: str
+    product: ProductRates
+    attention: AttentionRates
+    op_s: float
+    element_rate: Curve
+    pass_s: float
+    token_s: float
+    speeds: tuple[float, ...]
+
+
+def shape_for(form_bytes: float, footprint: int, head_width: int) -> Shape:
+    """A shape whose layers take about `footprint` bytes together."""
+    heads = NARROW // head_width
+    shape = Shape(NARROW, WIDE, heads, heads // 3, head_width, 1, N_VOCAB, N_CONTEXT)
+    return replace(shape, n_layers=max(FEW_LAYERS, round(footprint / (shape.layer_weights * form_bytes))))
+
+
+class FormatProbe:
+    """A synthetic model of one format on a device, timed round after round. Close it."""
+
+    def __init__(
+        self, key: str, options: DeviceOptions, form: str, footprint: int, head_width: int, *, short: bool
+    ) -> None:
+        """Raises DeviceUnavailable for a device whose ops cannot be timed."""
+        self._form, self._bytes_per_weight = form, bytes_per_weight(form)
+        self._shape = shape_for(self._bytes_per_weight, footprint, head_width)
+        self._sizes = SHORT_SIZES if short else SIZES
+        limits = limits_for(N_CONTEXT)
+        self._open = ExitStack()
+        try:
+            model = self._open.enter_context(synthetic_model(self._shape, form))
+            device = DEVICES.get(key).open(options)
+            self._open.callback(device.close)
+            self._lane: Lane = device.compile(model.spec, model.file, limits)
+            if not isinstance(self._lane, Timed):
+                raise DeviceUnavailable(f"{device.name} cannot time its ops, so nothing can be predicted of it")
+            executor = Executor(device, self._lane, limits, "synthetic", replace(options, adapts=False))
+            self._executor = self._open.enter_context(executor)
+            self._times = TimedLane(self._lane, model.spec, limits)
+        except BaseException:
+            self._open.close()
+            raise
+        self._stage = next(s for s in work_of(model.spec, model.file.tensors).stages if s.name == "blk.0").shape
+        self._runs: dict[tuple[int, int, int | None], list[fit.PassTimes]] = {}
+        self._outside: dict[int, list[float]] = {1: [], OUTSIDE_TOKENS: []}
+        self._alone: dict[int, float] = {}
+
+    def round(self) -> None:
+        """Time every kind of pass once more."""
+        for n_tokens, n_runs in self._sizes.items():
+            self._time(n_tokens, 0, FEW_LAYERS if n_tokens >= ARITHMETIC else None, n_runs)
+            self._time(n_tokens, 0, 1, n_runs)
+        for n_tokens in ATTENTION_SIZES:
+            if n_tokens in self._sizes:
+                self._time(n_tokens, DEEP, FEW_LAYERS, 1)
+        for n_tokens, seconds in self._outside.items():
+            seconds += _outside_of(self._executor, self._lane, n_tokens)
+        self._time_alone()
+
+    def result(self) -> FormatRates:
+        """Rates out of the quicker runs of all rounds."""
+        found = {kind: fit.usual(runs) for kind, runs in self._runs.items()}
+        whole = [found[n, 0, FEW_LAYERS if n >= ARITHMETIC else None] for n in self._sizes]
+        cached = [found[n, 0, 1] for n in self._sizes]
+        depths = [times for (n, _, layers), times in found.items() if n in ATTENTION_SIZES and layers != 1]
+        heads = self._stage.attention
+        assert heads is not None
+        n_bytes = self._shape.layer_weights * self._shape.n_layers * self._bytes_per_weight
+        op_s, element_rate = fit.element_rates(self._stage.n_elements, self._stage.n_ops, whole)
+        one_s, many_s = (statistics.median(seconds) for seconds in self._outside.values())
+        token_s = max(0.0, (many_s - one_s) / (OUTSIDE_TOKENS - 1))
+        return FormatRates(
+            self._form,
+            fit.product_rates(self._bytes_per_weight, whole, cached, n_bytes),
+            fit.attention_rates(heads, depths),
+            op_s,
+            element_rate,
+            max(0.0, one_s - token_s),
+            token_s,
+            tuple(min(self._alone.values()) / seconds for seconds in self._alone.values()),
+        )
+
+    def close(self) -> None:
+        """Give back the model's memory and threads."""
+        self._open.close()
+
+    def _time(self, n_tokens: int, n_cached: int, n_layers: int | None, n_runs: int) -> None:
+        times = self._times.passes(n_tokens, n_cached, n_runs=n_runs, n_layers=n_layers)
+        self._runs.setdefault((n_tokens, n_cached, n_layers), []).extend(times)
+
+    def _time_alone(self) -> None:
+        """Seconds of one layer's products by each worker alone, where there are several."""
+        lane = self._lane
+        if not isinstance(lane, Staffed) or lane.n_workers == 1:
+            return
+        before = lane.crew
+        for worker in range(lane.n_workers):
+            lane.crew = Crew((worker,), (0, WHOLE))
+            for times in self._times.passes(CORE_TOKENS, n_runs=2, n_layers=1):
+                seconds = sum(each.seconds for each in times.products)
+                self._alone[worker] = min(seconds, self._alone.get(worker, math.inf))
+        lane.crew = before
+
+
+def bytes_per_weight(form: str) -> float:
+    """Bytes of the file that a weight of a format takes. Raises BadSetting for a format there is not."""
+    kind = next((kind for kind in GGML_TYPES.values() if kind.name == form), None)
+    if kind is None:
+        raise BadSetting(f"no quant format is called {form!r}")
+    return kind.block_bytes / kind.block_size
+
+
+def _outside_of(executor: Executor, lane: Lane, n_tokens: int) -> list[float]:
+    """Seconds of passes that the lane's own workers do not see."""
+    sequence = executor.create()
+    order, spent = np.arange(n_tokens, dtype=np.int32), []
+    for run in range(OUTSIDE_RUNS):
+        positions = order + np.int32(executor.n_cached(sequence))
+        tokens = (order * 5 + run * n_tokens) % N_VOCAB
+        batch = Batch(tokens.astype(np.int32), np.full(n_tokens, sequence, np.int32), positions, order - 1, order[-1:])
+        started = time.perf_counter()
+        executor.evaluate(batch)
+        executor.commit(sequence, order)
+        inside = lane.seconds if isinstance(lane, Staffed) else 0.0
+        spent.append(time.perf_counter() - started - inside)
+    executor.free(sequence)
+    return spent[1:]
+
+
+def combined(found: Sequence[FormatRates]) -> tuple[tuple[AttentionRates, ...], float, Curve, float, float]:
+    """What does not depend on the format, of several of them: attention by width, ops, elements, passes, tokens."""
+    widths: dict[int, list[AttentionRates]] = {}
+    for rates in found:
+        widths.setdefault(rates.attention.head_width, []).append(rates.attention)
+    at = found[0].element_rate.at
+    elements = tuple(statistics.median(rates.element_rate(place) for rates in found) for place in at)
+    return (
+        tuple(fit.median_attention(widths[width]) for width in sorted(widths)),
+        statistics.median(rates.op_s for rates in found),
+        Curve(at, elements),
+        statistics.median(rates.pass_s for rates in found),
+        statistics.median(rates.token_s for rates in found),
+    )

@@ -1,0 +1,73 @@
+"""Profiles that were measured here, kept as TOML files a person can read: one per machine.
+
+In: a topology or a profile. Out: the profile of the machine that the fingerprint names, if it was measured. A file that
+cannot be read counts as none and is measured again; one that cannot be written is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from edgeinfer.engine.experience import Experience
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.scheduling.profile import Profile
+
+
+class ProfileStore:
+    """The folder of profiles (default: in the user's data folder)."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        if folder is None:
+            from edgeinfer.models.store import default_root
+
+            folder = default_root().parent / "profiles"
+        self.folder = folder
+
+    def path(self, fingerprint: str) -> Path:
+        """Where the profile of a machine is kept."""
+        return self.folder / f"{fingerprint}.toml"
+
+    def experience(self, fingerprint: str) -> Experience:
+        """What answers took on a machine, beside what its profile predicts."""
+        return Experience(self.folder / f"{fingerprint}.experience.json")
+
+    def forget_experience(self, fingerprint: str) -> None:
+        """A new profile begins without corrections of an old one."""
+        with suppress(OSError):
+            (self.folder / f"{fingerprint}.experience.json").unlink()
+
+    def find(self, fingerprint: str) -> Profile | None:
+        """The profile of a machine; None where there is none that can be used."""
+        from edgeinfer.scheduling.profile_toml import read_profile
+
+        path = self.path(fingerprint)
+        if not path.is_file():
+            return None
+        try:
+            found = read_profile(path)
+        except EdgeInferError:
+            return None
+        return found if found.fingerprint == fingerprint else None
+
+    def save(self, profile: Profile) -> Path | None:
+        """Keep a profile: others see all of it or what was there before. None where it cannot be written."""
+        from edgeinfer.scheduling.profile_writing import profile_text
+
+        text = profile_text(profile)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".profile.")
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                os.replace(name, self.path(profile.fingerprint))
+            except BaseException:
+                Path(name).unlink(missing_ok=True)
+                raise
+        except OSError:
+            return None
+        self.forget_experience(profile.fingerprint)
+        return self.path(profile.fingerprint)

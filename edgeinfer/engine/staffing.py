@@ -1,0 +1,86 @@
+"""Which workers a device gets: from what was asked for, the topology, and the core plans of the machine's profile.
+
+In: threads and cores that a person chose, if any; a `Topology`; the profile and the model's work, if they are known.
+Out: the `DeviceOptions` of a CPU device, and the kind of each worker's core. Opens nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.scheduling.core_plan import CorePlan, core_plan
+from edgeinfer.scheduling.cost import Pass
+from edgeinfer.scheduling.profile import DeviceRates
+from edgeinfer.scheduling.topology import CoreKind, Topology
+from edgeinfer.scheduling.work import ModelWork
+
+MOST_WORKERS = 256
+"""No device takes more."""
+DEPTH = 512
+"""Cached tokens of the decoding that cores are planned for."""
+PROMPT = 256
+"""Tokens of the passes in which prompts are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorePlans:
+    """Cores and shares for small passes and for large ones."""
+
+    decode: CorePlan
+    prefill: CorePlan
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        """Every core that takes part in either, increasing."""
+        return tuple(sorted({*self.decode.cores, *self.prefill.cores}))
+
+    def shares(self, plan: CorePlan) -> tuple[float, ...]:
+        """The share of each of `cores`, 0 for those that a plan leaves out."""
+        found = dict(zip(plan.cores, plan.shares, strict=True))
+        return tuple(found.get(core, 0.0) for core in self.cores)
+
+
+def core_plans(cpu: DeviceRates, work: ModelWork, kv: str = "f16") -> CorePlans | None:
+    """Separate plans for decoding and for prompts; None where nothing is known of single cores."""
+    if not cpu.cores:
+        return None
+    return CorePlans(core_plan(cpu, work, Pass(1, DEPTH), kv), core_plan(cpu, work, Pass(PROMPT), kv))
+
+
+def known_core_plans(topology: Topology, work: ModelWork, kv: str = "f16") -> CorePlans | None:
+    """Core plans for this machine, if it was measured."""
+    profile = ProfileStore().find(fingerprint_of(topology))
+    return None if profile is None else core_plans(profile.cpu, work, kv)
+
+
+def device_options(
+    topology: Topology,
+    threads: int | None = None,
+    cores: Sequence[int] | None = None,
+    plans: CorePlans | None = None,
+) -> DeviceOptions:
+    """What the CPU device is opened with. What was asked for goes before any plan.
+
+    In a container that may use less time than its cores have, nobody is pinned: other containers of the machine would
+    choose the same cores.
+    """
+    if cores is not None:
+        return DeviceOptions(threads, tuple(cores))
+    pins = topology.quota is None or topology.quota >= len(topology.cores)
+    if threads is None and plans is not None:
+        shares = plans.shares(plans.decode), plans.shares(plans.prefill)
+        return DeviceOptions(len(plans.cores), plans.cores, True, pins, *shares)
+    workers = topology.workers()
+    return DeviceOptions(threads or len(workers), workers, pins=pins)
+
+
+def worker_kinds(options: DeviceOptions, topology: Topology) -> tuple[CoreKind, ...]:
+    """The kind of each worker's core: workers take the cores in turn. An unknown one counts as fast."""
+    kinds: dict[int, CoreKind] = {cpu: core.kind for core in topology.cores for cpu in core.cpus}
+    cores = options.cores or (0,)
+    n_workers = min(options.n_workers or len(cores), MOST_WORKERS)
+    return tuple(kinds.get(cores[worker % len(cores)], "performance") for worker in range(n_workers))

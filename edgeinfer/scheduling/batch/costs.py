@@ -1,0 +1,122 @@
+"""What the pieces of a pass over many sequences take, where the accelerator holds all weights and the cache of some.
+
+In: a machine, the work of a model. Out: seconds of the products and other ops of a layer, of attention on either side,
+of messages and of prompts, and how many cached tokens fit where. Sequences that are attended to together count by their
+number and the sum of their cached tokens: attention's time is a straight line in both. Chooses nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from edgeinfer.scheduling.cost import (
+    ACTIVATION_BYTES,
+    KV_ELEMENT_BYTES,
+    DeviceCost,
+    Pass,
+    from_device_s,
+    to_device_s,
+)
+from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.work import Heads, ModelWork, StageShape
+
+DEVICE_RESERVE_BYTES = 10**9
+"""Of an accelerator's memory: what its driver and the buffers of a pass take."""
+HOST_SHARE = 0.8
+"""Of the machine's memory that caches of offloaded sequences may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Sequences that are decoded together: how many, and how many tokens they have cached in all."""
+
+    n: int
+    n_cached: float
+
+    @property
+    def mean_cached(self) -> float:
+        return self.n_cached / self.n if self.n else 0.0
+
+    def part(self, n: int) -> Group:
+        """So many of them, as long as all are on average."""
+        return Group(n, self.mean_cached * n)
+
+
+class BatchCosts:
+    """Costs on the CPU and one accelerator (the first, or the one called `name`). Raises ValueError without one.
+
+    `device_tokens` cached tokens find room beside the weights (0 if those do not fit), `host_tokens` in the machine's
+    memory.
+    """
+
+    def __init__(self, profile: Profile, work: ModelWork, kv: str = "f16", name: str | None = None) -> None:
+        if not profile.accelerators:
+            raise ValueError(f"{profile.name} has no accelerator, and these schedules share work with one")
+        self.device = profile.device(name) if name is not None else profile.accelerators[0]
+        self.profile, self.work, self._kv = profile, work, kv
+        layers = [stage.shape for stage in work.stages if stage.shape.attention is not None]
+        if not layers:
+            raise ValueError(f"{work.name} has no layer with attention")
+        self.n_layers = len(layers)
+        self._layer, self._tail = layers[0], [stage.shape for stage in work.stages if stage.shape.attention is None]
+        self._heads: Heads = next(shape.attention for shape in layers if shape.attention is not None)
+        self._accelerator = DeviceCost(self.device, work.weight_bytes)
+        self._cpu = DeviceCost(profile.cpu, float("inf"))
+        self.kv_bytes_per_token = work.kv_bytes_per_token(KV_ELEMENT_BYTES[kv])
+        room = self.device.memory_bytes - work.weight_bytes - DEVICE_RESERVE_BYTES
+        self.device_tokens = max(0, int(room / self.kv_bytes_per_token))
+        self.host_tokens = int(profile.cpu.memory_bytes * HOST_SHARE / self.kv_bytes_per_token)
+        self.products_s = cache(self._products_s)
+        self.tail_s = cache(self._tail_s)
+
+    def _products_s(self, n: int) -> float:
+        """Products and other ops of one layer for n sequences, on the accelerator."""
+        return self._without_attention_s(self._layer, n) if n else 0.0
+
+    def _tail_s(self, n: int) -> float:
+        """What a pass of n sequences takes outside of all layers."""
+        fixed = self.device.pass_s + n * self.device.token_s
+        return fixed + sum(self._without_attention_s(shape, n) for shape in self._tail) if n else 0.0
+
+    def _without_attention_s(self, shape: StageShape, n: int) -> float:
+        products = sum(self._accelerator.product(each, each.n_rows, n).total for each in shape.products)
+        return products + self._accelerator.others(shape, n)
+
+    def attention_s(self, group: Group) -> float:
+        """Attention of one layer on the accelerator."""
+        return self._attention_s(self._accelerator, group)
+
+    def cpu_attention_s(self, group: Group) -> float:
+        """Attention of one layer on the CPU, with an op's overhead."""
+        return self._attention_s(self._cpu, group) + self._cpu.rates.op_s if group.n else 0.0
+
+    def _attention_s(self, cost: DeviceCost, group: Group) -> float:
+        if not group.n:
+            return 0.0
+        return cost.attention(self._heads, Pass(1, round(group.mean_cached), n_sequences=group.n), self._kv)
+
+    def message_bytes(self, n: int) -> tuple[float, float]:
+        """Queries, keys and values of one layer that leave the accelerator, and results that come back."""
+        queries, keys = self._heads.heads * self._heads.head_width, self._heads.kv_heads * self._heads.head_width
+        return n * (queries + 2 * keys) * ACTIVATION_BYTES, n * queries * ACTIVATION_BYTES
+
+    def messages_s(self, n: int) -> tuple[float, float]:
+        """Seconds of the two messages of one layer."""
+        if self.device.link is None:
+            return 0.0, 0.0
+        leaving, back = self.message_bytes(n)
+        return from_device_s(self.device.link, leaving), to_device_s(self.device.link, back)
+
+    def offloaded_s(self, group: Group) -> float:
+        """From leaving the accelerator to being back on it, for attention of one layer."""
+        return sum(self.messages_s(group.n)) + self.cpu_attention_s(group)
+
+    def prompt_s(self, n_tokens: int) -> float:
+        """Reading a prompt on the accelerator, all of it in one pass."""
+        return self._accelerator.model(self.work, Pass(n_tokens), self._kv).total
+
+    def move_s(self, n_tokens: float) -> float:
+        """Moving the cache of so many tokens over the link."""
+        link = self.device.link
+        return n_tokens * self.kv_bytes_per_token / link.to_device_bytes_s if link is not None else 0.0

@@ -1,0 +1,134 @@
+"""Schedules of one decoding pass, and the one that is predicted to make most tokens.
+
+In: costs, the sequences whose cache is on the accelerator (resident) and those whose cache is in the machine's memory
+(offloaded). Out: a `Prediction`: seconds of a pass and tokens it makes, in closed form.
+
+- accelerator-only: resident sequences advance, offloaded ones wait.
+- asymmetric: the pass is split in two, so every weight is read twice. While the accelerator does the products of one
+  half (and attention of the resident ones, all in the first half), the CPU attends for the offloaded ones of the other
+  (NEO, Jiang et al., arXiv 2411.01142). A layer takes the longer of both in each half.
+- overlap: one pass of all. The accelerator sends the offloaded sequences' queries away and goes on without them; they
+  rejoin at the same layer of a later pass, when the CPU's result is there (APEX, Fan et al., arXiv 2506.03296). So they
+  advance one layer a pass, spread over all layers, and weights are read once. The CPU may use the whole pass. A token
+  takes one pass more than there are layers, for its first queries are made where the pass before made the last token.
+
+Offloaded sequences that would only make a pass longer are left out of it; whoever runs it lets them take turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from edgeinfer.scheduling.batch.costs import BatchCosts, Group
+
+Schedule = Literal["accelerator-only", "asymmetric", "overlap"]
+SCHEDULES: tuple[Schedule, ...] = ("accelerator-only", "asymmetric", "overlap")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A pass. `n_offloaded` take part, `behind` of them attended to behind the other half's products.
+
+    Each resident sequence gains a token; all offloaded ones together gain `offloaded_tokens`.
+    """
+
+    schedule: Schedule
+    seconds: float
+    n_resident: int
+    n_offloaded: int = 0
+    behind: int = 0
+    offloaded_tokens: float = 0.0
+
+    @property
+    def tokens(self) -> float:
+        return self.n_resident + self.offloaded_tokens
+
+    @property
+    def tok_s(self) -> float:
+        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+
+
+def accelerator_only(costs: BatchCosts, resident: Group) -> Prediction:
+    """The resident sequences alone."""
+    layer_s = costs.products_s(resident.n) + costs.attention_s(resident)
+    return Prediction("accelerator-only", costs.n_layers * layer_s + costs.tail_s(resident.n), resident.n)
+
+
+def asymmetric_s(costs: BatchCosts, resident: Group, offloaded: Group, behind: int) -> float:
+    """Seconds of a pass in two halves: the resident and the rest of the offloaded, and `behind` offloaded ones."""
+    other, rest = offloaded.part(behind), offloaded.part(offloaded.n - behind)
+    first_s = costs.products_s(resident.n + rest.n) + costs.attention_s(resident)
+    second_s = costs.products_s(behind)
+    layer_s = max(first_s, costs.offloaded_s(other) if other.n else 0.0)
+    layer_s += max(second_s, costs.offloaded_s(rest) if rest.n else 0.0)
+    return costs.n_layers * layer_s + costs.tail_s(resident.n + rest.n) + costs.tail_s(behind)
+
+
+def asymmetric(costs: BatchCosts, resident: Group, offloaded: Group) -> Prediction:
+    """Two halves, with as many of the offloaded as make most tokens a second."""
+    best = accelerator_only(costs, resident)
+    best = Prediction("asymmetric", best.seconds, resident.n)
+    for n in _sizes(offloaded.n):
+        group = offloaded.part(n)
+        for behind in _splits(costs, resident, group):
+            seconds = asymmetric_s(costs, resident, group, behind)
+            found = Prediction("asymmetric", seconds, resident.n, n, behind, n)
+            if found.tok_s > best.tok_s:
+                best = found
+    return best
+
+
+def _sizes(n: int) -> list[int]:
+    """Numbers of sequences worth trying: all small ones, then in steps of a sixteenth."""
+    sizes, size = [], 1
+    while size < n:
+        sizes.append(size)
+        size += max(1, size // 16)
+    return [*sizes, n] if n else []
+
+
+def _splits(costs: BatchCosts, resident: Group, group: Group) -> set[int]:
+    """How many to attend to behind the first half: as many as it hides, all but what the second hides, all, none."""
+    first_s = costs.products_s(resident.n + group.n) + costs.attention_s(resident)
+    fitting = _hidden(costs, group, first_s)
+    others = group.n - _hidden(costs, group, costs.products_s(group.n))
+    return {0, fitting, min(group.n, fitting + 1), others, max(0, others - 1), group.n}
+
+
+def _hidden(costs: BatchCosts, group: Group, seconds: float) -> int:
+    """How many of a group the CPU attends to in so many seconds, messages included."""
+    one, all_ = costs.offloaded_s(group.part(1)), costs.offloaded_s(group)
+    each = (all_ - one) / (group.n - 1) if group.n > 1 else all_
+    return max(0, min(group.n, 1 + int((seconds - one) / each))) if each > 0 and seconds > one else 0
+
+
+def overlap(costs: BatchCosts, resident: Group, offloaded: Group) -> Prediction:
+    """One pass of all; the offloaded move on a layer a pass, or as often as the CPU can attend to all of them."""
+    joined = meeting(costs, offloaded.n)
+    layer_s = costs.products_s(resident.n + joined) + costs.attention_s(resident)
+    seconds = costs.n_layers * layer_s + costs.tail_s(resident.n + joined)
+    if not offloaded.n:
+        return Prediction("overlap", seconds, resident.n)
+    attended = seconds / (costs.cpu_attention_s(offloaded.part(joined)) / joined)
+    tokens = min(offloaded.n / (costs.n_layers + 1), attended / costs.n_layers)
+    return Prediction("overlap", seconds, resident.n, offloaded.n, 0, tokens)
+
+
+def meeting(costs: BatchCosts, n_offloaded: int) -> int:
+    """Offloaded sequences that rejoin at the same layer, where they are spread evenly over all layers."""
+    return -(-n_offloaded // (costs.n_layers + 1))
+
+
+def choose(costs: BatchCosts, resident: Group, offloaded: Group, among: tuple[Schedule, ...] = SCHEDULES) -> Prediction:
+    """The schedule that makes most tokens a second; of equals the simplest."""
+    found: list[Prediction] = []
+    for schedule in among:
+        match schedule:
+            case "accelerator-only":
+                found.append(accelerator_only(costs, resident))
+            case "asymmetric":
+                found.append(asymmetric(costs, resident, offloaded))
+            case "overlap":
+                found.append(overlap(costs, resident, offloaded))
+    return max(found, key=lambda each: each.tok_s)

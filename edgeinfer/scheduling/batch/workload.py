@@ -1,0 +1,178 @@
+"""A whole workload of sequences, pass by pass on a virtual clock: prompts, growing caches, memory that runs out.
+
+In: costs, how many sequences with which prompt and output, the schedules to choose among. Out: tokens per second and
+how often each schedule ran. All sequences are there at the start. Whoever finds room for prompt and cache on the
+accelerator is resident; where a hybrid schedule may be chosen, others wait in the machine's memory with their cache and
+advance as the schedule lets them, most behind first. If residents outgrow their room, the youngest gives way: to the
+machine's memory, or, with the accelerator only, back to the queue, to read its text again. Sequences move back where
+room is left that no waiting prompt takes. Prompts are read one by one between passes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgeinfer.errors import DoesNotFit
+from edgeinfer.scheduling.batch.costs import BatchCosts, Group
+from edgeinfer.scheduling.batch.schedules import SCHEDULES, Prediction, Schedule, choose
+
+RECHECK = 16
+"""Passes that a choice holds while no sequence comes or goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Equal sequences, all there at the start.
+
+    `reserved`: share of the output to come that a sequence must find room for besides, to become resident. With 1
+    residents never give way; with less more of them share the accelerator, and some may have to.
+    """
+
+    n_sequences: int
+    n_prompt: int
+    n_output: int
+    reserved: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished workload: passes of each schedule, residents that had to give way, and means over its time."""
+
+    seconds: float
+    n_tokens: int
+    passes: Mapping[Schedule, int]
+    n_evicted: int
+    mean_resident: float
+    mean_offloaded: float
+
+    @property
+    def tok_s(self) -> float:
+        return self.n_tokens / self.seconds
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """`made` tokens of the output; `credit` of the next one, for offloaded sequences."""
+
+    n_prompt: int
+    made: int = 0
+    credit: float = 0.0
+
+    @property
+    def n_cached(self) -> int:
+        return self.n_prompt + self.made
+
+
+def run_workload(costs: BatchCosts, load: Workload, among: tuple[Schedule, ...] = SCHEDULES) -> Outcome:
+    """Run a workload to its end. Raises DoesNotFit if not even one sequence has room."""
+    return _Run(costs, load, among).outcome()
+
+
+class _Run:
+    def __init__(self, costs: BatchCosts, load: Workload, among: tuple[Schedule, ...]) -> None:
+        if costs.device_tokens < load.n_prompt + load.n_output:
+            raise DoesNotFit(
+                f"{costs.device.kind} has room for {costs.device_tokens} cached tokens beside the weights of "
+                f"{costs.work.name}, and a sequence has {load.n_prompt + load.n_output}; a smaller quant would fit"
+            )
+        self._costs, self._load, self._among = costs, load, among
+        self._hybrid = set(among) != {"accelerator-only"}
+        self._waiting = deque(_Sequence(load.n_prompt) for _ in range(load.n_sequences))
+        self._resident: list[_Sequence] = []
+        self._offloaded: list[_Sequence] = []
+        self._seconds, self._n_evicted = 0.0, 0
+        self._passes: Counter[Schedule] = Counter()
+        self._resident_s = self._offloaded_s = 0.0
+        self._choice: Prediction | None = None
+        self._age = 0
+
+    def outcome(self) -> Outcome:
+        while self._waiting or self._resident or self._offloaded:
+            self._make_room()
+            self._admit()
+            self._pass()
+        n_tokens = self._load.n_sequences * self._load.n_output
+        means = self._resident_s / self._seconds, self._offloaded_s / self._seconds
+        return Outcome(self._seconds, n_tokens, dict(self._passes), self._n_evicted, *means)
+
+    def _make_room(self) -> None:
+        """The youngest residents give way until the pass has room for a token of each."""
+        used = sum(each.n_cached + 1 for each in self._resident)
+        while used > self._costs.device_tokens:
+            youngest = min(self._resident, key=lambda each: each.made)
+            self._resident.remove(youngest)
+            used -= youngest.n_cached + 1
+            self._n_evicted += 1
+            self._choice = None
+            if self._hybrid and self._host_room(youngest.n_cached):
+                self._offloaded.append(youngest)
+                self._seconds += self._costs.move_s(youngest.n_cached)
+            else:
+                self._waiting.appendleft(youngest)
+
+    def _host_room(self, n_tokens: int) -> bool:
+        used = sum(each.n_prompt + self._load.n_output for each in self._offloaded)
+        return used + n_tokens + self._load.n_output <= self._costs.host_tokens
+
+    def _admit(self) -> None:
+        """Waiting sequences come in where there is room; then offloaded ones may move to the accelerator."""
+        room: float = self._costs.device_tokens - sum(map(self._needed, self._resident))
+        while self._waiting:
+            first = self._waiting[0]
+            fits = room >= self._needed(first)
+            if not fits and not (self._hybrid and self._host_room(first.n_cached)):
+                return
+            self._waiting.popleft()
+            self._choice = None
+            read_s = self._costs.prompt_s(first.n_cached)
+            self._seconds += read_s if fits else max(read_s, self._costs.move_s(first.n_cached))
+            (self._resident if fits else self._offloaded).append(first)
+            room -= self._needed(first) if fits else 0
+        self._return(room)
+
+    def _return(self, room: float) -> None:
+        """Offloaded sequences that are nearest to their end move to the accelerator if they fit with all to come."""
+        for each in sorted(self._offloaded, key=lambda each: -each.made):
+            if room < self._needed(each):
+                return
+            self._offloaded.remove(each)
+            self._resident.append(each)
+            self._seconds += self._costs.move_s(each.n_cached)
+            room -= self._needed(each)
+            self._choice = None
+
+    def _needed(self, sequence: _Sequence) -> float:
+        """Cached tokens that a resident sequence takes up, with what is set aside for it."""
+        to_come = self._load.n_output - sequence.made
+        return sequence.n_cached + max(1.0, to_come * self._load.reserved)
+
+    def _pass(self) -> None:
+        resident = Group(len(self._resident), sum(each.n_cached for each in self._resident))
+        offloaded = Group(len(self._offloaded), sum(each.n_cached for each in self._offloaded))
+        if self._choice is None or self._age >= RECHECK:
+            self._choice, self._age = choose(self._costs, resident, offloaded, self._among), 0
+        self._age += 1
+        choice = self._choice
+        self._seconds += choice.seconds
+        self._resident_s += choice.seconds * resident.n
+        self._offloaded_s += choice.seconds * offloaded.n
+        self._passes[choice.schedule] += 1
+        for each in self._resident:
+            each.made += 1
+        if choice.n_offloaded:
+            behind = sorted(self._offloaded, key=lambda each: each.made + each.credit)[: choice.n_offloaded]
+            for each in behind:
+                each.credit += choice.offloaded_tokens / choice.n_offloaded
+                gained = int(each.credit + 1e-9)
+                each.made += gained
+                each.credit -= gained
+        self._finish()
+
+    def _finish(self) -> None:
+        n_before = len(self._resident) + len(self._offloaded)
+        self._resident = [each for each in self._resident if each.made < self._load.n_output]
+        self._offloaded = [each for each in self._offloaded if each.made < self._load.n_output]
+        if len(self._resident) + len(self._offloaded) < n_before:
+            self._choice = None

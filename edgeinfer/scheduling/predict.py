@@ -1,0 +1,48 @@
+"""What a model will do on the CPU alone: seconds of prompts, of decoding, of passes over drafts.
+
+In: a profile and the work of a model. Out: seconds and rates, from the header alone. Placed models are predicted by
+`step_time`, which gives the same for a model that is on the CPU as a whole.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from edgeinfer.scheduling.cost import DeviceCost, Pass, Seconds, chunks
+from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.work import ModelWork
+
+MOST_TOKENS = 256
+"""Tokens of a pass, at most, in which prompts are read."""
+DEPTH_STEP = 32
+"""Cached tokens between two passes of decoding that are worked out; those between lie on a straight line."""
+
+
+class Predictor:
+    """Predicts one model on the CPU of a machine."""
+
+    def __init__(self, profile: Profile, work: ModelWork, kv: str = "f16") -> None:
+        self._rates, self._work, self._kv = profile.cpu, work, kv
+        self.seconds = lru_cache(maxsize=4096)(self._seconds)
+
+    def _seconds(self, step: Pass) -> Seconds:
+        """What a pass is spent on."""
+        footprint = self._work.weight_bytes + self._work.kv_bytes_per_token() * step.n_cached
+        return DeviceCost(self._rates, footprint).model(self._work, step, self._kv)
+
+    def pass_s(self, n_tokens: int, n_cached: int = 0, n_outputs: int = 1) -> float:
+        """Seconds of one pass."""
+        return self.seconds(Pass(n_tokens, n_cached, n_outputs)).total
+
+    def prompt_s(self, n_tokens: int, n_cached: int = 0) -> float:
+        """Seconds of reading a prompt."""
+        return sum(self.seconds(step).total for step in chunks(n_tokens, MOST_TOKENS, n_cached))
+
+    def decode_s(self, n_tokens: int, n_cached: int = 0) -> float:
+        """Seconds of so many passes of one token, each after the one before."""
+        total, start = 0.0, n_cached
+        while start < n_cached + n_tokens:
+            stop = min(start + DEPTH_STEP, n_cached + n_tokens)
+            total += (stop - start) * self.pass_s(1, (start + stop) // 2)
+            start = stop
+        return total

@@ -1,0 +1,218 @@
+"""A machine as measured rates: what its cores, memory, disk and accelerators do in a second.
+
+In: numbers from a probe of this machine, or from a file about another one. Out: frozen records that costs are computed
+from. Knows neither how the numbers came about nor what a model is; `profile_toml` writes and reads them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+QUIET_SHARE = 0.9
+"""A machine that was less idle than this while it was measured may do better than was measured."""
+CPU = "cpu"
+"""Name of the device that every machine has; its memory is the machine's."""
+ANY = "*"
+"""Format of the product rates that stand for every format without rates of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A positive quantity `values` at increasing places `at`: straight lines between, level before and beyond."""
+
+    at: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        increasing = all(low < high for low, high in zip(self.at, self.at[1:], strict=False))
+        if not self.at or len(self.at) != len(self.values) or not increasing or min(self.values) <= 0:
+            raise ValueError(
+                f"a curve needs increasing places and as many positive values, not {self.at}, {self.values}"
+            )
+
+    @classmethod
+    def level(cls, value: float) -> Curve:
+        """The same value everywhere."""
+        return cls((1,), (value,))
+
+    def __call__(self, place: float) -> float:
+        return _straight(self.at, self.values, place)
+
+    def seconds(self, n_tokens: int) -> float:
+        """Seconds for one unit of work a token, of a curve of units per second: times lie on straight lines, not rates.
+
+        Before and beyond the measured numbers of tokens the rate stays what it is.
+        """
+        low, high = self.at[0], self.at[-1]
+        if n_tokens <= low or n_tokens >= high:
+            return n_tokens / self.values[0 if n_tokens <= low else -1]
+        return _straight(self.at, tuple(n / rate for n, rate in zip(self.at, self.values, strict=True)), n_tokens)
+
+
+def _straight(places: tuple[float, ...], values: tuple[float, ...], place: float) -> float:
+    after = bisect_left(places, place)
+    if after == 0:
+        return values[0]
+    if after == len(places):
+        return values[-1]
+    low, high = places[after - 1], places[after]
+    share = (place - low) / (high - low)
+    return values[after - 1] * (1 - share) + values[after] * share
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRates:
+    """Products with weights of one format: multiply-adds per second by tokens of a pass.
+
+    `rate` with weights from memory, `cached` with weights that the caches hold (None: nobody measured it); `footprint`
+    bytes of weights were read in turns when `rate` was measured. `rate` is that of matrices of `columns`, `wide`, if
+    there is one, that of matrices of `wide_columns`: between them times per weight lie on a straight line.
+    """
+
+    bytes_per_weight: float
+    rate: Curve
+    cached: Curve | None = None
+    footprint: float = 0.0
+    columns: int = 0
+    wide: Curve | None = None
+    wide_columns: int = 0
+
+    def weight_s(self, n_tokens: int, columns: int) -> float:
+        """Seconds that a weight from memory takes in a pass of so many tokens."""
+        narrow = self.rate.seconds(n_tokens)
+        if self.wide is None or columns <= self.columns:
+            return narrow
+        share = min(1.0, (columns - self.columns) / (self.wide_columns - self.columns))
+        return narrow * (1 - share) + self.wide.seconds(n_tokens) * share
+
+    @property
+    def best(self) -> float:
+        """The highest of all rates: what arithmetic alone allows, as far as was seen."""
+        curves = [curve for curve in (self.rate, self.cached, self.wide) if curve is not None]
+        return max(max(curve.values) for curve in curves)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRates:
+    """Attention with heads of one width: multiply-adds per second by tokens of a pass.
+
+    Besides, a call takes `call_s`, and each row (a token's query head) `row_s` seconds, by tokens of a pass.
+    """
+
+    head_width: int
+    rate: Curve
+    call_s: float = 0.0
+    row_s: Curve | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRates:
+    """One core: bytes per second it reads alone, and how fast it computes, as multiples of the fastest core."""
+
+    number: int
+    kind: str
+    node: int
+    read_bytes_s: float
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRates:
+    """A NUMA node: bytes per second that its own cores read of its memory, and of each node's, in order."""
+
+    number: int
+    memory_bytes: int
+    read_bytes_s: float
+    remote_bytes_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The way between the machine's memory and an accelerator's: bytes per second each way, seconds of a message."""
+
+    to_device_bytes_s: float
+    from_device_bytes_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """One device. All its cores take part in its rates.
+
+    `read`: bytes per second by how many bytes are read in turns, again and again. `element_rate`: elements per second
+    of everything that is neither product nor attention, by tokens of a pass. `op_s`: what an op takes besides (a call
+    and a barrier, or a launch); `pass_s`, `token_s`: what a pass and each of its tokens take outside of all ops.
+    `link` is None for the CPU, whose `cores` and `nodes` are listed.
+    """
+
+    name: str
+    kind: str
+    memory_bytes: int
+    read: Curve
+    products: Mapping[str, ProductRates]
+    attention: tuple[AttentionRates, ...]
+    element_rate: Curve
+    op_s: float = 0.0
+    pass_s: float = 0.0
+    token_s: float = 0.0
+    link: Link | None = None
+    cores: tuple[CoreRates, ...] = ()
+    nodes: tuple[NodeRates, ...] = ()
+
+    def product(self, form: str, bytes_per_weight: float) -> ProductRates:
+        """Rates of a format: its own, those of any, or of the measured one whose weights are nearest in size."""
+        found = self.products.get(form) or self.products.get(ANY)
+        if found is not None:
+            return found
+        return min(self.products.values(), key=lambda rates: abs(rates.bytes_per_weight - bytes_per_weight))
+
+    def attention_rates(self, head_width: int) -> AttentionRates:
+        """Rates of heads of the nearest width."""
+        return min(self.attention, key=lambda rates: abs(rates.head_width - head_width))
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Direct reads: bytes per second by bytes of a request, for each number of requests in flight."""
+
+    by_depth: Mapping[int, Curve]
+
+    @property
+    def best_bytes_s(self) -> float:
+        return max(max(curve.values) for curve in self.by_depth.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A machine. `devices` begins with the CPU.
+
+    `fingerprint` is that of the machine it was measured on ("" for an imagined one), `measured` when that was,
+    `idle_share` how much of it nothing else used meanwhile; `short`: only the quick part was measured. `assumptions`
+    say in words what of an imagined machine nobody measured.
+    """
+
+    name: str
+    devices: tuple[DeviceRates, ...]
+    disk: Disk | None = None
+    fingerprint: str = ""
+    measured: str = ""
+    idle_share: float | None = None
+    short: bool = False
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def cpu(self) -> DeviceRates:
+        return self.devices[0]
+
+    @property
+    def accelerators(self) -> tuple[DeviceRates, ...]:
+        return self.devices[1:]
+
+    def device(self, name: str) -> DeviceRates:
+        """The device called `name`. Raises KeyError."""
+        for device in self.devices:
+            if device.name == name:
+                return device
+        raise KeyError(name)

@@ -1,0 +1,193 @@
+"""Schedules by name: what others do, and what the planner does, on the same machine and model.
+
+In: a `Task` and a name. Out: a `MachinePlan`. Each entry is a function and one line that says what it is; `auto` takes
+the best predicted of all. Raises DoesNotFit where a schedule cannot hold the model, UnknownKey for a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from edgeinfer.errors import DoesNotFit, UnknownKey
+from edgeinfer.scheduling.allocation import Places
+from edgeinfer.scheduling.budgets import Budgets, refusal
+from edgeinfer.scheduling.fractions import Allowed, Fractions, Option
+from edgeinfer.scheduling.homes import by_speed, cached_as_it_fits, spread, whole_layers
+from edgeinfer.scheduling.machine_plan import MachinePlan, Task, timed_plan
+from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
+from edgeinfer.scheduling.planner import even_footprints, plan, searched
+from edgeinfer.scheduling.rows import parts_of
+from edgeinfer.scheduling.step_time import PassCosts
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How to place a model, and what to call it."""
+
+    summary: str
+    place: Callable[[Task], MachinePlan]
+
+
+def scheduled(name: str, task: Task) -> MachinePlan:
+    """The plan of the schedule called `name`."""
+    if name not in SCHEDULES:
+        raise UnknownKey(f"no schedule is called {name!r}; edgeinfer has: {', '.join(SCHEDULES)}")
+    return SCHEDULES[name].place(task)
+
+
+def on_cpu(task: Task) -> MachinePlan:
+    """Everything on the CPU; what RAM does not hold is read from disk in every pass, as much of each matrix."""
+    weights = task.work.weight_bytes
+    caches = sum(task.caching.stage_bytes(stage.shape) for stage in task.work.stages)
+    missing = max(0.0, weights + caches - task.budgets.ram_bytes)
+    if missing > weights or (missing and task.profile.disk is None):
+        raise _refused(task)
+    share = min(1.0, missing / max(1.0, weights))
+    places = ((0, 0),) * len(task.work.stages)
+    none = (0.0,) * (len(task.profile.devices) - 1)
+    for flash in (share, min(1.0, share + 0.05), 1.0 if share else 0.0):  # rounding to rows may take some more
+        option = Option(0.0, (1 - flash, *none), (0.0, *none), (flash, *none))
+        found = timed_plan("cpu", task, _alike(task, places, [option] * len(places)))
+        if found is not None:
+            return found
+    raise _refused(task)
+
+
+def on_accelerators(task: Task) -> MachinePlan:
+    """Whole layers on accelerators, one after the other, none anywhere else."""
+    places = _layers(task)
+    placement = _alike(task, places, [_held_by(task, home) for home, _ in places])
+    found = timed_plan("accelerator", task, placement)
+    if found is None or any(home == 0 for home, _ in places):
+        alone = Budgets(0.0, task.budgets.vram_bytes)
+        raise refusal(task.work, alone, task.caching, has_disk=False)
+    return found
+
+
+def split_by_layers(task: Task) -> MachinePlan:
+    """Whole layers on accelerators as far as their memory goes, the rest on the CPU (llama.cpp's `-ngl`)."""
+    places = _layers(task)
+    found = timed_plan("static", task, _alike(task, places, [_held_by(task, home) for home, _ in places]))
+    return found or on_cpu_rest(task, places)
+
+
+def on_cpu_rest(task: Task, places: Sequence[Places]) -> MachinePlan:
+    """Whole layers on accelerators as placed; of the CPU's layers, what RAM does not hold is read from disk."""
+    own = sum(s.shape.weight_bytes for s, (home, _) in zip(task.work.stages, places, strict=True) if home == 0)
+    caches = sum(
+        task.caching.stage_bytes(stage.shape)
+        for stage, (_, device) in zip(task.work.stages, places, strict=True)
+        if device == 0
+    )
+    missing = own + caches - task.budgets.ram_bytes
+    if task.profile.disk is None or missing > own:
+        raise _refused(task)
+    none = (0.0,) * (len(task.profile.devices) - 1)
+    flash = min(1.0, missing / max(1.0, own) + 0.05)
+    option = Option(0.0, (1 - flash, *none), (0.0, *none), (flash, *none))
+    options = [_held_by(task, home) if home else option for home, _ in places]
+    found = timed_plan("static", task, _alike(task, places, options))
+    if found is None:
+        raise _refused(task)
+    return found
+
+
+def streamed(task: Task) -> MachinePlan:
+    """Accelerators compute everything; weights that their memory does not hold come over the link in every pass.
+
+    As FlexGen (arXiv 2303.06865) and Accelerate offload. Of several accelerators each has a run of layers.
+    """
+    return _shared("stream", task, Allowed(cpu_computes=False, across=False))
+
+
+def hetegen(task: Task) -> MachinePlan:
+    """Rows of every matrix split between CPU, accelerator memory and streaming, balanced (arXiv 2403.01164)."""
+    return _shared("hetegen", task, Allowed(across=False))
+
+
+def best_predicted(task: Task) -> MachinePlan:
+    """The best predicted of the planner's search and of all other schedules."""
+    best = plan(task)
+    for name, schedule in SCHEDULES.items():
+        if name != "auto":
+            try:
+                other = schedule.place(task)
+            except DoesNotFit:
+                continue
+            best = other if other.seconds < best.seconds else best
+    return MachinePlan("auto", best.placement, best.time, best.usage)
+
+
+SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
+    {
+        "auto": Schedule("the best predicted of what the planner finds and of all others", best_predicted),
+        "cpu": Schedule("everything on the CPU, what RAM does not hold from disk", on_cpu),
+        "accelerator": Schedule("everything in the memory of accelerators", on_accelerators),
+        "static": Schedule("whole layers on accelerators as far as memory goes, the rest on the CPU", split_by_layers),
+        "stream": Schedule("accelerators compute, weights that do not fit come over the link", streamed),
+        "hetegen": Schedule("rows of every matrix balanced between CPU, accelerator and link", hetegen),
+    }
+)
+
+
+def _refused(task: Task) -> DoesNotFit:
+    return refusal(task.work, task.budgets, task.caching, task.profile.disk is not None)
+
+
+def _order(task: Task) -> list[int]:
+    """Accelerators, the fastest first. Raises DoesNotFit on a machine without any."""
+    if not task.profile.accelerators:
+        raise DoesNotFit(f"{task.profile.name} has no accelerator; schedules that need none: auto, cpu")
+    return by_speed(task.work, Fractions(_costs(task), Allowed()))
+
+
+def _costs(task: Task) -> PassCosts:
+    return PassCosts(task.profile, task.step, task.caching.kv, even_footprints(task))
+
+
+def _rooms(task: Task, order: Sequence[int]) -> list[float]:
+    return [task.budgets.vram_bytes.get(task.profile.devices[device].name, 0.0) for device in order]
+
+
+def _layers(task: Task) -> tuple[Places, ...]:
+    order = _order(task)
+    return whole_layers(task.work, order, _rooms(task, order), task.caching, 0)
+
+
+def _held_by(task: Task, device: int) -> Option:
+    n_devices = len(task.profile.devices)
+    own = tuple(float(number == device) for number in range(n_devices))
+    return Option(0.0, own, (0.0,) * n_devices, (0.0,) * n_devices)
+
+
+def _alike(task: Task, places: Sequence[Places], options: Sequence[Option]) -> Placement:
+    """Every matrix of a stage split alike."""
+    names = [rates.name for rates in task.profile.devices]
+    known: dict[tuple[int, Places, Option], StagePlacement] = {}
+    stages = []
+    for stage, place, option in zip(task.work.stages, places, options, strict=True):
+        key = (id(stage.shape), place, option)
+        if key not in known:
+            products: list[tuple[Part, ...]] = [parts_of(each.n_rows, option, names) for each in stage.shape.products]
+            attention = names[place[1]] if stage.shape.attention is not None else None
+            known[key] = StagePlacement(names[place[0]], tuple(products), attention)
+        stages.append(known[key])
+    return Placement(tuple(stages))
+
+
+def _shared(name: str, task: Task, allowed: Allowed) -> MachinePlan:
+    """Rows shared out with each stage's home on an accelerator, caches there as far as they fit."""
+    order = _order(task)
+    rooms = _rooms(task, order)
+    kinds = [
+        spread(task.work, order, rooms),
+        cached_as_it_fits(task.work, order, rooms, task.caching),
+        tuple((order[0], order[0] if s.shape.attention is None else 0) for s in task.work.stages),
+        whole_layers(task.work, order, rooms, task.caching, order[-1]),
+    ]
+    found = searched(name, task, _costs(task), allowed, kinds)
+    if found is None:
+        raise _refused(task)
+    return found

@@ -1,0 +1,1 @@
+"""The machine on a virtual clock: tasks on resources, passes of placed models, and an executor that nothing runs."""

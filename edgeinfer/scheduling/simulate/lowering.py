@@ -1,0 +1,204 @@
+"""Passes of a placed model as tasks on a virtual clock.
+
+In: a machine, the work of a model, a placement and passes. Out: numbers of the tasks a pass ends with. Each task takes
+what `step_time` says it takes; other than there, lanes share links, devices prepare a pass side by side, and weights
+that are streamed or read from disk may come before the pass needs them, as far as `ahead_bytes` of a buffer for each
+device reach. So a pass takes no longer than `step_time` says, but for the messages that weights have to let through.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from edgeinfer.scheduling.cost import ACTIVATION_BYTES, Pass
+from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
+from edgeinfer.scheduling.profile import CPU, Link, Profile
+from edgeinfer.scheduling.simulate.clock import Clock, Task
+from edgeinfer.scheduling.step_time import PassCosts, attention_device, bytes_read, n_computed, product_groups
+from edgeinfer.scheduling.work import ModelWork, Product, StageShape
+
+AHEAD_BYTES = 512 << 20
+"""Of weights on their way or not yet used, on each device: two of the largest groups of a 7B model in f16."""
+DISK = "disk"
+
+Ends = tuple[int, ...]
+"""Tasks that something ends with."""
+
+
+def inward(device: str) -> str:
+    """The resource that is the way into a device."""
+    return f"{device} in"
+
+
+def outward(device: str) -> str:
+    """The resource that is the way out of a device."""
+    return f"{device} out"
+
+
+class Window:
+    """A buffer for weights on their way: new ones wait until enough of the oldest have been used."""
+
+    def __init__(self, n_bytes: float) -> None:
+        self._room = n_bytes
+        self._held: deque[tuple[float, Ends]] = deque()
+
+    def enter(self, n_bytes: float) -> Ends:
+        """What has to have ended before so many bytes find room; more than the whole buffer wait until it is empty."""
+        freed: list[int] = []
+        while self._held and self._room < n_bytes:
+            released, ends = self._held.popleft()
+            self._room += released
+            freed += ends
+        return tuple(freed)
+
+    def hold(self, n_bytes: float, used: Ends) -> None:
+        """Note that bytes stay until `used` has ended."""
+        self._room -= n_bytes
+        self._held.append((n_bytes, used))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a stage's product on a device."""
+
+    number: int
+    product: Product
+    part: Part
+
+    @property
+    def n_bytes(self) -> float:
+        return self.part.n_rows * self.product.columns * self.product.bytes_per_weight
+
+
+class Lowering:
+    """Submits pass after pass to a clock. `slowness`: how much longer devices take than their rates say, by name."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        profile: Profile,
+        work: ModelWork,
+        ahead_bytes: float = AHEAD_BYTES,
+        slowness: Mapping[str, float] | None = None,
+    ) -> None:
+        self._clock, self._profile, self._work = clock, profile, work
+        self._slowness = slowness or {}
+        self._windows = {device.name: Window(ahead_bytes) for device in profile.devices}
+        self._disk_window = Window(ahead_bytes)
+        self._last: Ends = ()
+
+    def submit(self, placement: Placement, step: Pass, kv: str = "f16") -> Ends:
+        """The tasks that a pass ends with; it begins when the pass before it has ended."""
+        read = bytes_read(self._work, placement, step, kv)
+        costs = PassCosts(self._profile, step, kv, read)
+        ready = tuple(self._compute(name, costs.fixed_s((name,)), "pass", self._last) for name in read)
+        previous = placement.stages[0].home
+        for stage, placed in zip(self._work.stages, placement.stages, strict=True):
+            n_bytes = step.n_rows * self._work.width * ACTIVATION_BYTES
+            ready = self._move(previous, placed.home, n_bytes, ready)
+            ready = self._stage(costs, stage.shape, placed, ready)
+            previous = placed.home
+        self._last = ready
+        return ready
+
+    def _stage(self, costs: PassCosts, shape: StageShape, placed: StagePlacement, ready: Ends) -> Ends:
+        ready = (self._compute(placed.home, costs.others_s(shape, placed.home), "others", ready),)
+        for first, stop in product_groups(shape):
+            ready = self._group(costs, shape, placed, (first, stop), ready)
+            if first == 0 and shape.attention is not None:
+                ready = self._attention(costs, shape, placed, ready)
+        return ready
+
+    def _attention(self, costs: PassCosts, shape: StageShape, placed: StagePlacement, ready: Ends) -> Ends:
+        heads, device = shape.attention, attention_device(placed)
+        if heads is None:
+            return ready
+        row_bytes = costs.step.n_rows * heads.head_width * ACTIVATION_BYTES
+        _, call_s, seconds = costs.attention(heads, placed.home, device)
+        ready = self._move(placed.home, device, (heads.heads + 2 * heads.kv_heads) * row_bytes, ready)
+        ready = (self._compute(device, call_s + seconds, "attention", ready),)
+        return self._move(device, placed.home, heads.heads * row_bytes, ready)
+
+    def _group(
+        self, costs: PassCosts, shape: StageShape, placed: StagePlacement, bounds: tuple[int, int], ready: Ends
+    ) -> Ends:
+        """The lanes of products that read the same value; disk first, messages before weights."""
+        lanes: dict[str, list[Rows]] = {}
+        for number in range(*bounds):
+            for part in placed.products[number]:
+                if part.n_rows > 0:
+                    lanes.setdefault(part.device, []).append(Rows(number, shape.products[number], part))
+        n_tokens = n_computed(shape, costs.step)
+        flash = _held_bytes((each for lane in lanes.values() for each in lane), ("flash",))
+        read = self._read(costs, flash)
+        computed: dict[str, int] = {}
+        for device, rows in lanes.items():
+            n_bytes = rows[0].product.columns * n_tokens * ACTIVATION_BYTES
+            ready_here = self._move(placed.home, device, n_bytes, ready)
+            computed[device] = self._compute(device, _lane_s(costs, device, rows, n_tokens), "products", ready_here)
+        ends: list[int] = []
+        used: list[int] = []
+        for device in sorted(lanes, key=lambda device: _held_bytes(lanes[device], ("streamed", "flash"))):
+            rows = lanes[device]
+            done: Ends = (computed[device],)
+            done += self._stream(device, _held_bytes(rows, ("streamed", "flash")), computed[device])
+            done += read if any(each.part.held == "flash" for each in rows) else ()
+            n_bytes = sum(each.part.n_rows for each in rows) * n_tokens * ACTIVATION_BYTES
+            ends += self._move(device, placed.home, n_bytes, done)
+            used += done
+        if flash > 0:
+            self._disk_window.hold(flash, tuple(used))
+        return tuple(ends) or ready
+
+    def _read(self, costs: PassCosts, n_bytes: float) -> Ends:
+        """Weights from disk, as early as there is room."""
+        if n_bytes <= 0:
+            return ()
+        room = self._disk_window.enter(n_bytes)
+        return (self._clock.submit(Task("read", DISK, costs.disk_s(n_bytes), room, yields=True)),)
+
+    def _stream(self, device: str, n_bytes: float, computed: int) -> Ends:
+        """Weights over the link, as early as there is room."""
+        link = self._link(device)
+        if link is None or n_bytes <= 0:
+            return ()
+        window = self._windows[device]
+        seconds = n_bytes / link.to_device_bytes_s
+        task = Task("weights", inward(device), seconds, window.enter(n_bytes), link.latency_s, yields=True)
+        sent = self._clock.submit(task)
+        window.hold(n_bytes, (computed, sent))
+        return (sent,)
+
+    def _compute(self, device: str, seconds: float, name: str, ready: Ends) -> int:
+        return self._clock.submit(Task(name, device, seconds * self._slowness.get(device, 1.0), ready))
+
+    def _move(self, start: str, end: str, n_bytes: float, ready: Ends) -> Ends:
+        """A message from one device to another, through the machine's memory."""
+        if start == end or n_bytes <= 0:
+            return ready
+        out, into = self._link(start), self._link(end)
+        if out is not None:
+            seconds = n_bytes / out.from_device_bytes_s
+            task = Task("message", outward(start), seconds, ready, out.latency_s, yields=True)
+            ready = (self._clock.submit(task),)
+        if into is not None:
+            seconds = n_bytes / into.to_device_bytes_s
+            task = Task("message", inward(end), seconds, ready, into.latency_s, yields=True)
+            ready = (self._clock.submit(task),)
+        return ready
+
+    def _link(self, device: str) -> Link | None:
+        return None if device == CPU else self._profile.device(device).link
+
+
+def _lane_s(costs: PassCosts, device: str, rows: list[Rows], n_tokens: int) -> float:
+    """Launching and computing all rows of a lane."""
+    cost = costs.devices[device]
+    launched = len({each.number for each in rows}) * cost.rates.op_s
+    return launched + sum(cost.product(each.product, each.part.n_rows, n_tokens).total for each in rows)
+
+
+def _held_bytes(rows: Iterable[Rows], held: tuple[str, ...]) -> float:
+    return sum(each.n_bytes for each in rows if each.part.held in held)

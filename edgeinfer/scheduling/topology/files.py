@@ -1,0 +1,63 @@
+"""The small text files of sysfs and procfs: numbers, lists of CPUs, sizes.
+
+In: paths or texts. Out: values; what is missing, unreadable or malformed is "", None or (). Knows no file by name.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+MOST_DIGITS = 4
+"""Of a CPU's or node's number: kernels are built for 8192 at most."""
+_RANGE = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
+_SIZE = re.compile(r"(\d{1,12})([KMG]?)")
+_NUMBER = re.compile(r"-?\d{1,20}")
+
+
+def text_of(path: Path) -> str:
+    """The file's text without surrounding space, "" if it cannot be read: masked, taken offline meanwhile, absent."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def parse_number(text: str) -> int | None:
+    """A decimal integer, None if the text is anything else."""
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def number_of(path: Path) -> int | None:
+    """The integer a file holds."""
+    return parse_number(text_of(path))
+
+
+def parse_list(text: str) -> tuple[int, ...]:
+    """The kernel's lists of CPUs and nodes: "0-3,8" is (0, 1, 2, 3, 8). Malformed parts are left out."""
+    numbers: set[int] = set()
+    for part in text.split(","):
+        if match := _RANGE.fullmatch(part.strip()):
+            first, last = match.groups()
+            numbers.update(range(int(first), int(last or first) + 1))
+    return tuple(sorted(numbers))
+
+
+def list_of(path: Path) -> tuple[int, ...]:
+    """The list of CPUs or nodes that a file holds."""
+    return parse_list(text_of(path))
+
+
+def size_of(path: Path) -> int:
+    """Bytes that a cache's file states, as "32768K"; 0 if it does not."""
+    match = _SIZE.fullmatch(text_of(path))
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]] if match else 0
+
+
+def numbered(folder: Path, name: str) -> tuple[int, ...]:
+    """The numbers n of the entries NAMEn of a folder, increasing."""
+    try:
+        ends = [entry.name.removeprefix(name) for entry in folder.iterdir() if entry.name.startswith(name)]
+    except OSError:
+        return ()
+    return tuple(sorted(int(end) for end in ends if end.isdecimal() and len(end) <= MOST_DIGITS))

@@ -1,0 +1,178 @@
+"""Values of settings: the kinds of words there are, and readers that turn text into values.
+
+In: text, a TOML value or an already typed value. Out: the value; a reader raises ValueError with the reason where there
+is none. Knows no setting by name, and not where a value stood.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeVar
+
+T = TypeVar("T")
+
+KVKind = Literal["f16", "int8"]
+"""How cached keys and values are kept: float16, or int8 with a scale per 32 numbers."""
+
+Spec = Literal["auto", "on", "off"] | int
+"""Where to draft: wherever output stays the same bit by bit, everywhere, nowhere, or passes of so many tokens."""
+MOST_DRAFTED = 64
+
+Mode = Literal["max", "balanced", "quiet", "battery"]
+"""What the machine is to be used for: all there is, whatever does no harm, without noise, or with little energy."""
+
+NONE_WORDS = {"", "none", "auto"}
+
+
+def number(
+    *, at_least: float | None = None, at_most: float | None = None, above: float | None = None
+) -> Callable[[object], float]:
+    """A reader of real numbers in a range; `above` is exclusive."""
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError("a number is wanted")
+        try:
+            result = float(value)
+        except ValueError:
+            raise ValueError("a number is wanted") from None
+        if result != result or result in (float("inf"), float("-inf")):
+            raise ValueError("a finite number is wanted")
+        if at_least is not None and result < at_least:
+            raise ValueError(f"at least {at_least:g} is wanted")
+        if at_most is not None and result > at_most:
+            raise ValueError(f"at most {at_most:g} is wanted")
+        if above is not None and result <= above:
+            raise ValueError(f"more than {above:g} is wanted")
+        return result
+
+    return read
+
+
+def whole(*, at_least: int) -> Callable[[object], int]:
+    """A reader of whole numbers from `at_least` up."""
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ValueError("a whole number is wanted")
+        try:
+            result = int(value)
+        except ValueError:
+            raise ValueError("a whole number is wanted") from None
+        if result < at_least:
+            raise ValueError(f"at least {at_least} is wanted")
+        return result
+
+    return read
+
+
+def text(value: object) -> str:
+    """A reader of text."""
+    if not isinstance(value, str):
+        raise ValueError("text is wanted")
+    return value
+
+
+def unset_or(read: Callable[[object], T]) -> Callable[[object], T | None]:
+    """The reader `read`, with None, "", "none" and "auto" for an unset value."""
+
+    def read_unset(value: object) -> T | None:
+        unset = value is None or (isinstance(value, str) and value.strip().lower() in NONE_WORDS)
+        return None if unset else read(value)
+
+    return read_unset
+
+
+def core_list(value: object) -> tuple[int, ...]:
+    """A reader of processor numbers: "0,2-5" or a list of whole numbers; sorted, each once."""
+    if isinstance(value, list | tuple):
+        parts = [str(part) for part in value]
+    elif isinstance(value, str | int) and not isinstance(value, bool):
+        parts = str(value).split(",")
+    else:
+        raise ValueError("a list such as 0,2-5 is wanted")
+    cores: set[int] = set()
+    for part in parts:
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (first.isdecimal() and last.isdecimal()) or int(last) < int(first) or int(last) > 65535:
+            raise ValueError(f"{part.strip()!r} is not a core or a range of cores; a list such as 0,2-5 is wanted")
+        cores.update(range(int(first), int(last) + 1))
+    return tuple(sorted(cores))
+
+
+def one_of(words: tuple[T, ...]) -> Callable[[object], T]:
+    """A reader of one of these words."""
+    *others, last = map(str, words)
+
+    def read(value: object) -> T:
+        for word in words:
+            if value == word:
+                return word
+        raise ValueError(f"{', '.join(others)} or {last} is wanted")
+
+    return read
+
+
+def spec_choice(value: object) -> Spec:
+    """A reader of a Spec."""
+    text = str(value).strip().lower()
+    if isinstance(value, bool):  # TOML's true and false
+        return "on" if value else "off"
+    words: tuple[Literal["auto", "on", "off"], ...] = ("auto", "on", "off")
+    for word in words:
+        if text == word:
+            return word
+    if text.isdecimal() and 1 <= int(text) <= MOST_DRAFTED:
+        return int(text)
+    raise ValueError(f"auto, on, off or a number from 1 to {MOST_DRAFTED} is wanted")
+
+
+def cost_curve(value: object) -> Mapping[int, float]:
+    """A reader of costs by the number of tokens: "4:1.05,8:1.15"."""
+    costs: dict[int, float] = {}
+    for part in str(value).split(","):
+        size, _, cost = part.strip().partition(":")
+        try:
+            costs[int(size)] = float(cost)
+        except ValueError:
+            raise ValueError(f"{part.strip()!r} is not TOKENS:COST; a list such as 4:1.05,8:1.15 is wanted") from None
+        if not 1 <= int(size) <= MOST_DRAFTED or not 0 < float(cost) < float("inf"):
+            raise ValueError(f"tokens from 1 to {MOST_DRAFTED} and costs above 0 are wanted")
+    return MappingProxyType(costs)
+
+
+def path_list(value: object) -> tuple[str, ...]:
+    """A reader of paths: one, several with the system's separator of paths between them, or a list."""
+    parts = value.split(os.pathsep) if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str | Path) for part in parts):
+        raise ValueError("paths are wanted")
+    return tuple(str(part) for part in parts if str(part).strip())
+
+
+def switch(value: object) -> bool:
+    """A reader of yes or no."""
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("true or false is wanted")
+
+
+def device_list(value: object) -> tuple[str, ...]:
+    """A reader of device names: "auto", "cpu" or "cpu,onnx"; order kept, each once."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("auto, or device names with commas between them, are wanted")
+    names = tuple(dict.fromkeys(part.strip().lower() for part in parts if part.strip()))
+    if not names:
+        raise ValueError("auto, or device names with commas between them, are wanted")
+    if "auto" in names and len(names) > 1:
+        raise ValueError("auto stands alone")
+    return names

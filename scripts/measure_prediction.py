@@ -1,0 +1,126 @@
+"""Predicted against measured: reading prompts, decoding and verifying, for several models on the CPU device.
+
+Run: `python scripts/measure_prediction.py MODEL… [--rounds 3] [--profile FILE]`. The machine is probed first, unless a
+profile is given; then each model is loaded and timed, round after round, and every prediction is compared with the
+median. Nothing of what is measured goes into the predictions. Prints a table and how idle the machine was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgeinfer.app.bench.messages import Opening
+from edgeinfer.app.bench.ours import Passes
+from edgeinfer.app.bench.subject import random_tokens
+from edgeinfer.app.machine_profile import measured_profile
+from edgeinfer.engine.idle import idle_share
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import spec_of
+from edgeinfer.scheduling.predict import Predictor
+from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.profile_toml import read_profile
+from edgeinfer.scheduling.topology import usable_cores
+from edgeinfer.scheduling.work import work_of
+
+PROMPT, GEN, VERIFIED, VERIFIES = 512, 128, 8, 24
+CONTEXT = 1024
+TESTS = ("prefill", "decode", "verify")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Seconds of one test of one model."""
+
+    model: str
+    test: str
+    predicted_s: float
+    measured_s: list[float]
+
+    @property
+    def error(self) -> float:
+        """Of the predicted rate, as a share of the measured one."""
+        return statistics.median(self.measured_s) / self.predicted_s - 1
+
+
+def predictions(path: Path, profile: Profile) -> dict[str, float]:
+    """Seconds of each test, from the header alone."""
+    with GGUFFile.open(path) as file:
+        predictor = Predictor(profile, work_of(spec_of(file.metadata, file.tensors, CONTEXT), file.tensors))
+    return {
+        "prefill": predictor.prompt_s(PROMPT),
+        "decode": predictor.decode_s(GEN),
+        "verify": VERIFIES * predictor.pass_s(VERIFIED, n_outputs=VERIFIED),
+    }
+
+
+def measure(path: Path) -> dict[str, float]:
+    """Seconds of each test, once each after a warm-up."""
+    passes = Passes(Opening("cpu", str(path), len(usable_cores()), CONTEXT))
+    try:
+        tokens = random_tokens(0, PROMPT, passes.n_vocab)
+        passes.evaluate(tokens, every=False)
+        passes.truncate(0)
+        found = {"prefill": timed(lambda: passes.evaluate(tokens, every=False))}
+        passes.truncate(0)
+        for token in tokens[:16]:
+            passes.evaluate(np.array([token], np.int32), every=False)
+        passes.truncate(0)
+        found["decode"] = timed(lambda: [passes.evaluate(tokens[n : n + 1], every=False) for n in range(GEN)])
+        passes.truncate(0)
+        drafts = [tokens[n : n + VERIFIED] for n in range(0, VERIFIES * VERIFIED, VERIFIED)]
+        passes.evaluate(drafts[0], every=True)
+        passes.truncate(0)
+        found["verify"] = timed(lambda: [passes.evaluate(draft, every=True) for draft in drafts])
+        return found
+    finally:
+        passes.close()
+
+
+def timed(run: object) -> float:
+    """Seconds of a call."""
+    assert callable(run)
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--profile", type=Path)
+    options = parser.parse_args()
+    started = time.perf_counter()
+    profile = read_profile(options.profile) if options.profile else measured_profile(short=False)
+    print(f"{profile.name}; profile in {time.perf_counter() - started:.1f} s, idle {profile.idle_share}")
+    expected = {path: predictions(path, profile) for path in options.models}
+    rows = [Row(path.stem, test, expected[path][test], []) for path in options.models for test in TESTS]
+    idle = [idle_share()]
+    for _ in range(options.rounds):
+        for path in options.models:
+            found = measure(path)
+            for row in rows:
+                if row.model == path.stem:
+                    row.measured_s.append(found[row.test])
+        idle.append(idle_share())
+    sizes = {"prefill": PROMPT, "decode": GEN, "verify": VERIFIES * VERIFIED}
+    print(f"{'model':16s} {'test':8s} {'predicted':>10s} {'measured':>10s}  tok/s (lowest to highest)   error")
+    for row in rows:
+        n = sizes[row.test]
+        predicted, measured = n / row.predicted_s, n / statistics.median(row.measured_s)
+        spread = f"{n / max(row.measured_s):9.1f} {n / min(row.measured_s):9.1f}"
+        print(f"{row.model:16s} {row.test:8s} {predicted:10.1f} {measured:10.1f}  {spread}   {row.error:+8.1%}")
+    errors = sorted(abs(row.error) for row in rows)
+    print(
+        f"median error {statistics.median(errors):.1%}, worst {errors[-1]:.1%}; idle {min(idle):.2f} to {max(idle):.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

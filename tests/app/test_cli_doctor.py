@@ -1,0 +1,90 @@
+"""`edgeinfer doctor`: what it prints, its record, and what it does not load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeinfer.app.cli import build_app
+from edgeinfer.app.doctor import STATUSES
+from edgeinfer.app.doctor import machine as machine_module
+from edgeinfer.app.doctor.system import System, Window
+
+KEYS = {"name", "status", "message", "fix", "value", "unit"}
+
+
+@pytest.fixture
+def quiet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the half second in which others are watched."""
+
+    def watch(system: System) -> Window:
+        return Window(system.counters(), system.counters(), 0.5, 1.0)
+
+    monkeypatch.setattr(machine_module, "watch", watch)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(build_app(), ["doctor", *arguments])
+
+
+@pytest.mark.usefixtures("quiet")
+def test_json_has_the_contract_keys() -> None:
+    result = run("--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert {"machine", "findings"} <= set(told)
+    assert {"cpu", "cores", "ram_bytes", "system", "python"} <= set(told["machine"])
+    assert told["findings"]
+    for finding in told["findings"]:
+        assert set(finding) == KEYS
+        assert finding["status"] in STATUSES
+        assert (finding["fix"] is None) == (finding["status"] == "ok")
+        assert finding["value"] is None or isinstance(finding["value"], int | float)
+        assert finding["unit"] is None or finding["value"] is not None
+    order = [STATUSES.index(finding["status"]) for finding in told["findings"]]
+    assert order == sorted(order)
+    assert not [finding for finding in told["findings"] if "could not be looked at" in finding["message"]]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_people_are_told_the_same() -> None:
+    told = json.loads(run("--json").stdout)
+    result = run()
+    assert result.exit_code == 0
+    shown = result.stdout.splitlines()
+    n_fixes = sum(finding["fix"] is not None for finding in told["findings"])
+    assert len(shown) == len(told["findings"]) + n_fixes + 1
+    assert sum(line.strip().startswith("→") for line in shown) == n_fixes
+    assert "\x1b" not in result.stdout
+    names = [line.split()[1] for line in shown[:-1] if not line.startswith(" ")]
+    assert names == [finding["name"] for finding in told["findings"]]
+
+
+@pytest.mark.usefixtures("quiet")
+def test_what_is_wrong_comes_first_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEINFER_SIMD", "mmx")
+    monkeypatch.setenv("EDGEINFER_SPEC", "off")
+    result = run("--json")
+    assert result.exit_code == 0
+    found = {finding["name"]: finding for finding in json.loads(result.stdout)["findings"]}
+    assert next(iter(found.values()))["name"] == "instruction-set"
+    assert (found["instruction-set"]["status"], found["instruction-set"]["fix"]) == ("wrong", "unset EDGEINFER_SIMD")
+    assert (found["setting-spec"]["status"], found["setting-spec"]["fix"]) == ("slow", "unset EDGEINFER_SPEC")
+
+
+def test_neither_a_compiler_nor_a_terminal_is_loaded(home: Path) -> None:
+    """In a process of its own, the whole command, half second included."""
+    code = (
+        "import sys; from edgeinfer.app.cli import build_app\n"
+        "try:\n    build_app()(['doctor', '--json'])\n"
+        "except SystemExit as left:\n    assert not left.code, left.code\n"
+        "assert not {'numba', 'textual', 'onnxruntime', 'openvino', 'llama_cpp'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["findings"]

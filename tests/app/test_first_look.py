@@ -1,0 +1,77 @@
+"""The first look: once per machine, in a terminal alone, never in the way of an answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app import first_look, machine_profile
+from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.scheduling.topology import read_topology
+from tests.unit.scheduling.profiles import machine
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The formats of each probe."""
+    asked: list[tuple[str, ...]] = []
+
+    def measured(*, short: bool, formats: tuple[str, ...] = (), **others: object) -> object:
+        assert short
+        asked.append(formats)
+        return replace(machine(), fingerprint=fingerprint_of(read_topology()), measured="now", idle_share=0.99)
+
+    monkeypatch.setattr(machine_profile, "measured_profile", measured)
+    return asked
+
+
+@pytest.fixture
+def llm(home: Path, tiny_model: Path):
+    with load(tiny_model, device="reference") as found:
+        found.facts = replace(found.facts, device="cpu")
+        yield found
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, is_one: bool) -> None:
+    monkeypatch.setattr(first_look.sys.stderr, "isatty", lambda: is_one, raising=False)
+
+
+def test_a_terminal_is_looked_at_once(llm: LLM, probed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal(monkeypatch, is_one=True)
+    thread = first_look.look_once(llm)
+    assert thread is not None
+    thread.join()
+    assert probed == [("F32",)]
+    assert ProfileStore().find(fingerprint_of(read_topology())) is not None
+    assert first_look.look_once(llm) is None
+
+
+def test_a_script_is_not_kept_waiting(llm: LLM, probed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal(monkeypatch, is_one=False)
+    assert first_look.look_once(llm) is None
+    assert probed == []
+
+
+def test_other_devices_are_not_looked_at(
+    llm: LLM, probed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal(monkeypatch, is_one=True)
+    llm.facts = replace(llm.facts, device="reference")
+    assert first_look.look_once(llm) is None
+
+
+def test_a_machine_that_cannot_be_measured_answers_all_the_same(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal(monkeypatch, is_one=True)
+
+    def refuse(**options: object) -> None:
+        raise DeviceUnavailable("this CPU has no f16c")
+
+    monkeypatch.setattr(machine_profile, "measured_profile", refuse)
+    thread = first_look.look_once(llm)
+    assert thread is not None
+    thread.join()

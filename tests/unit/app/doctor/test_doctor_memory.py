@@ -1,0 +1,182 @@
+"""Memory, its channels, and models that do not fit, judged from recorded facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app.doctor.checks import channels, memory, models
+from edgeinfer.app.doctor.checks.channels import Channels
+from edgeinfer.app.doctor.checks.memory import MemoryUse
+from edgeinfer.app.doctor.checks.models import ModelNeed, ModelNeeds
+from edgeinfer.app.doctor.dmi import MemoryDevice
+from edgeinfer.app.doctor.system import Counters, Swap, Window
+from edgeinfer.scheduling.memory import RUNTIME_BYTES, MemoryNeed
+from tests.conftest import write_tiny_llama
+from tests.unit.app.doctor.recorded_machine import RecordedSystem, by_name, machine_at, profile_of, write
+from tests.unit.app.doctor.test_dmi import memory_device
+from tests.unit.scheduling.topology.recorded import lay_out
+
+GB = 10**9
+GIB = 1 << 30
+DIMM_A = MemoryDevice(16 * GIB, "DDR5", True, 64, "A", 5600, 5600)
+DIMM_B = replace(DIMM_A, channel="B")
+EMPTY_A, EMPTY_B = replace(DIMM_A, size_bytes=0, kind=""), replace(DIMM_B, size_bytes=0, kind="")
+SOLDERED = MemoryDevice(4 * GIB, "LPDDR5", False, 32, "0A", 6400, 6400)
+
+
+def test_enough_memory_is_fine() -> None:
+    found = by_name(memory.judge(MemoryUse(16 * GB, 12 * GB, 16 * GB, 4 * GB, GB, 0.0, "madvise", 0.0)))
+    assert {name: finding.status for name, finding in found.items()} == {
+        "memory": "ok",
+        "swap": "ok",
+        "huge-pages": "ok",
+    }
+    assert found["memory"].message == "12.0 GB of 16.0 GB are available"
+    assert (found["swap"].value, found["swap"].unit) == (1.0, "GB")
+
+
+def test_a_containers_limit_is_named() -> None:
+    (finding,) = memory.judge(MemoryUse(4 * GB, 3 * GB, 32 * GB))
+    assert finding.status == "ok"
+    assert "within the container's limit (the machine has 32.0 GB)" in finding.message
+
+
+def test_memory_that_is_nearly_full() -> None:
+    (finding,) = memory.judge(MemoryUse(16 * GB, 2 * GB))
+    assert (finding.status, finding.value, finding.unit) == ("note", 2.0, "GB")
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "status", "value"),
+    [
+        (MemoryUse(swap_bytes=8 * GB, swapped_bytes=3 * GB, swapping_bytes_s=25e6), "swap", "slow", 25.0),
+        (MemoryUse(16 * GB, 9 * GB, swap_bytes=8 * GB, swapped_bytes=3 * GB), "swap", "note", 3.0),
+        (MemoryUse(pressure_percent=12.5), "memory-pressure", "slow", 12.5),
+        (MemoryUse(huge_pages="never"), "huge-pages", "slow", 4),
+    ],
+)
+def test_memory_that_is_a_disk(facts: MemoryUse, name: str, status: str, value: float) -> None:
+    found = by_name(memory.judge(facts))[name]
+    assert (found.status, found.value) == (status, value)
+    assert found.fix
+
+
+def test_memory_is_read(tmp_path: Path) -> None:
+    write(tmp_path, "proc/meminfo", "MemTotal:       16000000 kB\nMemFree: 1 kB\nMemAvailable:    8000000 kB\n")
+    write(tmp_path, "proc/pressure/memory", "some avg10=2.53 avg60=0.00 avg300=0.00 total=9\nfull avg10=1.00\n")
+    write(tmp_path, "sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n")
+    window = Window(
+        Counters(swapped_in_bytes=4096, swapped_out_bytes=100), Counters(0, 0, 1004096, 4000100), seconds=0.5
+    )
+    machine = machine_at(tmp_path, window=window, system=RecordedSystem(swap_space=Swap(8 * GB, GB)))
+    facts = memory.read(machine)
+    assert facts == MemoryUse(16000000 << 10, 8000000 << 10, 16000000 << 10, 8 * GB, GB, 10e6, "never", 2.53)
+
+
+def test_the_limit_of_a_container_is_read(tmp_path: Path) -> None:
+    facts = memory.read(machine_at(lay_out(tmp_path, "xeon-4314-2s", "docker-quota")))
+    assert 0 < facts.total_bytes < facts.host_bytes
+
+
+@pytest.mark.parametrize(
+    ("devices", "status", "value", "words"),
+    [
+        ((DIMM_A, EMPTY_B), "slow", 1, "1 module in 2 slots"),
+        ((DIMM_A,), "slow", 1, "1 module in 1 slot"),
+        ((DIMM_A, replace(DIMM_A), EMPTY_B, EMPTY_B), "slow", 1, "2 modules in 4 slots"),
+        ((DIMM_A, EMPTY_A, DIMM_B, EMPTY_B), "ok", 2, "34.4 GB of DDR5-5600, 2 modules in 4 slots, 2 channels"),
+        ((replace(DIMM_A, channel=""), replace(DIMM_B, channel="")), "ok", 2, "2 modules in 2 slots"),
+        ((DIMM_A,) * 6 + (EMPTY_B,) * 6, "ok", 6, "6 modules in 12 slots"),  # letters of servers name processors
+        ((SOLDERED,) * 4, "ok", 4, "LPDDR5-6400"),
+        ((SOLDERED,), "ok", 1, "1 module"),
+    ],
+)
+def test_channels_by_the_firmwares_word(
+    devices: tuple[MemoryDevice, ...], status: str, value: float, words: str
+) -> None:
+    (finding,) = channels.judge(Channels(devices))
+    assert (finding.name, finding.status, finding.value) == ("memory-channels", status, value)
+    assert words in finding.message
+    if status == "slow":
+        assert finding.message.startswith("a single channel")
+
+
+def test_the_fix_of_a_single_channel_needs_a_slot() -> None:
+    assert "a second module" in (channels.judge(Channels((DIMM_A, EMPTY_B)))[0].fix or "")
+    assert "no second slot" in (channels.judge(Channels((DIMM_A,)))[0].fix or "")
+
+
+def test_modules_below_their_rating() -> None:
+    slow = replace(DIMM_B, rated_mt_s=6000, configured_mt_s=4800)
+    found = by_name(channels.judge(Channels((DIMM_A, slow))))
+    assert (found["memory-speed"].status, found["memory-speed"].value) == ("note", 4800)
+    assert "memory-speed" not in by_name(channels.judge(Channels((DIMM_A, DIMM_B))))
+
+
+@pytest.mark.parametrize(
+    ("n_cores", "alone", "together", "is_virtual", "status"),
+    [
+        (8, 18e9, 21e9, False, "note"),
+        (8, 18e9, 38e9, False, "ok"),  # two channels
+        (8, 18e9, 21e9, True, "ok"),  # a virtual machine's share says nothing
+        (2, 18e9, 21e9, False, "ok"),  # too few cores to tell
+        (8, 60e9, 66e9, False, "ok"),  # one core of an M1 reads nearly all there is
+    ],
+)
+def test_channels_by_rates(n_cores: int, alone: float, together: float, is_virtual: bool, status: str) -> None:
+    (finding,) = channels.judge(Channels((), is_virtual, n_cores, alone, together))
+    assert (finding.status, finding.value, finding.unit) == (status, together / 1e9, "GB/s")
+    assert ("perhaps a single channel" in finding.message) == (status == "note")
+
+
+def test_a_virtual_machines_modules_are_no_modules() -> None:
+    assert channels.judge(Channels((DIMM_A,), is_virtual=True)) == []
+
+
+def test_tables_and_profile_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path, channels.TABLES, "")
+    path.write_bytes(memory_device() + memory_device(size=0, kind=2, places=("DIMM_B1", "BANK 2")))
+    profile = profile_of(alone_gb_s=20, together_gb_s=38, n_cores=4)
+    facts = channels.read(machine_at(tmp_path, profile=profile))
+    assert (facts.n_cores, facts.alone_bytes_s, facts.together_bytes_s) == (4, 20e9, 38e9)
+    (finding,) = channels.judge(facts)
+    assert finding.message == "a single channel (38.0 GB/s measured): 17.2 GB of DDR5-5600, 1 module in 2 slots"
+
+
+def test_models_that_fit() -> None:
+    small = ModelNeed("small", MemoryNeed(GB, 1, 0, 0, 0))
+    (finding,) = models.judge(ModelNeeds((small, small), 8 * GB, 16 * GB))
+    assert (finding.status, finding.value) == ("ok", 2)
+
+
+@pytest.mark.parametrize(
+    ("need", "fix"),
+    [
+        (MemoryNeed(3 * GB, 100_000, 80_000 * 100_000, 0, 80_000), "--ctx"),
+        (MemoryNeed(10 * GB, 1, 0, 0, 0), "close what takes"),
+        (MemoryNeed(70 * GB, 1, 0, 0, 0), "a smaller quant of it"),
+    ],
+)
+def test_models_that_do_not(need: MemoryNeed, fix: str) -> None:
+    (finding,) = models.judge(ModelNeeds((ModelNeed("large", need),), 8 * GB, 16 * GB))
+    missing = need.total_bytes - int(8 * GB * 0.95)
+    assert (finding.status, finding.value) == ("note", round(missing / 1e9, 3))
+    assert "large needs" in finding.message
+    assert fix in (finding.fix or "")
+
+
+def test_models_are_read_from_their_headers_where_it_matters(tmp_path: Path, home: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    path = write_tiny_llama(folder / "tiny.gguf")
+    machine = machine_at(tmp_path)
+    tight = replace(machine.topology, total_bytes=GIB, available_bytes=path.stat().st_size * 2)
+    (found,) = models.read(replace(machine, topology=tight)).models
+    assert (found.name, found.need.n_context) == ("tiny", 512)
+    assert models.judge(models.read(replace(machine, topology=tight)))[0].status == "note"
+    roomy = replace(machine.topology, total_bytes=64 * GIB, available_bytes=32 * GIB)
+    (found,) = models.read(replace(machine, topology=roomy)).models
+    assert found.need.total_bytes == path.stat().st_size + RUNTIME_BYTES

@@ -1,0 +1,74 @@
+"""Sums of an op's seconds by what it is, over the layers that count."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import pytest
+
+from edgeinfer.backends.base import OpSeconds, Step
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.probing.lane_times import TimedLane, placed_step
+from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Attention, GatedAct, MatMul
+
+SHAPE = Shape(256, 512, 4, 2, 64, 3, 320, 512)
+
+
+@dataclass
+class Clockwork:
+    """Takes 1 s for a product's weights in a layer, 10 s for attention, 100 s for anything else; fused gates."""
+
+    spec: ModelSpec
+    factors: list[float] = field(default_factory=lambda: [1.0])
+    asked: list[Collection[str] | None] = field(default_factory=list)
+
+    def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
+        self.asked.append(stages)
+        factor = self.factors[len(self.asked) % len(self.factors)]
+        found = []
+        for stage in self.spec.stages:
+            if stages is not None and stage.name not in stages:
+                continue
+            for op in stage.ops:
+                if isinstance(op, MatMul) and op.out in ("gate", "up"):
+                    continue  # done with the activation
+                multiplies = isinstance(op, MatMul | GatedAct)
+                seconds = 1.0 if multiplies else 10.0 if isinstance(op, Attention) else 100.0
+                found.append(OpSeconds(op, multiplies, factor * seconds))
+        return found
+
+
+@pytest.fixture
+def spec():
+    with synthetic_model(SHAPE, "Q8_0") as model:
+        yield model.spec
+
+
+def test_products_are_told_apart_by_columns_and_gates_belong_to_what_they_read(spec: ModelSpec) -> None:
+    times, *others = TimedLane(Clockwork(spec), spec, limits_for(512)).passes(4, n_runs=3)
+    assert others == [times, times]
+    assert (times.n_tokens, times.n_layers) == (4, 3)
+    narrow, wide = times.products
+    assert (narrow.columns, wide.columns) == (256, 512)
+    assert narrow.n_weights == 3 * 256 * (4 * 64 + 2 * 2 * 64 + 256 + 2 * 512)
+    assert wide.n_weights == 3 * 512 * 256
+    assert narrow.seconds == 3 * 5  # q, k, v, o and the gated pair
+    assert wide.seconds == 3
+    assert times.attention_s == 3 * 10
+    assert times.others_s == 3 * 100 * 5  # two norms, two rotations, storing
+
+
+def test_a_part_asks_for_its_layers_alone_and_the_first_run_only_warms_up(spec: ModelSpec) -> None:
+    clockwork = Clockwork(spec, [3.0, 9.0, 1.0, 2.0])
+    runs = TimedLane(clockwork, spec, limits_for(512)).passes(1, n_runs=3, n_layers=2)
+    assert set(clockwork.asked) == {frozenset({"blk.0", "blk.1"})}
+    assert [times.n_layers for times in runs] == [2] * 3
+    assert [times.attention_s for times in runs] == [2 * 10 * factor for factor in (1.0, 2.0, 3.0)]
+
+
+def test_a_pass_is_placed_after_the_tokens_before_it():
+    step = placed_step(limits_for(512), 3, 300)
+    assert step.batch.positions.tolist() == [300, 301, 302]
+    assert step.starts.tolist() == [300, 301, 302] or step.starts.min() >= 300
+    assert step.batch.outputs.tolist() == [2]
