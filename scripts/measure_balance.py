@@ -1,9 +1,10 @@
 """How well work follows the cores: workers of unequal speed, cores that other programs take, and equal idle cores.
 
-Run: `python scripts/measure_balance.py MODEL [--parts slow,busy,idle,plan] [--threads 2] [--gen 128] [--rounds 3]`. Prints
-one table per part; rates are medians over interleaved rounds, in tokens per second. `slow` makes worker 1's calls take
-r times as long; `busy` pins a spinning process to one core (and lets llama-cpp-python run beside it, if it is here);
-`idle` compares with a fixed team; `plan` begins with the shares of a profile that rates worker 1 wrong by two. All runs evaluate the same tokens, and their logits are compared byte by byte.
+Run: `python scripts/measure_balance.py MODEL [--parts slow,busy,idle,plan] [--threads 2] [--gen 128] [--rounds 3]`.
+Prints one table per part; rates are medians over interleaved rounds, in tokens per second. `slow` makes calls of worker
+1 take r times as long; `busy` pins a spinning process to one core (and lets llama-cpp-python run beside it, if it is
+here); `idle` compares with a fixed team; `plan` begins with the shares of a profile that rates the last worker wrong by
+two. All runs evaluate the same tokens, and their logits are compared byte by byte.
 """
 
 from __future__ import annotations
@@ -89,9 +90,10 @@ class Bench:
     def _executor(self, adapts: bool) -> Executor:
         return Executor(self._device, self.lane, self._limits, "", DeviceOptions(adapts=adapts))
 
-    def restart(self) -> None:
-        """Forget what was learned."""
-        self.adaptive = self._executor(adapts=True)
+    def restart(self, shares: tuple[float, ...] = ()) -> None:
+        """Forget what was learned, and begin with these shares of small and of large passes."""
+        options = DeviceOptions(adapts=True, decode_shares=shares, prefill_shares=shares)
+        self.adaptive = Executor(self._device, self.lane, self._limits, "", options)
 
     @property
     def shares(self) -> str:
@@ -289,6 +291,27 @@ def measure_idle(bench: Bench, rounds: int) -> None:
     print(same_bits([run for pair in pairs for run in pair]))
 
 
+def measure_plan(bench: Bench, rounds: int) -> None:
+    """Shares planned for a worker that is thought twice as fast or half as fast as it is: rates as tokens go by."""
+    print("\na plan for wrong rates (decode, of the right plan's rate; right and wrong by turns)")
+    n_workers = bench.n_threads
+    for wrong in (2.0, 0.5):
+        speeds = [wrong if worker == n_workers - 1 else 1.0 for worker in range(n_workers)]
+        pairs = []
+        for _ in range(rounds):
+            bench.restart(tuple(1 / n_workers for _ in speeds))
+            right = bench.run(None)
+            bench.restart(tuple(speed / sum(speeds) for speed in speeds))
+            pairs.append((right, bench.run(None)))
+        shown = []
+        for start, stop in ((0, 4), (4, 16), (16, 64), (128, bench.n_gen)):
+            ratios = [sum(a.token_s[start:stop]) / sum(b.token_s[start:stop]) for a, b in pairs if stop > start]
+            shown.append(f"tokens {start}-{stop}: {statistics.median(ratios):.3f}" if ratios else "")
+        prompts = statistics.median(a.prompt_s / b.prompt_s for a, b in pairs)
+        print(f"last worker rated x {wrong}: {', '.join(filter(None, shown))}; first prompt {prompts:.3f}")
+        print(same_bits([run for pair in pairs for run in pair]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
@@ -305,6 +328,8 @@ def main() -> None:
             measure_idle(bench, options.rounds)
         if "slow" in parts:
             measure_slow(bench, options.rounds)
+        if "plan" in parts:
+            measure_plan(bench, options.rounds)
         if "busy" in parts:
             measure_busy(bench, options.model, options.rounds)
         bench.lane.close()

@@ -235,7 +235,8 @@ class DeviceOptions:
 
     `adapts`: whether the crew of each step follows measured times; else all workers take equal shares. `pins`: whether
     each worker stays on a core of its own; else the system puts them where it likes. `decode_shares`, `prefill_shares`:
-    what each worker takes of small and of large passes until more is known, 0 for none; () for equal shares.
+    what each worker takes of small and of large passes until more is known, 0 for none; () for equal shares. `n_nodes`:
+    NUMA nodes that the cores belong to; with several, memory is given by small pages, each to the node that first uses it.
     """
 
     n_workers: int | None = None
@@ -244,6 +245,7 @@ class DeviceOptions:
     pins: bool = True
     decode_shares: tuple[float, ...] = ()
     prefill_shares: tuple[float, ...] = ()
+    n_nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)

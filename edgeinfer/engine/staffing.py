@@ -69,13 +69,18 @@ def device_options(
     choose the same cores.
     """
     if cores is not None:
-        return DeviceOptions(threads, tuple(cores))
+        return DeviceOptions(threads, tuple(cores), n_nodes=_n_nodes(topology, cores))
     pins = topology.quota is None or topology.quota >= len(topology.cores)
     if threads is None and plans is not None:
         shares = plans.shares(plans.decode), plans.shares(plans.prefill)
-        return DeviceOptions(len(plans.cores), plans.cores, True, pins, *shares)
+        return DeviceOptions(len(plans.cores), plans.cores, True, pins, *shares, _n_nodes(topology, plans.cores))
     workers = topology.workers()
-    return DeviceOptions(threads or len(workers), workers, pins=pins)
+    return DeviceOptions(threads or len(workers), workers, pins=pins, n_nodes=_n_nodes(topology, workers))
+
+
+def _n_nodes(topology: Topology, cores: Sequence[int]) -> int:
+    """Nodes that these cores belong to, at least 1."""
+    return max(1, len({core.node for core in topology.cores if core.number in cores}))
 
 
 def worker_kinds(options: DeviceOptions, topology: Topology) -> tuple[CoreKind, ...]:

@@ -38,6 +38,7 @@ class CpuDevice:
             raise BadSetting(f"{n_workers} threads asked for; use 1 to {len(cores)}")
         self.n_workers, self.cores = n_workers, tuple(cores)
         self._pinned_to = self.cores if options.pins else ()
+        self._n_nodes = options.n_nodes
         features = cpu_features()
         _check_conversions(features)
         self.library = KernelLibrary()
@@ -55,7 +56,7 @@ class CpuDevice:
             team = shared.share()
         self._team = team
         try:
-            return CpuLane(spec, file, limits, team, self.library, self.isa, progress)
+            return CpuLane(spec, file, limits, team, self.library, self.isa, progress, self._n_nodes)
         except BaseException:
             team.close()
             raise

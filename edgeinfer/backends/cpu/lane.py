@@ -42,7 +42,9 @@ class CpuLane:
         library: KernelLibrary,
         isa_name: str,
         progress: Progress,
+        n_nodes: int = 1,
     ) -> None:
+        """`n_nodes`: NUMA nodes that the team's cores belong to."""
         self.crew = Crew.even(team.n_workers)
         self._spec, self._file, self._team = spec, file, team
         self._closed = False
@@ -53,7 +55,7 @@ class CpuLane:
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
         packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress, team.cores)
         layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
-        self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages)
+        self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages, huge=n_nodes == 1)
         self._kv_places = slot_copying(self._pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
         self._step = StepRecord(limits, tile_tokens(spec))

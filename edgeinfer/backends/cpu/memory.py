@@ -17,18 +17,18 @@ ALIGNMENT = 64
 HUGE = 2 << 20
 
 
-def aligned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros of any dtype whose first element lies on a 64-byte boundary."""
+def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> NDArray[Any]:
+    """Zeros of any dtype whose first element lies on a 64-byte boundary. `huge`: on huge pages, where it is large."""
     kind = np.dtype(dtype)
     n_bytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     if n_bytes >= HUGE:
-        return _mapped(n_bytes).view(kind).reshape(shape)
+        return _mapped(n_bytes, huge).view(kind).reshape(shape)
     raw = np.zeros(n_bytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + n_bytes].view(kind).reshape(shape)
 
 
-def _mapped(n_bytes: int) -> NDArray[np.uint8]:
+def _mapped(n_bytes: int, huge: bool) -> NDArray[np.uint8]:
     """Anonymous private memory, a huge-page multiple long and aligned to one."""
     size = n_bytes + HUGE
     if sys.platform == "win32":
@@ -36,7 +36,7 @@ def _mapped(n_bytes: int) -> NDArray[np.uint8]:
     else:  # shared memory, mmap's default, would get no huge pages
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if sys.platform == "linux":
-        memory.madvise(mmap.MADV_HUGEPAGE)
+        memory.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
     raw = np.frombuffer(memory, np.uint8)
     start = -raw.ctypes.data % HUGE
     return raw[start : start + n_bytes]

@@ -86,11 +86,16 @@ def pool_bytes(layout: PageLayout, n_pages: int, kv_heads: int) -> int:
     return n_pages * kv_heads * (layout.key_bytes + layout.value_bytes)
 
 
-def pools_of(layouts: Sequence[PageLayout], kv_heads: Sequence[int], n_pages: int) -> list[KVPool]:
-    """The pools of all layers in one piece of memory: however short the context, it lies on huge pages."""
+def pools_of(
+    layouts: Sequence[PageLayout], kv_heads: Sequence[int], n_pages: int, *, huge: bool = True
+) -> list[KVPool]:
+    """The pools of all layers in one piece of memory: however short the context, it lies on huge pages.
+
+    Not `huge`: each head's pages come from the node of the worker that first writes there, which then attends to them.
+    """
     n_banks, bank_pages = banks_of(n_pages)
     sizes = [pool_bytes(layout, bank_pages, heads) for layout, heads in zip(layouts, kv_heads, strict=True)]
-    memory, stops = aligned((n_banks, sum(sizes)), np.uint8), accumulate(sizes)
+    memory, stops = aligned((n_banks, sum(sizes)), np.uint8, huge=huge), accumulate(sizes)
     return [
         KVPool(layout, n_pages, heads, memory[:, stop - size : stop])
         for layout, heads, size, stop in zip(layouts, kv_heads, sizes, stops, strict=True)

@@ -49,3 +49,11 @@ def test_plans_of_a_machine_take_cores_that_it_has():
     for plan in (plans.decode, plans.prefill):
         assert sum(plans.shares(plan)) == pytest.approx(1)
     assert core_plans(replace(cpu, cores=()), model()) is None
+
+
+def test_cores_of_several_nodes_are_told_to_the_device():
+    cores = tuple(replace(core, node=core.number // 4) for core in CORES)
+    two = replace(HYBRID, cores=cores)
+    assert device_options(two).n_nodes == 2
+    assert device_options(two, cores=(4, 5)).n_nodes == 1
+    assert device_options(two, plans=PLANS).n_nodes == 2
