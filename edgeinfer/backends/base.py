@@ -236,7 +236,7 @@ class DeviceOptions:
     `adapts`: whether the crew of each step follows measured times; else all workers take equal shares. `pins`: whether
     each worker stays on a core of its own; else the system puts them where it likes. `decode_shares`, `prefill_shares`:
     what each worker takes of small and of large passes until more is known, 0 for none; () for equal shares. `n_nodes`:
-    NUMA nodes that the cores belong to; with several, memory is given by small pages, each to the node that first uses it.
+    NUMA nodes of the cores; with several, small pages go each to the node that uses it first.
     """
 
     n_workers: int | None = None

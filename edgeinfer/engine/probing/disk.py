@@ -10,6 +10,7 @@ import mmap
 import os
 import random
 import shutil
+import statistics
 import sys
 import tempfile
 import threading
@@ -37,7 +38,7 @@ class DiskProbe:
         self._sizes: tuple[int, ...] = SHORT_SIZES if short else SIZES
         self._depths: tuple[int, ...] = SHORT_DEPTHS if short else DEPTHS
         self._n_bytes = FILE_BYTES // 8 if short else FILE_BYTES
-        self._rates: dict[tuple[int, int], float] = {}
+        self._rates: dict[tuple[int, int], list[float]] = {}
         self._path: Path | None = None
         self._open = ExitStack()
         if not hasattr(os, "preadv") or not (hasattr(os, "O_DIRECT") or sys.platform == "darwin"):
@@ -61,14 +62,16 @@ class DiskProbe:
         for depth in self._depths:
             for size in self._sizes:
                 rate = _rate(self._path, self._n_bytes, size, depth)
-                self._rates[depth, size] = max(rate, self._rates.get((depth, size), 0.0))
+                self._rates.setdefault((depth, size), []).append(rate)
 
     def result(self) -> Disk | None:
-        """The best of all rounds."""
+        """The medians of all rounds."""
         if self._path is None or not self._rates:
             return None
-        curves = (Curve(self._sizes, tuple(self._rates[depth, size] for size in self._sizes)) for depth in self._depths)
-        return Disk(dict(zip(self._depths, curves, strict=True)))
+        found = {kind: statistics.median(rates) for kind, rates in self._rates.items()}
+        return Disk(
+            {depth: Curve(self._sizes, tuple(found[depth, size] for size in self._sizes)) for depth in self._depths}
+        )
 
     def close(self) -> None:
         """Remove the file."""

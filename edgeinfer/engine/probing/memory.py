@@ -1,11 +1,11 @@
 """How fast this machine's cores read memory: alone, by node, all together, and by how much is read in turns.
 
-In: the topology, and the cores to use. Out: `MemoryRates`, from the best of several rounds: what disturbs only ever
-takes. Cores of one kind and node are alike: of many cores one of each such group is measured alone.
+In: the topology, and the cores to use. Out: `MemoryRates`, medians of several rounds. Cores of one kind and node are alike: of many cores one of each such group is measured alone.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -47,8 +47,8 @@ class MemoryProbe:
         self._patterns = PATTERNS[:1] if short else PATTERNS
         alone = MOST_ALONE if not short and len(self._chosen) <= MOST_ALONE else 1
         self._groups = _groups(topology, self._chosen, alone)
-        self._together = dict.fromkeys(self._sizes, 0.0)
-        self._alone: dict[tuple[int, ...], float] = {}
+        self._together: dict[int, list[float]] = {size: [] for size in self._sizes}
+        self._alone: dict[tuple[int, ...], list[float]] = {}
         self._open = ExitStack()
         library = KernelLibrary()
         self._readers = self._open.enter_context(MemoryReaders(self._chosen, self._largest, library))
@@ -58,25 +58,27 @@ class MemoryProbe:
         """Measure everything once more."""
         for size in self._sizes:
             rate = max(self._readers.read(pattern, size, PASSES) for pattern in self._patterns)
-            self._together[size] = max(rate, self._together[size])
+            self._together[size].append(rate)
         for cores in {*self._groups.values(), *self._node_teams().values()}:
             if cores != self._chosen:
                 with MemoryReaders(cores, self._largest // 2, self._library) as readers:
                     rate = max(readers.read(pattern, None, PASSES) for pattern in self._patterns)
-                self._alone[cores] = max(rate, self._alone.get(cores, 0.0))
+                self._alone.setdefault(cores, []).append(rate)
 
     def result(self) -> MemoryRates:
-        """The best of all rounds."""
-        together = self._together[self._largest]
+        """The medians of all rounds."""
+        by_size = {size: statistics.median(rates) for size, rates in self._together.items()}
+        together = by_size[self._largest]
+        by_team = {team: statistics.median(rates) for team, rates in self._alone.items()}
         known = {core.number: core for core in self._topology.cores}
-        alone = {core: self._alone.get(team, together) for core, team in self._groups.items()}
+        alone = {core: by_team.get(team, together) for core, team in self._groups.items()}
         cores = tuple(CoreRates(core, known[core].kind, known[core].node, alone[core], 1.0) for core in self._chosen)
         nodes = tuple(
-            NodeRates(node.number, node.total_bytes, self._alone.get(self._node_teams()[node.number], together))
+            NodeRates(node.number, node.total_bytes, by_team.get(self._node_teams()[node.number], together))
             for node in self._topology.nodes
             if node.number in self._node_teams()
         )
-        return MemoryRates(_falling(self._together), cores, nodes)
+        return MemoryRates(_falling(by_size), cores, nodes)
 
     def close(self) -> None:
         """Stop the threads."""

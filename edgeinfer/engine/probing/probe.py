@@ -86,7 +86,7 @@ def probe(topology: Topology, wanted: Wanted, folder: Path, progress: Progress =
 
 
 def _measure(parts: Sequence[Part], short: bool, progress: Progress) -> QuietMeter:
-    """Rounds over all parts, so that a disturbance of seconds hits every one of them once: the best round counts."""
+    """Rounds over all parts, so that a disturbance of seconds hits each of them once; what is usual counts."""
     meter, started, n_quiet = QuietMeter(), time.perf_counter(), 0
     n_wanted = 1 if short else QUIET_ROUNDS
     for number in range(1 if short else MOST_ROUNDS):

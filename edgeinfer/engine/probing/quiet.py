@@ -21,7 +21,7 @@ class QuietMeter:
 
     @property
     def idle_share(self) -> float:
-        """Share of all processors' time that others left, in the rounds that count."""
+        """Share of all processors' time that others left, in all rounds."""
         return 1.0 - min(1.0, self._others_s / self._total_s) if self._total_s else 1.0
 
     def begin(self) -> None:
@@ -29,12 +29,12 @@ class QuietMeter:
         self._before = _counters()
 
     def end(self) -> bool:
-        """A round is over: whether others left it alone. The best of all rounds counts, and so does its idle share."""
+        """A round is over: whether others left it alone."""
         after = _counters()
         others_s = max(0.0, after[0] - self._before[0] - (after[1] - self._before[1]))
         total_s = max(1e-9, after[2] - self._before[2])
-        if not self._total_s or others_s / total_s < self._others_s / self._total_s:
-            self._others_s, self._total_s = others_s, total_s
+        self._others_s += others_s
+        self._total_s += total_s
         return others_s <= BUSY_SHARE * total_s / (psutil.cpu_count() or 1)
 
 

@@ -109,7 +109,7 @@ class FormatProbe:
         self._time_alone()
 
     def result(self) -> FormatRates:
-        """Rates out of the quicker runs of all rounds."""
+        """Rates out of the usual runs of all rounds."""
         found = {kind: fit.usual(runs) for kind, runs in self._runs.items()}
         whole = [found[n, 0, FEW_LAYERS if n >= ARITHMETIC else None] for n in self._sizes]
         cached = [found[n, 0, 1] for n in self._sizes]
