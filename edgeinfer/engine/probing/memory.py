@@ -1,6 +1,7 @@
 """How fast this machine's cores read memory: alone, by node, all together, and by how much is read in turns.
 
-In: the topology, and the cores to use. Out: `MemoryRates`, medians of several rounds. Cores of one kind and node are alike: of many cores one of each such group is measured alone.
+In: the topology, and the cores to use. Out: `MemoryRates`, medians of several rounds. Cores of one kind and node are
+alike: of many cores one of each such group is measured alone.
 """
 
 from __future__ import annotations
