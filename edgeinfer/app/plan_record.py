@@ -113,9 +113,8 @@ def _batch(planned: Planned) -> dict[str, Value]:
 
 
 def _stages(work: ModelWork, planned: Planned) -> Iterator[dict[str, Value]]:
-    placement = planned.decode.placement
-    for phase, time in (("decode", planned.decode.time), ("prefill", planned.prefill[-1])):
-        yield from _phase(phase, work, placement.stages, time)
+    yield from _phase("decode", work, planned.decode.placement.stages, planned.decode.time)
+    yield from _phase("prefill", work, planned.prefill_placement.stages, planned.prefill[-1])
 
 
 def _phase(

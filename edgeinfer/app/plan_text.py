@@ -103,6 +103,8 @@ def placement_lines(stages: Sequence[StageWork], planned: Planned) -> Iterator[s
         yield f"{device:20s} holds {in_gigabytes(int(n_bytes))} of weights and cache"
     if usage.streamed_bytes:
         yield f"links                carry {in_gigabytes(int(usage.streamed_bytes))} of weights in every pass"
+    if planned.prefill_placement is not planned.decode.placement:
+        yield "prompts              stream other rows than decoding: --json has both"
     if usage.flash_bytes:
         yield f"disk                 gives {in_gigabytes(int(usage.flash_bytes))} of weights in every pass"
 

@@ -21,8 +21,10 @@ from edgeinfer.scheduling.core_plan import NodePlan, node_plan
 from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES, Pass, chunks
 from edgeinfer.scheduling.governor import Condition, Governor
 from edgeinfer.scheduling.memory import RUNTIME_BYTES
+from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.planner import MachinePlan, Task
 from edgeinfer.scheduling.predict import MOST_TOKENS
+from edgeinfer.scheduling.prefill import prefill_placement
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.schedules import SCHEDULES, scheduled
 from edgeinfer.scheduling.some_cores import with_cores
@@ -66,7 +68,7 @@ class Planned:
     """A plan with its predictions.
 
     batch        how several sequences share an accelerator, where that was asked for
-    prefill      the passes of a prompt of `n_prompt` tokens
+    prefill      the passes of a prompt of `n_prompt` tokens, whose rows may be elsewhere than those of decoding
     verify       a pass over VERIFIED tokens
     corrections  what prompts and decoding took here so far, of what was predicted
     cores        of decoding and of prompts, where single cores are known
@@ -76,6 +78,7 @@ class Planned:
 
     profile: Profile
     decode: MachinePlan
+    prefill_placement: Placement
     prefill: tuple[PassTime, ...]
     verify: PassTime
     n_prompt: int
@@ -129,11 +132,14 @@ def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
     task = Task(machine, work, step, caching, _budgets(machine, work, wanted))
     is_batch = wanted.schedule in BATCH_NAMES
     decode = scheduled("auto" if is_batch else wanted.schedule, task)
-    times = tuple(step_time(machine, work, decode.placement, each, wanted.kv) for each in chunks(n_prompt, MOST_TOKENS))
+    passes = chunks(n_prompt, MOST_TOKENS)
+    prefill = prefill_placement(task, decode.placement, passes[0]) if wanted.schedule == "auto" else decode.placement
+    times = tuple(step_time(machine, work, prefill, each, wanted.kv) for each in passes)
     verified = Pass(VERIFIED, n_prompt, VERIFIED)
     return Planned(
         profile,
         decode,
+        prefill,
         times,
         step_time(machine, work, decode.placement, verified, wanted.kv),
         n_prompt,
