@@ -51,7 +51,7 @@ class Guarded:
         self._at_end = at_end
         self._kept: list[mmap.mmap] = []
 
-    def __call__(self, shape: tuple[int, ...], dtype: object) -> NDArray[np.generic]:
+    def __call__(self, shape: tuple[int, ...], dtype: object, *, huge: bool = True) -> NDArray[np.generic]:
         kind = np.dtype(dtype)  # type: ignore[call-overload]
         n_bytes = int(np.prod(shape)) * kind.itemsize
         room = -(-n_bytes // PAGE_BYTES) * PAGE_BYTES
