@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from edgeinfer.engine.staffing import CorePlans, core_plans
-from edgeinfer.errors import BadSetting
+from edgeinfer.errors import BadSetting, UnknownKey
 from edgeinfer.scheduling.batch.costs import BatchCosts, Group
 from edgeinfer.scheduling.batch.schedules import SCHEDULES as BATCH_SCHEDULES
 from edgeinfer.scheduling.batch.schedules import Prediction, Schedule, choose
@@ -125,6 +125,8 @@ class Planned:
 
 def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
     """Plan a model. Raises DoesNotFit, saying by how much and what would fit, UnknownKey for a schedule."""
+    if wanted.schedule not in schedule_names():
+        raise UnknownKey(f"no schedule is called {wanted.schedule!r}; edgeinfer has: {', '.join(schedule_names())}")
     machine, duty = _taking_part(profile, wanted)
     n_prompt = max(1, min(N_PROMPT, wanted.n_context - 1))
     caching = Caching(wanted.n_context, wanted.n_sequences, wanted.kv)

@@ -146,6 +146,8 @@ def test_a_profile_file_is_a_machine_too(tiny, tmp_path):
     [
         (("--machine", "abacus"), "rtx4060-laptop"),
         (("--schedule", "nonsense"), "hetegen"),
+        (("--schedule", "nonsense"), "asymmetric"),
+        (("--goal", "glory"), "throughput"),
         (("--schedule", "accelerator"), "auto, cpu"),
         (("--schedule", "apex"), "--batch"),
         (("--schedule", "apex", "--batch", "4"), "--machine"),
@@ -156,6 +158,38 @@ def test_what_cannot_be_planned_says_what_could(tiny, arguments, words):
     result = run("-m", str(tiny), *arguments)
     assert result.exit_code == 1
     assert words in result.stderr
+
+
+def planned(*arguments: str) -> dict[str, object]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, object] = json.loads(result.stdout)
+    return found
+
+
+def test_quiet_takes_half_of_the_cores_and_part_of_the_time(tiny):
+    here = ("-m", str(tiny), "--machine", "rtx4060-laptop", "--schedule", "cpu")
+    usual, quiet = planned(*here), planned(*here, "--goal", "quiet")
+    assert len(quiet["cores"]["prefill"]["cores"]) <= len(usual["cores"]["prefill"]["cores"]) / 2 + 0.5
+    assert (usual["cores"]["duty"], quiet["cores"]["duty"]) == (1.0, 0.6)
+    assert quiet["predicted"]["decode_tok_s"] < 0.61 * usual["predicted"]["decode_tok_s"]
+    assert "60 % of the time" in run(*here, "--goal", "quiet").stdout
+
+
+def test_cores_that_were_asked_for_are_planned_with(tiny):
+    here = ("-m", str(tiny), "--machine", "rtx4060-laptop", "--schedule", "cpu")
+    some = planned(*here, "--cores", "0,1")
+    assert set(some["cores"]["prefill"]["cores"]) <= {0, 1}
+    assert some["predicted"]["prefill_tok_s"] < planned(*here)["predicted"]["prefill_tok_s"]
+
+
+def test_throughput_on_several_nodes_asks_for_replicas(tiny):
+    here = ("-m", str(tiny), "--machine", "xeon-2node", "--batch", "16")
+    found = planned(*here, "--goal", "throughput")
+    assert found["cores"]["replicas"]
+    assert planned(*here)["cores"]["replicas"] is None
+    assert found["predicted"]["decode_tok_s"] >= planned(*here)["predicted"]["decode_tok_s"]
+    assert "nodes  " in run(*here, "--goal", "throughput").stdout
 
 
 def test_several_sequences_share_an_accelerator_as_the_schedule_says(tiny):
