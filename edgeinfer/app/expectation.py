@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from edgeinfer.engine.stats import Stats
     from edgeinfer.scheduling.profile import Profile
 
-TOKENS_MIN = 32
-"""Fewer tokens than these tell nothing of what a prediction is worth."""
+READ_MIN, MADE_MIN = 128, 32
+"""Fewer tokens than these tell nothing of what a prediction is worth: short prompts are mostly what surrounds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ def note_experience(llm: LLM, stats: Stats) -> None:
     profile, read_s, made_s = found
     experience = ProfileStore().experience(profile.fingerprint)
     n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
-    if n_read >= TOKENS_MIN and stats.prefill_tok_s:
+    if n_read >= READ_MIN and stats.prefill_tok_s:
         experience.note("prefill", read_s, n_read / stats.prefill_tok_s)
-    if n_made >= TOKENS_MIN and stats.plain_tok_s:
+    if n_made >= MADE_MIN and stats.plain_tok_s:
         experience.note("decode", made_s, n_made / stats.plain_tok_s)
     experience.save()
 

@@ -96,7 +96,8 @@ def _report(llm: LLM, stream: TextStream, *, as_json: bool, as_text: bool) -> No
         typer.echo(json.dumps(_record(llm, stream, expected), ensure_ascii=False))
     if as_text:
         typer.echo(stats_text(stream.stats), err=True)
-        for line in (*worker_lines(llm.affinity), *expectation_lines(expected, stream.stats)):
+        told = expectation_lines(expected, stream.stats) if llm.policy.idle_work else []  # of all cores, all the time
+        for line in (*worker_lines(llm.affinity), *told):
             typer.echo(line, err=True)
 
 

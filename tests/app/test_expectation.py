@@ -1,0 +1,104 @@
+"""Predicted beside measured: from the kept profile, corrected by earlier answers, only where something is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app.expectation import (
+    Expected,
+    corrections_of,
+    expectation_lines,
+    expected_of,
+    note_experience,
+    worker_lines,
+)
+from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.engine.stats import Stats
+from edgeinfer.scheduling.predict import Predictor
+from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.topology import read_topology
+from tests.unit.scheduling.profiles import machine
+
+STATS = Stats(
+    n_prompt=200,
+    n_cached=0,
+    n_generated=64,
+    finish_reason="length",
+    truncated=False,
+    notices=(),
+    ttft_s=0.1,
+    prefill_tok_s=2000.0,
+    decode_tok_s=50.0,
+    steps=64,
+    accepted_per_step=1.0,
+    seed=0,
+    policy="balanced: all cores",
+)
+
+
+@pytest.fixture
+def llm(home: Path, tiny_model: Path) -> Iterator[LLM]:
+    with load(tiny_model, device="reference", mode="max") as found:
+        found.facts = replace(found.facts, device="cpu")
+        yield found
+
+
+@pytest.fixture
+def profile(home: Path) -> Profile:
+    found = replace(machine(), fingerprint=fingerprint_of(read_topology()), measured="now")
+    ProfileStore().save(found)
+    return found
+
+
+def test_an_answer_is_predicted_from_the_profile(llm: LLM, profile: Profile) -> None:
+    expected, predictor = expected_of(llm, STATS), Predictor(profile, llm.work)
+    assert expected is not None
+    assert expected.prefill_tok_s == pytest.approx(200 / predictor.prompt_s(200))
+    assert expected.plain_tok_s == pytest.approx(64 / predictor.decode_s(64, 200))
+    (line,) = expectation_lines(expected, STATS)
+    assert "(measured 2000.0)" in line
+    assert "(measured 50.0)" in line
+
+
+def test_earlier_answers_correct_the_next_prediction(llm: LLM, profile: Profile) -> None:
+    first = expected_of(llm, STATS)
+    for _ in range(3):
+        note_experience(llm, STATS)
+    prefill, decode = corrections_of(profile)
+    again = expected_of(llm, STATS)
+    assert first is not None
+    assert again is not None
+    assert first.plain_tok_s is not None
+    assert again.plain_tok_s == pytest.approx(first.plain_tok_s / decode)
+    assert decode == pytest.approx(min(8, max(1 / 8, first.plain_tok_s / 50)), rel=1e-3)
+    assert prefill != 1.0
+
+
+def test_short_prompts_and_answers_correct_nothing(llm: LLM, profile: Profile) -> None:
+    for _ in range(5):
+        note_experience(llm, replace(STATS, n_prompt=100, n_generated=10))
+    assert corrections_of(profile) == (1.0, 1.0)
+
+
+def test_without_a_profile_there_is_nothing_to_say(llm: LLM) -> None:
+    assert expected_of(llm, STATS) is None
+    (line,) = expectation_lines(None, STATS)
+    assert "edgeinfer probe" in line
+    note_experience(llm, STATS)
+
+
+def test_what_was_not_read_or_made_is_left_out() -> None:
+    assert expectation_lines(Expected(None, None), STATS) == []
+    (line,) = expectation_lines(Expected(None, 30.0), replace(STATS, decode_tok_s=None))
+    assert line == "predicted: one token at a time 30.0 tok/s"
+
+
+def test_workers_are_named_by_their_cores() -> None:
+    assert worker_lines(()) == []
+    assert worker_lines(((0,), (1,))) == ["workers on cores 0, 1"]
