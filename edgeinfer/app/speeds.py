@@ -7,11 +7,10 @@ in the user's data folder; a damaged one counts as empty, one that cannot be wri
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import tempfile
 from pathlib import Path
 
+from edgeinfer.engine.whole_file import write_whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.plan import Speeds
 from edgeinfer.settings import KVKind
@@ -67,18 +66,7 @@ class SpeedLog:
         return {str(key): _numbers(entry) for key, entry in loaded.items() if isinstance(entry, dict)}
 
     def _write(self, table: Table) -> None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".speeds.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump(table, file, indent=1)
-                os.replace(name, self.path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
-        except OSError:
-            return
+        write_whole(self.path, json.dumps(table, indent=1))
 
 
 def _key(fingerprint: str, device: str, threads: int | None, kv: KVKind) -> str:

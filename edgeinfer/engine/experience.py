@@ -7,11 +7,11 @@ file beside the machine's profile; a damaged one counts as empty, one that canno
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import tempfile
 from pathlib import Path
 from typing import Literal
+
+from edgeinfer.engine.whole_file import write_whole
 
 Phase = Literal["prefill", "decode"]
 PHASES: tuple[Phase, ...] = ("prefill", "decode")
@@ -43,18 +43,7 @@ class Experience:
 
     def save(self) -> None:
         """Write what there is: others see all of it or what was there before."""
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".experience.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump(self._ratios, file)
-                os.replace(name, self._path)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
-        except OSError:
-            return
+        write_whole(self._path, json.dumps(self._ratios))
 
     def _read(self) -> dict[Phase, list[float]]:
         try:

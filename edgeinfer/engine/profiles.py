@@ -6,12 +6,11 @@ cannot be read counts as none and is measured again; one that cannot be written 
 
 from __future__ import annotations
 
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from edgeinfer.engine.experience import Experience
+from edgeinfer.engine.whole_file import write_whole
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.scheduling.profile import Profile
 
@@ -56,18 +55,7 @@ class ProfileStore:
         """Keep a profile: others see all of it or what was there before. None where it cannot be written."""
         from edgeinfer.scheduling.profile_writing import profile_text
 
-        text = profile_text(profile)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".profile.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.replace(name, self.path(profile.fingerprint))
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
-        except OSError:
+        if not write_whole(self.path(profile.fingerprint), profile_text(profile)):
             return None
         self.forget_experience(profile.fingerprint)
         return self.path(profile.fingerprint)

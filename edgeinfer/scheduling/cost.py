@@ -7,10 +7,10 @@ Weights that a cache holds in part are taken in between the two measured cases, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeinfer.scheduling.profile import DeviceRates, Link, ProductRates
+from edgeinfer.scheduling.spent import Spent
 from edgeinfer.scheduling.work import Heads, ModelWork, Product, StageShape
 
 KV_ELEMENT_BYTES = {"f16": 2.0, "int8": 34 / 32}
@@ -36,39 +36,6 @@ class Pass:
         return self.n_tokens * self.n_sequences
 
 
-@dataclass(frozen=True, slots=True)
-class Seconds:
-    """Seconds by what they are spent on: `memory` and `arithmetic` of products, `attention`, the rest."""
-
-    memory: float = 0.0
-    arithmetic: float = 0.0
-    attention: float = 0.0
-    overhead: float = 0.0
-
-    def __add__(self, other: Seconds) -> Seconds:
-        return Seconds(
-            self.memory + other.memory,
-            self.arithmetic + other.arithmetic,
-            self.attention + other.attention,
-            self.overhead + other.overhead,
-        )
-
-    @property
-    def total(self) -> float:
-        return self.memory + self.arithmetic + self.attention + self.overhead
-
-    @property
-    def largest(self) -> str:
-        """What most of the time goes to."""
-        parts = {
-            "memory bandwidth": self.memory,
-            "arithmetic": self.arithmetic,
-            "attention": self.attention,
-            "overhead": self.overhead,
-        }
-        return max(parts, key=lambda name: parts[name])
-
-
 class DeviceCost:
     """Costs on one device that reads `footprint` bytes of weights and cache in every pass.
 
@@ -81,10 +48,10 @@ class DeviceCost:
         self._speed, self._read = speed, read
         self._footprint = footprint
 
-    def product(self, product: Product, n_rows: float, n_tokens: int) -> Seconds:
+    def product(self, product: Product, n_rows: float, n_tokens: int) -> Spent:
         """Rows of a matrix times `n_tokens` activations."""
         if n_rows <= 0 or n_tokens <= 0:
-            return Seconds()
+            return Spent()
         rates = self.rates.product(product.form, product.bytes_per_weight)
         n_weights = n_rows * product.columns
         computed = n_weights * self._weight_s(rates, n_tokens, product.columns)
@@ -92,7 +59,7 @@ class DeviceCost:
         busy = n_weights * n_tokens / rates.best / self._speed
         seconds = max(computed, read, busy)
         arithmetic = busy if busy >= read else min(busy, seconds - read)
-        return Seconds(memory=seconds - arithmetic, arithmetic=arithmetic)
+        return Spent(memory=seconds - arithmetic, arithmetic=arithmetic)
 
     def _weight_s(self, rates: ProductRates, n_tokens: int, columns: int) -> float:
         """Seconds a weight takes, from memory or from caches as the footprint has it."""
@@ -125,20 +92,20 @@ class DeviceCost:
         elements = shape.n_elements * self.rates.element_rate.seconds(max(1, n_tokens)) / self._speed
         return shape.n_ops * self.rates.op_s + elements
 
-    def stage(self, shape: StageShape, step: Pass, kv: str = "f16") -> Seconds:
+    def stage(self, shape: StageShape, step: Pass, kv: str = "f16") -> Spent:
         """A whole stage on this device."""
         n_tokens = min(step.n_outputs * step.n_sequences, step.n_rows) if shape.for_outputs else step.n_rows
-        total = Seconds(overhead=self.others(shape, n_tokens))
+        total = Spent(overhead=self.others(shape, n_tokens))
         for product in shape.products:
             total += self.product(product, product.n_rows, n_tokens)
         if shape.attention is not None:
-            total += Seconds(attention=self.attention(shape.attention, step, kv))
+            total += Spent(attention=self.attention(shape.attention, step, kv))
         return total
 
-    def model(self, work: ModelWork, step: Pass, kv: str = "f16") -> Seconds:
+    def model(self, work: ModelWork, step: Pass, kv: str = "f16") -> Spent:
         """A whole pass on this device."""
         spent = {shape: self.stage(shape, step, kv) for shape in {stage.shape for stage in work.stages}}
-        total = Seconds(overhead=self.rates.pass_s + step.n_rows * self.rates.token_s)
+        total = Spent(overhead=self.rates.pass_s + step.n_rows * self.rates.token_s)
         for stage in work.stages:
             total += spent[stage.shape]
         return total
@@ -150,14 +117,6 @@ def chunks(n_tokens: int, most: int, n_cached: int = 0) -> list[Pass]:
     return [
         Pass(min(most, n_tokens - start), n_cached + start, n_outputs=int(start + most >= n_tokens)) for start in starts
     ]
-
-
-def prompt_seconds(cost: DeviceCost, work: ModelWork, passes: Sequence[Pass], kv: str = "f16") -> Seconds:
-    """Seconds of reading a prompt."""
-    total = Seconds()
-    for step in passes:
-        total += cost.model(work, step, kv)
-    return total
 
 
 def to_device_s(link: Link, n_bytes: float) -> float:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from edgeinfer.scheduling.cost import DeviceCost, Pass, Seconds, chunks
+from edgeinfer.scheduling.cost import DeviceCost, Pass, chunks
 from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.spent import Spent
 from edgeinfer.scheduling.work import ModelWork
 
 MOST_TOKENS = 256
@@ -25,7 +26,7 @@ class Predictor:
         self._rates, self._work, self._kv = profile.cpu, work, kv
         self.seconds = lru_cache(maxsize=4096)(self._seconds)
 
-    def _seconds(self, step: Pass) -> Seconds:
+    def _seconds(self, step: Pass) -> Spent:
         """What a pass is spent on."""
         footprint = self._work.weight_bytes + self._work.kv_bytes_per_token() * step.n_cached
         return DeviceCost(self._rates, footprint).model(self._work, step, self._kv)
