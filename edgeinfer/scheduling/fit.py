@@ -37,20 +37,23 @@ class PassTimes:
     others_s: float
 
 
-def usual(runs: Sequence[PassTimes]) -> PassTimes:
-    """Of equal passes the lower quartile of what each kind of op took: what disturbs only ever adds, for seconds."""
-    first = runs[0]
+def usual(rounds: Sequence[Sequence[PassTimes]]) -> PassTimes:
+    """Of equal passes in several rounds, what each kind of op took: the median of the rounds' means.
+
+    Within a round slow runs count as they do in use; rounds that others disturbed do not, as long as they are few.
+    """
+    first = rounds[0][0]
     products = tuple(
-        ProductTime(each.columns, each.n_weights, lower_quartile([run.products[place].seconds for run in runs]))
+        ProductTime(
+            each.columns,
+            each.n_weights,
+            statistics.median(statistics.fmean(run.products[place].seconds for run in runs) for runs in rounds),
+        )
         for place, each in enumerate(first.products)
     )
-    rest = (lower_quartile([run.attention_s for run in runs]), lower_quartile([run.others_s for run in runs]))
-    return PassTimes(first.n_tokens, first.n_cached, first.n_layers, products, *rest)
-
-
-def lower_quartile(values: Sequence[float]) -> float:
-    """The value that a quarter of them are below; of up to four the least."""
-    return sorted(values)[(len(values) - 1) // 4]
+    attention_s = statistics.median(statistics.fmean(run.attention_s for run in runs) for runs in rounds)
+    others_s = statistics.median(statistics.fmean(run.others_s for run in runs) for runs in rounds)
+    return PassTimes(first.n_tokens, first.n_cached, first.n_layers, products, attention_s, others_s)
 
 
 def product_rates(

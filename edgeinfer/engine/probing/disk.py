@@ -20,13 +20,15 @@ from pathlib import Path
 
 from edgeinfer.scheduling.profile import Curve, Disk
 
-FILE_BYTES = 256 << 20
+FILE_BYTES = 128 << 20
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
 SHORT_SIZES = (1 << 20,)
 DEPTHS = (1, 4, 16)
 SHORT_DEPTHS = (4,)
-WINDOW_S = 0.05
+WINDOW_S = 0.025
 """Time over which reads of one size and depth are counted."""
+ROUNDS = 2
+"""Rounds that suffice."""
 SPARE = 4
 """Free space that is left, as a multiple of the file."""
 
@@ -37,9 +39,10 @@ class DiskProbe:
     def __init__(self, folder: Path, *, short: bool) -> None:
         self._sizes: tuple[int, ...] = SHORT_SIZES if short else SIZES
         self._depths: tuple[int, ...] = SHORT_DEPTHS if short else DEPTHS
-        self._n_bytes = FILE_BYTES // 8 if short else FILE_BYTES
+        self._n_bytes = FILE_BYTES // 4 if short else FILE_BYTES
         self._rates: dict[tuple[int, int], list[float]] = {}
         self._path: Path | None = None
+        self._n_rounds = 0
         self._open = ExitStack()
         if not hasattr(os, "preadv") or not (hasattr(os, "O_DIRECT") or sys.platform == "darwin"):
             return
@@ -56,9 +59,10 @@ class DiskProbe:
             self.close()
 
     def round(self) -> None:
-        """Read with every size and depth once more."""
-        if self._path is None:
+        """Read with every size and depth once more, unless that has been done often enough."""
+        if self._path is None or self._n_rounds == ROUNDS:
             return
+        self._n_rounds += 1
         for depth in self._depths:
             for size in self._sizes:
                 rate = _rate(self._path, self._n_bytes, size, depth)

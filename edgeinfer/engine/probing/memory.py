@@ -24,7 +24,9 @@ SHORT_SHARES = (0.5,)
 """those of a short probe."""
 PATTERNS = ("read_one_stream", "read_two_streams")
 """Ways to read; the faster one counts."""
-PASSES = 2
+PASSES = 1
+ROUNDS = 3
+"""Rounds that suffice: reading in a row hardly differs from one time to the next, and each takes long."""
 MOST_ALONE = 8
 """Cores that are measured alone even if they are of one kind."""
 
@@ -50,13 +52,17 @@ class MemoryProbe:
         self._groups = _groups(topology, self._chosen, alone)
         self._together: dict[int, list[float]] = {size: [] for size in self._sizes}
         self._alone: dict[tuple[int, ...], list[float]] = {}
+        self._n_rounds = 0
         self._open = ExitStack()
         library = KernelLibrary()
         self._readers = self._open.enter_context(MemoryReaders(self._chosen, self._largest, library))
         self._library = library
 
     def round(self) -> None:
-        """Measure everything once more."""
+        """Measure everything once more, unless that has been done often enough."""
+        if self._n_rounds == ROUNDS:
+            return
+        self._n_rounds += 1
         for size in self._sizes:
             rate = max(self._readers.read(pattern, size, PASSES) for pattern in self._patterns)
             self._together[size].append(rate)

@@ -87,7 +87,8 @@ def probe(topology: Topology, wanted: Wanted, folder: Path, progress: Progress =
 
 def _measure(parts: Sequence[Part], short: bool, progress: Progress) -> QuietMeter:
     """Rounds over all parts, so that a disturbance of seconds hits each of them once; what is usual counts."""
-    meter, started, n_quiet = QuietMeter(), time.perf_counter(), 0
+    meter, n_quiet = QuietMeter(), 0
+    started = began = time.perf_counter()
     n_wanted = 1 if short else QUIET_ROUNDS
     for number in range(1 if short else MOST_ROUNDS):
         progress("measuring", number, n_wanted)
@@ -95,18 +96,19 @@ def _measure(parts: Sequence[Part], short: bool, progress: Progress) -> QuietMet
         for part in parts:
             part.round()
         n_quiet += meter.end()
-        spent_s = time.perf_counter() - started
-        if n_quiet >= n_wanted or spent_s * (number + 2) / (number + 1) > BUDGET_S:
+        now = time.perf_counter()
+        if n_quiet >= n_wanted or 2 * now - began - started > BUDGET_S:  # another round would take as long
             break
+        began = now
     progress("measuring", n_wanted, n_wanted)
     return meter
 
 
 def _format(topology: Topology, cores: Sequence[int], form: str, place: int, short: bool) -> FormatProbe:
-    """One format, with heads of one of the usual widths by turns."""
+    """One format; with the first ones, heads of the usual widths, and what is the same for all formats."""
     width = HEAD_WIDTHS[place % len(HEAD_WIDTHS)]
     options = DeviceOptions(len(cores), tuple(cores), adapts=False)
-    return FormatProbe(CPU, options, form, footprint(topology), width, short=short)
+    return FormatProbe(CPU, options, form, footprint(topology), width, short=short, common=place < len(HEAD_WIDTHS))
 
 
 def footprint(topology: Topology) -> int:

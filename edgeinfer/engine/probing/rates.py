@@ -39,23 +39,30 @@ FEW_LAYERS = 2
 DEEP = 1792
 """Cached tokens of the passes that tell what attention takes."""
 ATTENTION_SIZES = (1, 8, 256)
-OUTSIDE_TOKENS, OUTSIDE_RUNS = 64, 5
+OUTSIDE_TOKENS, OUTSIDE_RUNS = 32, 4
 """Of the passes whose time outside of the lane is compared with that of one token's."""
 CORE_TOKENS = 32
 HEAD_WIDTHS = (64, 128)
 
 
 @dataclass(frozen=True, slots=True)
+class CommonRates:
+    """What no format changes. `pass_s`, `token_s`: what a pass and each of its tokens take outside of the lane."""
+
+    attention: AttentionRates
+    pass_s: float
+    token_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class FormatRates:
-    """What a synthetic model of one format told. `pass_s`, `token_s`: what passes take outside of the lane."""
+    """What a synthetic model of one format told."""
 
     form: str
     product: ProductRates
-    attention: AttentionRates
     op_s: float
     element_rate: Curve
-    pass_s: float
-    token_s: float
+    common: CommonRates | None
     speeds: tuple[float, ...]
 
 
@@ -70,12 +77,20 @@ class FormatProbe:
     """A synthetic model of one format on a device, timed round after round. Close it."""
 
     def __init__(
-        self, key: str, options: DeviceOptions, form: str, footprint: int, head_width: int, *, short: bool
+        self,
+        key: str,
+        options: DeviceOptions,
+        form: str,
+        footprint: int,
+        head_width: int,
+        *,
+        short: bool,
+        common: bool = True,
     ) -> None:
-        """Raises DeviceUnavailable for a device whose ops cannot be timed."""
+        """With `common` also for what no format changes. Raises DeviceUnavailable for a device that cannot time ops."""
         self._form, self._bytes_per_weight = form, bytes_per_weight(form)
         self._shape = shape_for(self._bytes_per_weight, footprint, head_width)
-        self._sizes = SHORT_SIZES if short else SIZES
+        self._sizes, self._common = SHORT_SIZES if short else SIZES, common
         limits = limits_for(N_CONTEXT)
         self._open = ExitStack()
         try:
@@ -85,14 +100,14 @@ class FormatProbe:
             self._lane: Lane = device.compile(model.spec, model.file, limits)
             if not isinstance(self._lane, Timed):
                 raise DeviceUnavailable(f"{device.name} cannot time its ops, so nothing can be predicted of it")
-            executor = Executor(device, self._lane, limits, "synthetic", replace(options, adapts=False))
+            executor = Executor(device, self._lane, limits, "synthetic", replace(options, adapts=common))
             self._executor = self._open.enter_context(executor)
             self._times = TimedLane(self._lane, model.spec, limits)
         except BaseException:
             self._open.close()
             raise
         self._stage = next(s for s in work_of(model.spec, model.file.tensors).stages if s.name == "blk.0").shape
-        self._runs: dict[tuple[int, int, int | None], list[fit.PassTimes]] = {}
+        self._rounds: dict[tuple[int, int, int | None], list[list[fit.PassTimes]]] = {}
         self._outside: dict[int, list[float]] = {1: [], OUTSIDE_TOKENS: []}
         self._alone: dict[int, float] = {}
 
@@ -101,35 +116,37 @@ class FormatProbe:
         for n_tokens, n_runs in self._sizes.items():
             self._time(n_tokens, 0, FEW_LAYERS if n_tokens >= ARITHMETIC else None, n_runs)
             self._time(n_tokens, 0, 1, n_runs)
-        for n_tokens in ATTENTION_SIZES:
-            if n_tokens in self._sizes:
-                self._time(n_tokens, DEEP, FEW_LAYERS, 1)
-        for n_tokens, seconds in self._outside.items():
-            seconds += _outside_of(self._executor, self._lane, n_tokens)
-        self._time_alone()
+        if self._common:
+            for n_tokens in ATTENTION_SIZES:
+                if n_tokens in self._sizes:
+                    self._time(n_tokens, DEEP, FEW_LAYERS, 1)
+            for n_tokens, seconds in self._outside.items():
+                seconds += _outside_of(self._executor, self._lane, n_tokens)
+            self._time_alone()
 
     def result(self) -> FormatRates:
-        """Rates out of the usual runs of all rounds."""
-        found = {kind: fit.usual(runs) for kind, runs in self._runs.items()}
+        """Rates out of what is usual in all rounds."""
+        found = {kind: fit.usual(rounds) for kind, rounds in self._rounds.items()}
         whole = [found[n, 0, FEW_LAYERS if n >= ARITHMETIC else None] for n in self._sizes]
         cached = [found[n, 0, 1] for n in self._sizes]
         depths = [times for (n, _, layers), times in found.items() if n in ATTENTION_SIZES and layers != 1]
-        heads = self._stage.attention
-        assert heads is not None
         n_bytes = self._shape.layer_weights * self._shape.n_layers * self._bytes_per_weight
         op_s, element_rate = fit.element_rates(self._stage.n_elements, self._stage.n_ops, whole)
-        one_s, many_s = (statistics.median(seconds) for seconds in self._outside.values())
-        token_s = max(0.0, (many_s - one_s) / (OUTSIDE_TOKENS - 1))
         return FormatRates(
             self._form,
             fit.product_rates(self._bytes_per_weight, whole, cached, n_bytes),
-            fit.attention_rates(heads, depths),
             op_s,
             element_rate,
-            max(0.0, one_s - token_s),
-            token_s,
+            self._common_rates(depths) if self._common else None,
             tuple(min(self._alone.values()) / seconds for seconds in self._alone.values()),
         )
+
+    def _common_rates(self, depths: Sequence[fit.PassTimes]) -> CommonRates:
+        heads = self._stage.attention
+        assert heads is not None
+        one_s, many_s = (statistics.median(seconds) for seconds in self._outside.values())
+        token_s = max(0.0, (many_s - one_s) / (OUTSIDE_TOKENS - 1))
+        return CommonRates(fit.attention_rates(heads, depths), max(0.0, one_s - token_s), token_s)
 
     def close(self) -> None:
         """Give back the model's memory and threads."""
@@ -137,7 +154,7 @@ class FormatProbe:
 
     def _time(self, n_tokens: int, n_cached: int, n_layers: int | None, n_runs: int) -> None:
         times = self._times.passes(n_tokens, n_cached, n_runs=n_runs, n_layers=n_layers)
-        self._runs.setdefault((n_tokens, n_cached, n_layers), []).extend(times)
+        self._rounds.setdefault((n_tokens, n_cached, n_layers), []).append(times)
 
     def _time_alone(self) -> None:
         """Seconds of one layer's products by each worker alone, where there are several."""
@@ -162,8 +179,9 @@ def bytes_per_weight(form: str) -> float:
 
 
 def _outside_of(executor: Executor, lane: Lane, n_tokens: int) -> list[float]:
-    """Seconds of passes that the lane's own workers do not see."""
+    """Seconds of passes that the lane's own workers do not see, with the adapting that goes on in use."""
     sequence = executor.create()
+    crew = lane.crew if isinstance(lane, Staffed) else None
     order, spent = np.arange(n_tokens, dtype=np.int32), []
     for run in range(OUTSIDE_RUNS):
         positions = order + np.int32(executor.n_cached(sequence))
@@ -175,20 +193,23 @@ def _outside_of(executor: Executor, lane: Lane, n_tokens: int) -> list[float]:
         inside = lane.seconds if isinstance(lane, Staffed) else 0.0
         spent.append(time.perf_counter() - started - inside)
     executor.free(sequence)
+    if isinstance(lane, Staffed) and crew is not None:
+        lane.crew = crew
     return spent[1:]
 
 
 def combined(found: Sequence[FormatRates]) -> tuple[tuple[AttentionRates, ...], float, Curve, float, float]:
     """What does not depend on the format, of several of them: attention by width, ops, elements, passes, tokens."""
+    common = [rates.common for rates in found if rates.common is not None]
     widths: dict[int, list[AttentionRates]] = {}
-    for rates in found:
-        widths.setdefault(rates.attention.head_width, []).append(rates.attention)
+    for each in common:
+        widths.setdefault(each.attention.head_width, []).append(each.attention)
     at = found[0].element_rate.at
     elements = tuple(statistics.median(rates.element_rate(place) for rates in found) for place in at)
     return (
         tuple(fit.median_attention(widths[width]) for width in sorted(widths)),
         statistics.median(rates.op_s for rates in found),
         Curve(at, elements),
-        statistics.median(rates.pass_s for rates in found),
-        statistics.median(rates.token_s for rates in found),
+        statistics.median(each.pass_s for each in common),
+        statistics.median(each.token_s for each in common),
     )

@@ -9,7 +9,6 @@ from edgeinfer.scheduling.fit import (
     ProductTime,
     attention_rates,
     element_rates,
-    lower_quartile,
     median_attention,
     product_rates,
     usual,
@@ -40,11 +39,15 @@ def test_products_of_narrow_and_of_wide_matrices_have_rates_of_their_own():
     assert rates.weight_s(8, 1 << 20) == rates.weight_s(8, 4096)
 
 
-def test_of_equal_passes_the_quicker_ones_of_each_kind_count():
-    found = usual([pass_times(1, narrow=3.0, attention_s=0.1), pass_times(1, wide=1.5, others_s=0.2)])
-    assert [each.seconds for each in found.products] == [1.0, 1.5]
-    assert (found.attention_s, found.others_s) == (0.1, 0.2)
-    assert lower_quartile([5.0, 1.0, 9.0, 3.0, 7.0]) == 3.0
+def test_slow_runs_count_within_a_round_and_slow_rounds_do_not():
+    rounds = [
+        [pass_times(1, narrow=1.0, attention_s=0.1), pass_times(1, narrow=2.0, attention_s=0.3)],
+        [pass_times(1, narrow=9.0, wide=9.0, others_s=9.0), pass_times(1, narrow=9.0, attention_s=9.0)],
+        [pass_times(1, narrow=1.6), pass_times(1, narrow=1.6)],
+    ]
+    found = usual(rounds)
+    assert [each.seconds for each in found.products] == [1.6, 2.0]
+    assert (found.attention_s, found.others_s) == (0.5, 0.25)
 
 
 @given(rate=st.floats(1e9, 1e12), call_s=st.floats(0, 1e-4), depth=st.integers(100, 8000))
