@@ -64,12 +64,12 @@ class TimedLane:
         return columns * sum(op.weight.n_rows for op in ops if isinstance(op, MatMul) and op.weight.columns == columns)
 
     def _seconds(self, ops: Sequence[OpSeconds], layers: Collection[str]) -> dict[int, float]:
-        """Seconds in these layers by group. A product may be timed with the gate that reads it."""
+        """Seconds in these layers by group. A gate counts with its product, as where a kernel does both in one."""
         seconds: defaultdict[int, float] = defaultdict(float)
         for each in ops:
             if self._stage_of[id(each.op)] not in layers:
                 continue
-            if each.multiplies:
+            if each.multiplies or id(each.op) in self._gates:
                 op = self._gates.get(id(each.op), each.op)
                 assert isinstance(op, MatMul)
                 seconds[op.weight.columns] += each.seconds
