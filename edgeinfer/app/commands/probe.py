@@ -26,7 +26,7 @@ def probe(
 ) -> None:
     """Measure this machine: memory, kernels, disk. The profile is kept, printed, and what plan predicts from.
 
-    Takes some 15 seconds, and longer the first time ever, when kernels are compiled. Nothing else should run meanwhile:
+    Takes less than 20 seconds, those included in which kernels are compiled. Nothing else should run meanwhile:
     what others disturb is measured again, and the profile says how idle the machine was.
     """
     from edgeinfer.app.machine_profile import measured_profile
@@ -38,7 +38,8 @@ def probe(
     machine = load_settings({"threads": threads, "cores": cores}).machine
     with ProgressLine() as progress:
         profile = measured_profile(short=short, threads=machine.threads, cores=machine.cores, progress=progress)
-    kept = None if machine.threads or machine.cores else _keep(profile)
+    is_whole = not (machine.threads or machine.cores)
+    kept = _keep(profile) if is_whole else None
     if out is not None:
         try:
             out.write_text(profile_text(profile), encoding="utf-8")
@@ -48,7 +49,8 @@ def probe(
         typer.echo(json.dumps(_record(profile, kept)))
     else:
         typer.echo(profile_text(profile), nl=False)
-        typer.echo("not kept" if kept is None else f"kept in {kept}", err=True)
+        why = "all of this machine was measured before" if is_whole else "not all of its cores were measured"
+        typer.echo(f"not kept: {why}" if kept is None else f"kept in {kept}", err=True)
 
 
 def _keep(profile: Profile) -> Path | None:

@@ -35,8 +35,8 @@ CACHES = 3
 """Weights of a measured model, as a multiple of the last cache, within the limits above."""
 QUIET_ROUNDS, MOST_ROUNDS = 5, 8
 """Rounds that nobody disturbed, and rounds in all;"""
-BUDGET_S = 15.0
-"""none begins that would end after so many seconds."""
+BUDGET_S = 17.5
+"""none begins that would end so many seconds after the start, when models are opened and kernels compiled."""
 
 Measured = TypeVar("Measured", bound="DataclassInstance")
 
@@ -59,6 +59,7 @@ class Part(Protocol):
 
 def probe(topology: Topology, wanted: Wanted, folder: Path, progress: Progress = no_progress) -> Profile:
     """Measure this machine. Raises DeviceUnavailable where the cpu device cannot run."""
+    started = time.perf_counter()
     cores, short = wanted.cores or topology.workers(), wanted.short
     names = (wanted.formats or SHORT_FORMATS) if short else (*FORMATS, *wanted.formats)
     with ExitStack() as opened:
@@ -71,7 +72,7 @@ def probe(topology: Topology, wanted: Wanted, folder: Path, progress: Progress =
             opened.callback(formats[-1].close)
         disk = DiskProbe(folder, short=short)
         opened.callback(disk.close)
-        meter = _measure([memory, *formats, disk], short, progress)
+        meter = _measure([memory, *formats, disk], started, short, progress)
         device = _cpu(topology, memory.result(), [each.result() for each in formats])
         found = disk.result()
     return Profile(
@@ -85,10 +86,9 @@ def probe(topology: Topology, wanted: Wanted, folder: Path, progress: Progress =
     )
 
 
-def _measure(parts: Sequence[Part], short: bool, progress: Progress) -> QuietMeter:
+def _measure(parts: Sequence[Part], started: float, short: bool, progress: Progress) -> QuietMeter:
     """Rounds over all parts, so that a disturbance of seconds hits each of them once; what is usual counts."""
-    meter, n_quiet = QuietMeter(), 0
-    started = began = time.perf_counter()
+    meter, n_quiet, began = QuietMeter(), 0, time.perf_counter()
     n_wanted = 1 if short else QUIET_ROUNDS
     for number in range(1 if short else MOST_ROUNDS):
         progress("measuring", number, n_wanted)
