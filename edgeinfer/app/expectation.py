@@ -58,15 +58,26 @@ def note_experience(llm: LLM, stats: Stats) -> None:
 def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     """The profile, and seconds of reading the prompt and of making the answer one token at a time."""
     from edgeinfer.app.machine_profile import kept_profile
+    from edgeinfer.engine.staffing import teams_of
     from edgeinfer.scheduling.predict import Predictor
     from edgeinfer.scheduling.profile import CPU
 
     profile = kept_profile() if llm.facts.device == CPU else None
     if profile is None:
         return None
-    predictor = Predictor(profile, llm.work, llm.facts.kv)
-    read_s = predictor.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
-    return profile, read_s, predictor.decode_s(stats.n_generated, stats.n_prompt)
+    known = [core.number for core in profile.cpu.cores]
+    decoding, reading = teams_of(profile, llm.work, llm.facts.kv, _cores_of(llm.affinity, known))
+    read_s = Predictor(reading, llm.work, llm.facts.kv).prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
+    made_s = Predictor(decoding, llm.work, llm.facts.kv).decode_s(stats.n_generated, stats.n_prompt)
+    return profile, read_s, made_s
+
+
+def _cores_of(affinity: Sequence[Sequence[int]], known: Sequence[int]) -> Sequence[int] | None:
+    """The cores of the workers; of workers on no core of their own as many as there are. None: nothing is known."""
+    if not affinity or not known:
+        return None
+    pinned = sorted({cores[0] for cores in affinity if len(cores) == 1})
+    return pinned if len(pinned) == len(affinity) else known[: len(affinity)]
 
 
 def corrections_of(profile: Profile) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from edgeinfer.engine.staffing import CorePlans, core_plans
+from edgeinfer.engine.staffing import CorePlans, core_plans, teams_of
 from edgeinfer.errors import BadSetting, UnknownKey
 from edgeinfer.scheduling.batch.costs import BatchCosts, Group
 from edgeinfer.scheduling.batch.schedules import SCHEDULES as BATCH_SCHEDULES
@@ -127,27 +127,31 @@ def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
     """Plan a model. Raises DoesNotFit, saying by how much and what would fit, UnknownKey for a schedule."""
     if wanted.schedule not in schedule_names():
         raise UnknownKey(f"no schedule is called {wanted.schedule!r}; edgeinfer has: {', '.join(schedule_names())}")
-    machine, duty = _taking_part(profile, wanted)
+    cores, duty = _taking_part(profile, wanted)
+    machine = profile if cores is None else with_cores(profile, cores)
+    decoding = reading = machine
+    if not machine.accelerators or wanted.schedule == "cpu":
+        decoding, reading = teams_of(profile, work, wanted.kv, cores)
     n_prompt = max(1, min(N_PROMPT, wanted.n_context - 1))
     caching = Caching(wanted.n_context, wanted.n_sequences, wanted.kv)
     step = Pass(1, n_prompt, 1, wanted.n_sequences)
-    task = Task(machine, work, step, caching, _budgets(machine, work, wanted))
+    task = Task(decoding, work, step, caching, _budgets(machine, work, wanted))
     is_batch = wanted.schedule in BATCH_NAMES
     decode = scheduled("auto" if is_batch else wanted.schedule, task)
     passes = chunks(n_prompt, MOST_TOKENS)
     prefill = prefill_placement(task, decode.placement, passes[0]) if wanted.schedule == "auto" else decode.placement
-    times = tuple(step_time(machine, work, prefill, each, wanted.kv) for each in passes)
+    times = tuple(step_time(reading, work, prefill, each, wanted.kv) for each in passes)
     verified = Pass(VERIFIED, n_prompt, VERIFIED)
     return Planned(
         profile,
         decode,
         prefill,
         times,
-        step_time(machine, work, decode.placement, verified, wanted.kv),
+        step_time(decoding, work, decode.placement, verified, wanted.kv),
         n_prompt,
         wanted.n_sequences,
         _batch(machine, work, wanted, n_prompt) if is_batch else None,
-        cores=core_plans(machine.cpu, work, wanted.kv),
+        cores=core_plans(profile.cpu, work, wanted.kv, cores),
         nodes=_nodes(machine, work, wanted, step),
         duty=duty,
     )
@@ -162,19 +166,16 @@ def read_goal(text: str) -> Goal:
     raise BadSetting(f"--goal cannot be {text!r}; choose from {', '.join(goals)}")
 
 
-def _taking_part(profile: Profile, wanted: Wanted) -> tuple[Profile, float]:
-    """The machine with the cores that the goal allows, and the part of the time that they compute."""
+def _taking_part(profile: Profile, wanted: Wanted) -> tuple[tuple[int, ...] | None, float]:
+    """The cores that were asked for or that the goal allows (None: all), and the part of the time that they compute."""
     cores = profile.cpu.cores
-    if wanted.cores is not None:
-        return with_cores(profile, wanted.cores), 1.0
-    if wanted.goal != "quiet" or not cores:
-        return profile, 1.0
+    if wanted.cores is not None or wanted.goal != "quiet" or not cores:
+        return wanted.cores, 1.0
     kinds: list[CoreKind] = [kind_of(core.kind) for core in cores]
     policy = Governor("quiet", kinds).policy(Condition())
     ranks = policy.ranks or (0,) * len(cores)
     order = sorted(range(len(cores)), key=lambda place: (ranks[place], -cores[place].speed))
-    chosen = [cores[place].number for place in order[: policy.most_workers]]
-    return with_cores(profile, chosen), policy.duty
+    return tuple(cores[place].number for place in order[: policy.most_workers]), policy.duty
 
 
 def _nodes(profile: Profile, work: ModelWork, wanted: Wanted, step: Pass) -> NodePlan | None:

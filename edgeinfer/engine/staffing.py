@@ -6,7 +6,7 @@ Out: the `DeviceOptions` of a CPU device, and the kind of each worker's core. Op
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.backends.base import DeviceOptions
@@ -14,7 +14,8 @@ from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.scheduling.core_plan import CorePlan, core_plan
 from edgeinfer.scheduling.cost import Pass
-from edgeinfer.scheduling.profile import DeviceRates
+from edgeinfer.scheduling.profile import DeviceRates, Profile
+from edgeinfer.scheduling.some_cores import with_cores
 from edgeinfer.scheduling.topology import CoreKind, Topology
 from edgeinfer.scheduling.work import ModelWork
 
@@ -44,11 +45,24 @@ class CorePlans:
         return tuple(found.get(core, 0.0) for core in self.cores)
 
 
-def core_plans(cpu: DeviceRates, work: ModelWork, kv: str = "f16") -> CorePlans | None:
-    """Separate plans for decoding and for prompts; None where nothing is known of single cores."""
-    if not cpu.cores:
+def core_plans(
+    cpu: DeviceRates, work: ModelWork, kv: str = "f16", among: Collection[int] | None = None
+) -> CorePlans | None:
+    """Separate plans for decoding and for prompts, of these cores (None: all); None where nothing is known of them."""
+    if not any(among is None or core.number in among for core in cpu.cores):
         return None
-    return CorePlans(core_plan(cpu, work, Pass(1, DEPTH), kv), core_plan(cpu, work, Pass(PROMPT), kv))
+    return CorePlans(core_plan(cpu, work, Pass(1, DEPTH), kv, among), core_plan(cpu, work, Pass(PROMPT), kv, among))
+
+
+def teams_of(
+    profile: Profile, work: ModelWork, kv: str = "f16", cores: Collection[int] | None = None
+) -> tuple[Profile, Profile]:
+    """The machine as decoding has it, and as prompts do: of these cores (None: all) those that their plans take."""
+    plans = core_plans(profile.cpu, work, kv, cores)
+    if plans is None:
+        machine = profile if cores is None else with_cores(profile, cores)
+        return machine, machine
+    return with_cores(profile, plans.decode.cores), with_cores(profile, plans.prefill.cores)
 
 
 def known_core_plans(topology: Topology, work: ModelWork, kv: str = "f16") -> CorePlans | None:

@@ -8,7 +8,7 @@ Rows follow what each core does alone. Weights are taken to lie on the node of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES, DeviceCost, Pass
@@ -44,12 +44,12 @@ class NodePlan:
 
 
 def core_plan(
-    cpu: DeviceRates, work: ModelWork, step: Pass, kv: str = "f16", nodes: Sequence[int] | None = None
+    cpu: DeviceRates, work: ModelWork, step: Pass, kv: str = "f16", among: Collection[int] | None = None
 ) -> CorePlan:
-    """The smallest team that is within `WORTH` of the fastest, of the cores of some nodes (None: all)."""
-    cores = [core for core in cpu.cores if nodes is None or core.node in nodes]
+    """The smallest team that is within `WORTH` of the fastest, of some of the cores (None: all)."""
+    cores = [core for core in cpu.cores if among is None or core.number in among]
     if not cores:
-        raise ValueError(f"{cpu.name} has no cores listed" + ("" if nodes is None else f" on nodes {list(nodes)}"))
+        raise ValueError(f"{cpu.name} has no cores listed" + ("" if among is None else f" among {sorted(among)}"))
     teams = {_key(order[:size]): order[:size] for order in _orders(cores) for size in range(1, len(cores) + 1)}
     timed = [(team_seconds(cpu, work, step, team, kv), team) for team in teams.values()]
     fastest = min(seconds for seconds, _ in timed)
@@ -72,7 +72,8 @@ def node_plan(cpu: DeviceRates, work: ModelWork, step: Pass, memory_need_bytes: 
         return best
     each = -(-step.n_sequences // len(numbers))
     part = replace(step, n_sequences=each)
-    teams = tuple(core_plan(cpu, work, part, kv, [number]) for number in numbers)
+    by_node = [[core.number for core in cpu.cores if core.node == number] for number in numbers]
+    teams = tuple(core_plan(cpu, work, part, kv, cores) for cores in by_node)
     tok_s = step.n_rows / max(team.seconds for team in teams)
     return NodePlan(teams, each, tok_s) if tok_s > best.tok_s else best
 
@@ -81,7 +82,7 @@ def team_seconds(cpu: DeviceRates, work: ModelWork, step: Pass, team: Sequence[C
     """Seconds of a pass with some of the cores."""
     speed = sum(core.speed for core in team) / sum(core.speed for core in cpu.cores)
     read = read_bytes_s(cpu, team) / read_bytes_s(cpu, cpu.cores)
-    rates = replace(cpu, op_s=cpu.op_s * _op_factor(cpu, team))
+    rates = replace(cpu, op_s=cpu.op_s * op_factor(cpu, team))
     return DeviceCost(rates, _footprint(work, step, kv), speed, read).model(work, step, kv).total
 
 
@@ -102,7 +103,7 @@ def read_bytes_s(cpu: DeviceRates, team: Sequence[CoreRates]) -> float:
     return total
 
 
-def _op_factor(cpu: DeviceRates, team: Sequence[CoreRates]) -> float:
+def op_factor(cpu: DeviceRates, team: Sequence[CoreRates]) -> float:
     """What an op takes besides, as a multiple of what it takes with all cores."""
     waiting = _barrier(cpu, team) / max(_barrier(cpu, cpu.cores), 1.0)
     return 1 - BARRIER_SHARE + BARRIER_SHARE * min(1.0, waiting)

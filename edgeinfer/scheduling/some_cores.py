@@ -1,16 +1,16 @@
 """A machine of which only some cores take part: the rates that are left.
 
 In: the CPU's rates and a team of its cores. Out: rates like those a probe of these cores alone would give. What comes
-from memory follows what the team reads, arithmetic its speed. Chooses nothing.
+from memory follows what the team reads, arithmetic its speed, barriers its size. Chooses nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from edgeinfer.scheduling.core_plan import read_bytes_s
-from edgeinfer.scheduling.profile import Curve, DeviceRates, ProductRates, Profile
+from edgeinfer.scheduling.core_plan import op_factor, read_bytes_s
+from edgeinfer.scheduling.profile import CoreRates, Curve, DeviceRates, ProductRates, Profile
 
 
 def with_cores(profile: Profile, cores: Collection[int]) -> Profile:
@@ -26,13 +26,14 @@ def with_cores(profile: Profile, cores: Collection[int]) -> Profile:
     return replace(profile, devices=(_limited(cpu, min(1.0, speed), min(1.0, read), team), *profile.accelerators))
 
 
-def _limited(cpu: DeviceRates, speed: float, read: float, team: tuple[object, ...]) -> DeviceRates:
+def _limited(cpu: DeviceRates, speed: float, read: float, team: Sequence[CoreRates]) -> DeviceRates:
     return replace(
         cpu,
         read=_times(cpu.read, read),
         products={form: _product(rates, speed, read) for form, rates in cpu.products.items()},
         attention=tuple(replace(rates, rate=_times(rates.rate, speed)) for rates in cpu.attention),
         element_rate=_times(cpu.element_rate, speed),
+        op_s=cpu.op_s * op_factor(cpu, team),
         cores=tuple(core for core in cpu.cores if core in team),
     )
 

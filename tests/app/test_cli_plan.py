@@ -152,6 +152,8 @@ def test_a_profile_file_is_a_machine_too(tiny, tmp_path):
         (("--schedule", "apex"), "--batch"),
         (("--schedule", "apex", "--batch", "4"), "--machine"),
         (("--machine", "t4-xeon8", "--vram", "soon"), "such as"),
+        (("--cores", "0,9999"), "core 9999 cannot be used here"),
+        (("--machine", "t4-xeon8", "--cores", "99"), "t4-xeon8 has no core 99; it has: 0, 1"),
     ],
 )
 def test_what_cannot_be_planned_says_what_could(tiny, arguments, words):
@@ -263,3 +265,12 @@ def test_sizes_are_read(text, expected):
 def test_other_sizes_are_refused(text):
     with pytest.raises(BadSetting, match="such as"):
         size_in_bytes(text, 1000)
+
+
+def test_decoding_is_predicted_for_the_cores_that_it_is_planned_for(tiny):
+    plan = planned("-m", str(tiny), "--machine", "xeon-2node")
+    assert len(plan["cores"]["decode"]["cores"]) < 64
+    assert plan["predicted"]["decode_tok_s"] == pytest.approx(1 / plan["cores"]["decode"]["seconds"], rel=0.05)
+    all_cores = ",".join(str(core.number) for core in machine_profile("xeon-2node").cpu.cores)
+    slower = planned("-m", str(tiny), "--machine", "xeon-2node", "--cores", all_cores)
+    assert slower["predicted"]["decode_tok_s"] <= plan["predicted"]["decode_tok_s"] * 1.001

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -21,7 +22,7 @@ from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.engine.stats import Stats
 from edgeinfer.scheduling.predict import Predictor
-from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.profile import CoreRates, Profile
 from edgeinfer.scheduling.topology import read_topology
 from tests.unit.scheduling.profiles import machine
 
@@ -64,6 +65,22 @@ def test_an_answer_is_predicted_from_the_profile(llm: LLM, profile: Profile) -> 
     (line,) = expectation_lines(expected, STATS)
     assert "(measured 2000.0)" in line
     assert "(measured 50.0)" in line
+
+
+def test_an_answer_is_predicted_for_the_cores_that_gave_it(llm: LLM, profile: Profile) -> None:
+    several = replace(profile.cpu, cores=tuple(CoreRates(n, "performance", 0, 5e9, 1.0) for n in range(4)))
+    ProfileStore().save(replace(profile, devices=(several,)))
+    found = {}
+    for affinity in (((0,), (1,), (2,), (3,)), ((2,),), ((0, 1, 2, 3),)):
+        with patch.object(LLM, "affinity", affinity):
+            found[affinity] = expected_of(llm, STATS)
+    four, pinned, free = found.values()
+    assert four is not None
+    assert pinned is not None
+    assert four.prefill_tok_s is not None
+    assert pinned.prefill_tok_s is not None
+    assert four.prefill_tok_s > 2 * pinned.prefill_tok_s
+    assert free == pinned  # one worker, on whichever core
 
 
 def test_earlier_answers_correct_the_next_prediction(llm: LLM, profile: Profile) -> None:

@@ -74,7 +74,7 @@ def plan(
         vram_bytes=None if vram is None else size_in_bytes(vram, 0),
         schedule=schedule,
         goal=read_goal(goal),
-        cores=_cores(settings),
+        cores=_cores(settings, machine),
     )
     _show(choose_model(settings, remember=False), settings, machine, asked, as_json)
 
@@ -94,6 +94,8 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wan
         speeds = Speeds() if machine else measured_speeds(file, chosen.device[0], here.n_workers, chosen.kv)
     fits = machine is not None or not missing_bytes(here.need, here.available_bytes)
     profile = _profile(machine, chosen.device[0], facts.work.formats) if fits else None
+    if machine is not None and profile is not None:
+        _check_cores(profile, asked.cores)
     wanted = replace(asked, n_context=here.need.n_context, ram_bytes=asked.ram_bytes if machine else None)
     planned = None if profile is None else plan_model(profile, facts.work, wanted)
     if planned is not None and machine is None:
@@ -110,14 +112,27 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wan
         require_fit(here.need, here.available_bytes)
 
 
-def _cores(settings: Settings) -> tuple[int, ...] | None:
+def _cores(settings: Settings, elsewhere: str | None) -> tuple[int, ...] | None:
     """The cores that were asked for, by number or by how many; None for those that help most."""
+    from edgeinfer.affinity import require_cpus
     from edgeinfer.scheduling.topology import usable_cores
 
     machine = settings.machine
+    if machine.cores is not None and elsewhere is None:
+        require_cpus(machine.cores)
     if machine.threads is None:
         return machine.cores
     return (machine.cores or usable_cores())[: machine.threads]
+
+
+def _check_cores(profile: Profile, cores: tuple[int, ...] | None) -> None:
+    """Raises BadSetting for a core that another machine does not list."""
+    from edgeinfer.errors import BadSetting
+
+    known = {core.number for core in profile.cpu.cores}
+    if known and (missing := sorted({*(cores or ())} - known)):
+        there_are = ", ".join(map(str, sorted(known)))
+        raise BadSetting(f"{profile.name} has no core {missing[0]}; it has: {there_are}")
 
 
 def _facts(file: GGUFFile, settings: Settings, ram_bytes: int | None) -> tuple[ModelFacts, Plan]:

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.affinity import require_cpus
 from edgeinfer.backends.cpu.catalogue import READ_PATTERNS
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
@@ -63,6 +64,8 @@ class MemoryReaders:
     """One thread per core, each with a part of a buffer of `n_bytes`; they start every pass together. Close it."""
 
     def __init__(self, cores: Sequence[int], n_bytes: int, library: KernelLibrary | None = None) -> None:
+        """Raises BadSetting for a core that cannot be used here."""
+        require_cpus(cores)
         self._library = library or KernelLibrary()
         self._buffer: NDArray[np.uint8] = aligned((len(cores), _share(n_bytes, len(cores))), np.uint8)
         self._start, self._end = threading.Barrier(len(cores) + 1), threading.Barrier(len(cores) + 1)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 
+from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.lane import CpuLane
@@ -27,12 +27,8 @@ class CpuDevice:
     batch_invariant = True
 
     def __init__(self, options: DeviceOptions, isa: str | None = None) -> None:
-        allowed = _allowed_cores()
-        cores = allowed if options.cores is None else options.cores
-        if not cores:
-            raise BadSetting(f"no core was given; this process may use {_listed(allowed)}")
-        if missing := sorted(set(cores) - set(allowed)):
-            raise BadSetting(f"core {missing[0]} cannot be used here; this process may use {_listed(allowed)}")
+        cores = allowed_cpus() if options.cores is None else options.cores
+        require_cpus(cores)
         n_workers = len(cores) if options.n_workers is None else options.n_workers
         if not 1 <= n_workers <= 256:
             raise BadSetting(f"{n_workers} threads asked for; use 1 to {len(cores)}")
@@ -74,17 +70,6 @@ def _check_conversions(features: frozenset[str]) -> None:
             f"this CPU has no {' and no '.join(missing)} instructions, which the cpu device needs (x86 processors have "
             "them since 2013, the smallest ones since 2023); the device reference runs anywhere, slowly"
         )
-
-
-def _allowed_cores() -> tuple[int, ...]:
-    """Logical CPUs the operating system lets this process run on."""
-    if sys.platform == "linux":
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
-
-
-def _listed(cores: tuple[int, ...]) -> str:
-    return ", ".join(str(core) for core in cores)
 
 
 def open_device(options: DeviceOptions) -> CpuDevice:

@@ -9,6 +9,7 @@ import pytest
 from edgeinfer.backends.base import no_progress
 from edgeinfer.engine.probing import disk, memory, probe, quiet, rates
 from edgeinfer.engine.probing.quiet import QuietMeter
+from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.profile_toml import parse_profile, profile_text
 from edgeinfer.scheduling.topology import read_topology
 
@@ -88,7 +89,7 @@ class Timed:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "is_quiet", "expected"), [(1.0, True, 5), (1.0, False, 8), (4.0, True, 3), (40.0, True, 1)]
+    ("seconds", "is_quiet", "expected"), [(1.0, True, 5), (1.0, False, 8), (4.0, True, 4), (40.0, True, 1)]
 )
 def test_rounds_go_on_until_enough_were_quiet_or_time_is_up(
     seconds: float, is_quiet: bool, expected: int, monkeypatch: pytest.MonkeyPatch
@@ -97,10 +98,24 @@ def test_rounds_go_on_until_enough_were_quiet_or_time_is_up(
     monkeypatch.setattr(probe.time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(QuietMeter, "end", lambda meter: is_quiet)
     part = Timed(seconds, clock)
-    probe._measure([part], False, no_progress)
+    probe._measure([part], 0.0, False, no_progress)
     assert part.n_rounds == expected
-    probe._measure([part], True, no_progress)
+    probe._measure([part], clock[0], True, no_progress)
     assert part.n_rounds == expected + 1  # a short probe is one round, however busy
+
+
+def test_what_opening_takes_leaves_less_time_for_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [10.0]
+    monkeypatch.setattr(probe.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(QuietMeter, "end", lambda meter: True)
+    part = Timed(2.0, clock)
+    probe._measure([part], 0.0, False, no_progress)
+    assert part.n_rounds == 3
+
+
+def test_cores_that_cannot_be_used_are_refused_before_any_thread_starts(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="core 9999 cannot be used here"):
+        probe.probe(read_topology(), probe.Wanted(short=True, cores=(9999,)), tmp_path)
 
 
 @pytest.mark.parametrize("blocked", ["full", "no direct reads"])
