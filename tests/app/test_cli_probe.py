@@ -74,8 +74,11 @@ def test_some_cores_alone_are_no_profile_of_the_machine(measured: list[dict[str,
     assert ProfileStore().find(fingerprint_of(read_topology())) is None
 
 
-@pytest.mark.usefixtures("measured")
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_named(measured: list[dict[str, object]], tmp_path: Path) -> None:
     result = run("--out", str(tmp_path / "no" / "such" / "folder.toml"))
     assert result.exit_code == 1
     assert "folder.toml cannot be written" in result.stderr
+    assert not measured  # known before anything took time
+    result = run("--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert "cannot be written: Is a directory" in result.stderr

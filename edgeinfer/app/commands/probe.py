@@ -35,6 +35,8 @@ def probe(
     from edgeinfer.scheduling.profile_writing import profile_text
     from edgeinfer.settings import load_settings
 
+    if out is not None and not out.parent.is_dir():
+        raise EdgeInferError(f"{out} cannot be written: there is no folder {out.parent}")
     machine = load_settings({"threads": threads, "cores": cores}).machine
     with ProgressLine() as progress:
         profile = measured_profile(short=short, threads=machine.threads, cores=machine.cores, progress=progress)
