@@ -70,11 +70,14 @@ class DeviceCost:
         return cached / self._speed + (measured - cached) * self._missing(rates.footprint) / self._read
 
     def _missing(self, measured_footprint: float) -> float:
-        """Share of the weights that come from memory, where it was 1 when the rates were measured."""
+        """Share of the weights that come from memory, where all did when the rates were measured: 1 for more bytes.
+
+        Caches keep hardly anything of several times as much that is read in turns, so no larger model is slower.
+        """
         read = self.rates.read
         fastest = max(read.values)
         slowness = [1 / read(bytes_) - 1 / fastest for bytes_ in (self._footprint, measured_footprint)]
-        return slowness[0] / slowness[1] if slowness[1] > 0 else 1.0
+        return min(1.0, slowness[0] / slowness[1]) if slowness[1] > 0 else 1.0
 
     def attention(self, heads: Heads, step: Pass, kv: str = "f16") -> float:
         """Attention of one layer for all sequences of a pass."""

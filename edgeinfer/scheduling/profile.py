@@ -88,6 +88,11 @@ class ProductRates:
         return narrow * (1 - share) + self.wide.seconds(n_tokens) * share
 
     @property
+    def weights_read_s(self) -> float:
+        """Weights per second that come from memory in passes of the fewest tokens."""
+        return max(curve.values[0] / curve.at[0] for curve in (self.rate, self.wide) if curve is not None)
+
+    @property
     def best(self) -> float:
         """The highest of all rates: what arithmetic alone allows, as far as was seen."""
         curves = [curve for curve in (self.rate, self.cached, self.wide) if curve is not None]

@@ -21,7 +21,7 @@ from edgeinfer.engine.probing.machine import fingerprint_of, machine_name
 from edgeinfer.engine.probing.memory import MemoryProbe, MemoryRates
 from edgeinfer.engine.probing.quiet import QuietMeter
 from edgeinfer.engine.probing.rates import HEAD_WIDTHS, FormatProbe, FormatRates, combined
-from edgeinfer.scheduling.profile import CPU, DeviceRates, Profile
+from edgeinfer.scheduling.profile import CPU, Curve, DeviceRates, Profile
 from edgeinfer.scheduling.topology import Topology
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _cpu(topology: Topology, memory: MemoryRates, found: Sequence[FormatRates]) 
         name=CPU,
         kind=CPU,
         memory_bytes=topology.total_bytes,
-        read=memory.read,
+        read=_as_fast_as_products(memory.read, found),
         products=MappingProxyType({rates.form: rates.product for rates in found}),
         attention=attention,
         element_rate=element_rate,
@@ -136,6 +136,12 @@ def _cpu(topology: Topology, memory: MemoryRates, found: Sequence[FormatRates]) 
         cores=cores,
         nodes=memory.nodes,
     )
+
+
+def _as_fast_as_products(read: Curve, found: Sequence[FormatRates]) -> Curve:
+    """The read curve, nowhere below what products were seen to read, of weights that no cache holds."""
+    seen = max(rates.product.weights_read_s * rates.product.bytes_per_weight for rates in found)
+    return Curve(read.at, tuple(max(value, seen) for value in read.values))
 
 
 def rounded(found: Measured) -> Measured:

@@ -75,6 +75,17 @@ def test_weights_that_caches_hold_in_part_cost_something_in_between():
     assert seconds[1] == pytest.approx(MATRIX.n_weights * (1 / 80 + (1 / 40 - 1 / 80) / 3) / G)
 
 
+def test_models_larger_than_what_was_measured_are_no_slower_a_byte() -> None:
+    """However much slower larger buffers were read than the measured one: that is the noise of two measurements."""
+    rates = ProductRates(0.5625, Curve.level(40 * G), cached=Curve.level(80 * G), footprint=100e6)
+    noisy = Curve((16e6, 100e6, 256e6), (200 * G, 60 * G, 40 * G))
+    seconds = [
+        DeviceCost(device(noisy, {"Q4_0": rates}), footprint).product(MATRIX, 4096, 1).total
+        for footprint in (50e6, 100e6, 1e9)
+    ]
+    assert seconds[0] < seconds[1] == seconds[2] == pytest.approx(MATRIX.columns * 4096 / (40 * G))
+
+
 @given(
     read=st.floats(1e9, 1e12),
     rate=st.floats(1e9, 1e13),

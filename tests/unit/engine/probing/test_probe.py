@@ -10,6 +10,7 @@ from edgeinfer.backends.base import no_progress
 from edgeinfer.engine.probing import disk, memory, probe, quiet, rates
 from edgeinfer.engine.probing.quiet import QuietMeter
 from edgeinfer.errors import BadSetting
+from edgeinfer.scheduling.profile import Curve, ProductRates
 from edgeinfer.scheduling.profile_toml import parse_profile, profile_text
 from edgeinfer.scheduling.topology import read_topology
 
@@ -116,6 +117,13 @@ def test_what_opening_takes_leaves_less_time_for_rounds(monkeypatch: pytest.Monk
 def test_cores_that_cannot_be_used_are_refused_before_any_thread_starts(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="core 9999 cannot be used here"):
         probe.probe(read_topology(), probe.Wanted(short=True, cores=(9999,)), tmp_path)
+
+
+def test_memory_is_as_fast_as_products_were_seen_to_read_it() -> None:
+    product = ProductRates(0.5, Curve((1, 8), (60e9, 300e9)), wide=Curve((1, 8), (40e9, 300e9)), wide_columns=4096)
+    found = rates.FormatRates("Q4_0", product, 0.0, Curve.level(1e9), None, ())
+    read = probe._as_fast_as_products(Curve((1e6, 1e9), (90e9, 25e9)), [found])
+    assert read.values == (90e9, 30e9)
 
 
 @pytest.mark.parametrize("blocked", ["full", "no direct reads"])
