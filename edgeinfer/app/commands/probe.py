@@ -26,7 +26,7 @@ def probe(
 ) -> None:
     """Measure this machine: memory, kernels, disk. The profile is kept, printed, and what plan predicts from.
 
-    Takes less than 20 seconds, those included in which kernels are compiled. Nothing else should run meanwhile:
+    Takes some 16 seconds, and a few more the first time ever, when kernels are compiled. Nothing else should run:
     what others disturb is measured again, and the profile says how idle the machine was.
     """
     from edgeinfer.app.machine_profile import measured_profile

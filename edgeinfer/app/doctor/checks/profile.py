@@ -45,7 +45,7 @@ def judge(facts: ProfileState) -> Sequence[Finding]:
         message = "this machine was not measured: plans cannot predict speeds, and begin with a short look"
         if facts.is_kept:
             message = "the profile of this machine cannot be read"
-        return [Finding("profile", "note", message, "edgeinfer probe (less than 20 seconds)")]
+        return [Finding("profile", "note", message, "edgeinfer probe (some 16 seconds)")]
     measured = f"measured {profile.measured}" if profile.measured else "measured"
     value, unit = (None, None) if facts.age_days is None else (round(facts.age_days, 1), "days")
     if profile.idle_share is not None:
@@ -55,10 +55,10 @@ def judge(facts: ProfileState) -> Sequence[Finding]:
         return [Finding("profile", "note", f"{measured}: rates may be too low", fix, value, unit)]
     if profile.short:
         message = f"{measured}, the quick part alone"
-        return [Finding("profile", "note", message, "edgeinfer probe (less than 20 seconds)", value, unit)]
+        return [Finding("profile", "note", message, "edgeinfer probe (some 16 seconds)", value, unit)]
     if facts.age_days is not None and facts.age_days > OLD_DAYS:
         message = f"{measured}: kernels and firmware may have changed since"
-        return [Finding("profile", "note", message, "edgeinfer probe (less than 20 seconds)", value, unit)]
+        return [Finding("profile", "note", message, "edgeinfer probe (some 16 seconds)", value, unit)]
     return [Finding("profile", "ok", measured, None, value, unit)]
 
 
