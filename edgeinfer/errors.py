@@ -51,5 +51,9 @@ class DeviceUnavailable(EdgeInferError):
     """A device that this machine does not have or that its packages are missing for."""
 
 
+class DeviceFailed(EdgeInferError):
+    """A device that broke down, ran out of memory or did not answer while it ran a model."""
+
+
 class EngineClosed(EdgeInferError):
     """A call on a model or session after `close()`."""

@@ -1,6 +1,7 @@
 """The seams of execution: what a device and an evaluator take and give.
 
 `Device`: compiles the ops of a ModelSpec into a `Lane` that runs one `Step` after another and owns the KV memory.
+`FragmentDevice`: compiles part of a model too, which then runs beside other devices.
 `Evaluator`: takes a `Batch` of tokens against a KV cache and returns logits (the engine's executor is one, made of
 devices). KV memory is cut into pages of PAGE positions; a slot is page * PAGE + offset. Which page holds what is
 decided by the engine (`engine.kvcache`); a lane only reads and writes the slots it is told.
@@ -9,12 +10,13 @@ decided by the engine (`engine.kvcache`); a lane only reads and writes the slots
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Op
@@ -186,16 +188,12 @@ class Peaked(Protocol):
         ...
 
 
-class Lane(Protocol):
-    """A compiled model (or part of one) on one device, with its KV memory."""
+class KVMemory(Protocol):
+    """What holds weights and KV pages on one device."""
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of memory this lane holds for weights, buffers and KV pages."""
-        ...
-
-    def run(self, step: Step) -> Floats:
-        """Evaluate one step: float32[O, V], valid until the next run."""
+        """Bytes of memory held for weights, buffers and KV pages."""
         ...
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
@@ -211,6 +209,37 @@ class Lane(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Lane(KVMemory, Protocol):
+    """A compiled model on one device (or several), with its KV memory."""
+
+    def run(self, step: Step) -> Floats:
+        """Evaluate one step: float32[O, V], valid until the next run."""
+        ...
+
+
+class FragmentLane(KVMemory, Protocol):
+    """A compiled fragment on one device, with its layers' KV memory; each step is submitted and waited for."""
+
+    def submit(self, step: Step, inputs: Mapping[str, Floats]) -> None:
+        """Start a step and return as soon as the device can go on alone.
+
+        `inputs`: float32[T or O, width] of each input buffer, not to be changed before `wait`.
+        """
+        ...
+
+    def wait(self) -> Mapping[str, Floats]:
+        """The output buffers of the step that was submitted last, float32[T or O, width], valid until the next submit.
+
+        Raises DeviceFailed where the device did not finish it.
+        """
+        ...
+
+    @property
+    def ran(self) -> tuple[float, float]:
+        """When the device began and ended the last step, by time.perf_counter."""
+        ...
 
 
 class Device(Protocol):
@@ -229,10 +258,20 @@ class Device(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class FragmentDevice(Device, Protocol):
+    """A device that also takes part of a model."""
+
+    def compile_fragment(
+        self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> FragmentLane: ...
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
     """What a user may ask of a device: worker threads (None: as many as help) and the cores to pin them to.
 
+    `target`: which of the processors that a runtime offers, in lower case ("gpu" of "openvino:gpu"), or "".
     `adapts`: whether the crew of each step follows measured times; else all workers take equal shares. `pins`: whether
     each worker stays on a core of its own; else the system puts them where it likes. `decode_shares`, `prefill_shares`:
     what each worker takes of small and of large passes until more is known, 0 for none; () for equal shares. `n_nodes`:
@@ -246,6 +285,7 @@ class DeviceOptions:
     decode_shares: tuple[float, ...] = ()
     prefill_shares: tuple[float, ...] = ()
     n_nodes: int = 1
+    target: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +311,19 @@ class DeviceKind:
     footprint: Callable[[ModelSpec, Mapping[str, TensorInfo], Limits], Footprint]
 
 
-DEVICES: Registry[DeviceKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=("base", "weights"))
+DEVICES: Registry[DeviceKind] = Registry(
+    "edgeinfer.backends", "DEVICE", "device", skip=("base", "cache_rows", "weights")
+)
+
+
+def kind_of(name: str) -> DeviceKind:
+    """The registry entry of a device name: a key, or key:target ("openvino:gpu"). Raises UnknownKey."""
+    return DEVICES.get(name.partition(":")[0])
+
+
+def open_device(name: str, options: DeviceOptions | None = None) -> Device:
+    """Open a device by its name. Raises UnknownKey, DeviceUnavailable."""
+    return kind_of(name).open(replace(options or DeviceOptions(), target=name.partition(":")[2]))
 
 
 class Evaluator(Protocol):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends.base import (
-    DEVICES,
     PAGE,
     Batch,
     Device,
@@ -23,6 +22,7 @@ from edgeinfer.backends.base import (
     Progress,
     Staffed,
     no_progress,
+    open_device,
 )
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.kvcache import Copies, KVCache
@@ -85,7 +85,7 @@ class Executor:
         Raises UnknownKey for a device there is not, DeviceUnavailable where it cannot run, DoesNotFit where memory is
         short.
         """
-        opened = DEVICES.get(device).open(options or DeviceOptions())
+        opened = open_device(device, options)
         try:
             lane = compiled(opened, spec, file, limits, progress)
         except BaseException:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.base import DEVICES, Limits
+from edgeinfer.backends.base import Limits, kind_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
@@ -31,7 +31,7 @@ def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16") -> Limit
 
 def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
     """What a device takes for a model under these limits, from the header alone. Raises UnknownKey."""
-    taken = DEVICES.get(device).footprint(spec, tensors, limits)
+    taken = kind_of(device).footprint(spec, tensors, limits)
     return MemoryNeed(
         taken.weight_bytes, taken.kv_bytes_per_token, taken.kv_bytes, taken.buffer_bytes, limits.n_context
     )

@@ -45,7 +45,7 @@ class Conditions:
 
 def ours(device: str) -> Executor:
     """The device of ours that is measured. Raises UnknownKey."""
-    if device not in DEVICES:
+    if device.partition(":")[0] not in DEVICES:
         raise UnknownKey(f"no device is called {device!r}; edgeinfer has: {', '.join(DEVICES.keys())}")
     return Executor(device, "ours", device)
 
@@ -64,8 +64,8 @@ def _executor(name: str) -> Executor:
         if not Path(path).is_file():
             raise BadSetting(f"--against {name}: there is no file {path!r}")
         return Executor(name, "script", SCRIPT, Path(path))
-    if key in DEVICES and not colon:
-        return Executor(name, "ours", key)
+    if key in DEVICES:
+        return Executor(name, "ours", name)
     if module_name(key) in PEERS:
         return _peer(name, key, Path(path) if path else None)
     known = ", ".join((*peer_keys(), *DEVICES.keys()))

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgeinfer.app.bench.messages import Job, Opening, OpTime, Reply
 from edgeinfer.app.bench.subject import NotMeasurable, random_tokens
-from edgeinfer.backends.base import DEVICES, Batch, DeviceOptions, Lane, Step
+from edgeinfer.backends.base import Batch, DeviceOptions, Lane, Step, open_device
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.models.load import open_model
@@ -69,7 +69,7 @@ class OpTimes:
         self._limits = limits_for(opening.n_context, kv=opening.kv)
         self._model = open_model(opening.model, opening.n_context)
         cores = usable_cores() if opening.cores is None else opening.cores
-        self._device = DEVICES.get(opening.executor).open(DeviceOptions(opening.threads, cores))
+        self._device = open_device(opening.executor, DeviceOptions(opening.threads, cores))
         self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)
 
     def run(self, job: Job) -> Reply:

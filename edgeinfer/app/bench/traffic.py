@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.backends.base import DEVICES, Footprint, Limits
+from edgeinfer.backends.base import Footprint, Limits, kind_of
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
@@ -34,7 +34,7 @@ class Traffic:
     ) -> Traffic:
         """The traffic of a device. Raises UnknownKey."""
         limits = limits_for(n_context, kv=kv)
-        return cls(spec, tensors, DEVICES.get(device).footprint(spec, tensors, limits), limits)
+        return cls(spec, tensors, kind_of(device).footprint(spec, tensors, limits), limits)
 
     def bytes_per_token(self, test: str, n: int, depth: int) -> float | None:
         """Bytes read for each of the n tokens of a run after `depth` cached ones; None for a whole program's run."""

@@ -1,0 +1,104 @@
+"""Where keys and values lie in a cache that grows at its end and never changes a row.
+
+Graph runtimes keep a cache by appending to it. Here each slot of our KV memory is given the row that was appended for
+it last; a token sees rows through a mask, so draft trees, branches and several sequences need no moving of rows, and
+copies of slots are names for the same row. Rows that no slot names any more are dead until `compact` tells which to
+keep. In: steps, copies. Out: row numbers and masks. Holds no keys or values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import PAGE, Int32s, Step
+
+Bools = NDArray[np.bool_]
+Int64s = NDArray[np.int64]
+
+NO_ROW = -1
+SPARE_ROWS = 64
+"""Dead rows that are always tolerated;"""
+SPARE_SHARE = 0.25
+"""and beyond them, as a share of the live ones."""
+
+
+class CacheRows:
+    """The rows of `n_slots` slots, none of which has one at first."""
+
+    def __init__(self, n_slots: int) -> None:
+        self._row_of = np.full(n_slots, NO_ROW, np.int64)
+        self.n_rows = 0
+
+    def rows(self, slots: NDArray[np.integer]) -> Int64s:
+        """The row of each slot, NO_ROW where none was written: int64[len(slots)]."""
+        found: Int64s = self._row_of[slots]
+        return found
+
+    def append(self, slots: NDArray[np.integer]) -> None:
+        """Rows for these slots, in order, are added at the end."""
+        self._row_of[slots] = self.n_rows + np.arange(len(slots))
+        self.n_rows += len(slots)
+
+    def copy(self, sources: Int32s, targets: Int32s) -> None:
+        """The targets name the rows of the sources."""
+        self._row_of[targets] = self._row_of[sources]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many rows are dead that it pays to compact."""
+        n_live = len(self._live())
+        return self.n_rows - n_live > SPARE_ROWS + SPARE_SHARE * n_live
+
+    def compact(self, slots: Iterable[int] | None = None) -> Int64s:
+        """Forget dead rows (and slots other than these): the rows to keep, in order, which then have numbers from 0 on.
+
+        int64[rows kept], increasing.
+        """
+        if slots is not None:
+            kept = np.full_like(self._row_of, NO_ROW)
+            chosen = np.fromiter(slots, np.int64)
+            kept[chosen] = self._row_of[chosen]
+            self._row_of = kept
+        live = self._live()
+        named = self._row_of >= 0
+        self._row_of[named] = np.searchsorted(live, self._row_of[named])
+        self.n_rows = len(live)
+        return live
+
+    def _live(self) -> Int64s:
+        found = np.unique(self._row_of)
+        live: Int64s = found[found >= 0]
+        return live
+
+    def visible(self, step: Step, window: int | None = None) -> Bools:
+        """What each token of a step attends to, its own rows not yet appended: bool[T, n_rows + T].
+
+        Column n_rows + t stands for token t of the step. `window`: as in `ops.Attention`.
+        """
+        batch = step.batch
+        n_tokens, positions, parents = len(batch.tokens), batch.positions, batch.parents.tolist()
+        seen = np.zeros((n_tokens, self.n_rows + n_tokens), np.bool_)
+        own = seen[:, self.n_rows :]
+        for token, parent in enumerate(parents):
+            if parent >= 0:
+                own[token, : token + 1] = own[parent, : token + 1]
+            own[token, token] = True
+        if window is not None:
+            own &= positions[None, :] > positions[:, None] - window
+        for row in np.unique(step.rows).tolist():
+            tokens = np.flatnonzero(step.rows == row)
+            self._see_cached(seen, step, row, tokens, window)
+        return seen
+
+    def _see_cached(self, seen: Bools, step: Step, row: int, tokens: Int64s, window: int | None) -> None:
+        """Mark what tokens of one sequence see through its table."""
+        starts, last = step.starts[tokens], int(step.starts[tokens].max())
+        positions = np.arange(last)
+        slots = step.tables[row].astype(np.int64)[positions // PAGE] * PAGE + positions % PAGE
+        sees = positions[None, :] < starts[:, None]
+        if window is not None:
+            sees &= positions[None, :] > step.batch.positions[tokens][:, None] - window
+        seen[tokens[:, None], self._row_of[slots][None, :]] = sees

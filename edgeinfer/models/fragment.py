@@ -1,0 +1,30 @@
+"""Parts of a model that one device runs between two exchanges of activations.
+
+In: a ModelSpec and the ops of a part. Out: a `Fragment`: a spec of its own, with the buffers that enter and leave it.
+A whole model is the fragment that nothing enters and whose logits leave. Knows nothing of devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Ops that run one after the other on one device.
+
+    spec     the ops as stages, the buffers they touch and the KV layers they keep, numbered from 0
+    inputs   buffers whose rows are given at each step
+    outputs  buffers whose rows are wanted after it; one may be both
+    """
+
+    spec: ModelSpec
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def whole(spec: ModelSpec) -> Fragment:
+    """A model as one fragment."""
+    return Fragment(spec, (), (spec.logits,))
