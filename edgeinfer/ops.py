@@ -185,3 +185,35 @@ class SoftCap:
 
 
 Op = Embed | RMSNorm | MatMul | Rope | StoreKV | Attention | GatedAct | Add | TakeOutputs | SoftCap
+
+
+def reads(op: Op) -> set[str]:
+    """Buffers whose contents an op depends on."""
+    match op:
+        case Embed():
+            return set()
+        case RMSNorm() | TakeOutputs():
+            return {op.source}
+        case MatMul():
+            return {op.source, op.out} if op.accumulate else {op.source}
+        case Rope() | SoftCap():
+            return {op.value}
+        case StoreKV():
+            return {op.key, op.value}
+        case Attention():
+            return {op.query}
+        case GatedAct():
+            return {op.gate, op.up}
+        case Add():
+            return {op.source, op.out}
+
+
+def writes(op: Op) -> set[str]:
+    """Buffers that an op changes."""
+    match op:
+        case Rope() | SoftCap():
+            return {op.value}
+        case StoreKV():
+            return set()
+        case _:
+            return {op.out}

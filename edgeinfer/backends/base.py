@@ -312,7 +312,7 @@ class DeviceKind:
 
 
 DEVICES: Registry[DeviceKind] = Registry(
-    "edgeinfer.backends", "DEVICE", "device", skip=("base", "cache_rows", "weights")
+    "edgeinfer.backends", "DEVICE", "device", skip=("base", "cache_rows", "host", "weights")
 )
 
 

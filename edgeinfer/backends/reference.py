@@ -8,6 +8,7 @@ says, which may replay another device's own rounding; `kv="f16"` rounds keys and
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
@@ -28,6 +29,7 @@ from edgeinfer.backends.base import (
     no_progress,
 )
 from edgeinfer.models import rope
+from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
@@ -87,6 +89,12 @@ class ReferenceDevice:
         kv = self._kv or ("int8" if limits.kv == "int8" else "f32")
         return ReferenceLane(spec, file, limits, self._activations == "int8", kv, self._rounding, progress)
 
+    def compile_fragment(
+        self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> ReferenceFragment:
+        """The same for part of a model."""
+        return ReferenceFragment(self.compile(fragment.spec, file, limits, progress), fragment.outputs)
+
     def close(self) -> None:
         """Nothing to release."""
 
@@ -136,14 +144,19 @@ class ReferenceLane:
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V]."""
+        return self.values(step, {})[self._spec.logits]
+
+    def values(self, step: Step, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
+        """What all buffers hold after one step that begins with these inputs."""
         values: dict[str, Floats] = {}
         for buffer in self._spec.buffers:
             n_rows = len(step.batch.tokens) if buffer.rows is Rows.TOKENS else len(step.batch.outputs)
             values[buffer.name] = np.zeros((n_rows, buffer.width), np.float32)
+        values.update({name: given.copy() for name, given in inputs.items()})
         contexts = [context_slots(step, token) for token in range(len(step.batch.tokens))]
         for op in self._spec.ops():
             self._apply(op, values, step, contexts)
-        return values[self._spec.logits]
+        return values
 
     def _apply(self, op: Op, values: dict[str, Floats], step: Step, contexts: list[NDArray[np.int64]]) -> None:
         match op:
@@ -216,10 +229,14 @@ class ReferenceLane:
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
         """Contents of pages: uint8[len(pages), page_bytes]."""
         parts = [self._paged(array)[pages].reshape(len(pages), -1) for array in (*self._keys, *self._values)]
+        if not parts:
+            return np.zeros((len(pages), 0), np.uint8)
         return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
         """Put back contents of pages."""
+        if not self._keys:
+            return
         numbers = np.ascontiguousarray(contents).view(self._keys[0].dtype)
         start = 0
         for array in (*self._keys, *self._values):
@@ -235,6 +252,37 @@ class ReferenceLane:
     def close(self) -> None:
         """Drop the arrays."""
         self._matrices, self._vectors, self._keys, self._values = {}, {}, [], []
+
+
+class ReferenceFragment:
+    """Part of a model in NumPy; a step is done when `submit` returns."""
+
+    def __init__(self, lane: ReferenceLane, outputs: tuple[str, ...]) -> None:
+        self._lane, self._outputs = lane, outputs
+        self._values: Mapping[str, Floats] = {}
+        self._ran = 0.0, 0.0
+        self.copy_slots, self.read_pages, self.write_pages = lane.copy_slots, lane.read_pages, lane.write_pages
+        self.close = lane.close
+
+    @property
+    def resident_bytes(self) -> int:
+        return self._lane.resident_bytes
+
+    def submit(self, step: Step, inputs: Mapping[str, Floats]) -> None:
+        """Evaluate one step."""
+        began = time.perf_counter()
+        values = self._lane.values(step, inputs)
+        self._values = {name: values[name] for name in self._outputs}
+        self._ran = began, time.perf_counter()
+
+    def wait(self) -> Mapping[str, Floats]:
+        """The outputs of the last step."""
+        return self._values
+
+    @property
+    def ran(self) -> tuple[float, float]:
+        """When the last step began and ended."""
+        return self._ran
 
 
 def context_slots(step: Step, token: int) -> NDArray[np.int64]:

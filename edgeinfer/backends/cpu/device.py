@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 
 from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.cpu import targets
+from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary, cpu_features
 from edgeinfer.backends.cpu.needs import kernels_of
+from edgeinfer.backends.cpu.sections import CpuSections, sections_of
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.gguf import GGUFFile
@@ -43,19 +46,42 @@ class CpuDevice:
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the team; the lanes of a device share one."""
-        needed = kernels_of(spec, file.tensors, limits.kv, self.isa)
-        self.library.prepare(needed, len(self.cores), progress)
-        shared = self._team
-        if shared is None or shared.closed:
-            team = Team(self.n_workers, self._pinned_to, self.library)
-        else:
-            team = shared.share()
-        self._team = team
+        team = self._prepared(spec, file, limits, progress)
         try:
             return CpuLane(spec, file, limits, team, self.library, self.isa, progress, self._n_nodes)
         except BaseException:
             team.close()
             raise
+
+    def compile_sections(
+        self,
+        spec: ModelSpec,
+        exposed: Sequence[frozenset[str]],
+        file: GGUFFile,
+        limits: Limits,
+        progress: Progress = no_progress,
+    ) -> CpuSections:
+        """The same for a model in sections, the stages of `spec`, after which others read the buffers `exposed`."""
+        sections = sections_of(spec, exposed)
+        team = self._prepared(spec, file, limits, progress, sections)
+        try:
+            return CpuSections(spec, sections, file, limits, team, self.library, self.isa, progress, self._n_nodes)
+        except BaseException:
+            team.close()
+            raise
+
+    def _prepared(
+        self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress, sections: Sections | None = None
+    ) -> Team:
+        """The team, once the kernels are there."""
+        needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections)
+        self.library.prepare(needed, len(self.cores), progress)
+        shared = self._team
+        if shared is None or shared.closed:
+            self._team = Team(self.n_workers, self._pinned_to, self.library)
+        else:
+            self._team = shared.share()
+        return self._team
 
     def close(self) -> None:
         """Lanes own the threads; nothing is left here."""

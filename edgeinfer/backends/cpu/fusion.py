@@ -1,27 +1,39 @@
 """Which ops of a model run as one: a norm with the rounding after it, a gate and an up product with their activation.
 
-In: the ops in order and which products are of integers. Out: places of what is taken in where; `lowering` writes calls.
-An op may be taken into another only if nothing else reads what it would have stored.
+In: the ops in order, the sections they run in, and which products are of integers. Out: places of what is taken in
+where; `lowering` writes calls. An op may be taken into another of its section only if nothing else reads what it would
+have stored, nor another device.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgeinfer.ops import (
-    Add,
-    Attention,
-    Embed,
-    GatedAct,
-    MatMul,
-    Op,
-    RMSNorm,
-    Rope,
-    SoftCap,
-    StoreKV,
-    TakeOutputs,
-)
+from edgeinfer.ops import GatedAct, MatMul, Op, RMSNorm, TakeOutputs, reads, writes
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Where runs of ops end: `stops`, and the buffers `exposed` after each, which others read."""
+
+    stops: tuple[int, ...]
+    exposed: tuple[frozenset[str], ...]
+
+    @classmethod
+    def one(cls, n_ops: int) -> Sections:
+        """All ops in one go, whose results are read from where the last op left them."""
+        return cls((n_ops,), (frozenset(),))
+
+    def number(self, place: int) -> int:
+        """The section of the op at a place."""
+        return bisect_right(self.stops, place)
+
+    def keeps(self, places: Sequence[int], name: str) -> bool:
+        """Whether ops run in one section after which nobody asks for this buffer."""
+        first = self.number(places[0])
+        return self.number(places[-1]) == first and name not in self.exposed[first]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +50,21 @@ class Fusion:
 
 
 def fuse(
-    ops: Sequence[Op], is_integer: Callable[[MatMul], bool], same_panels: Callable[[MatMul, MatMul], bool]
+    ops: Sequence[Op],
+    is_integer: Callable[[MatMul], bool],
+    same_panels: Callable[[MatMul, MatMul], bool],
+    sections: Sections | None = None,
 ) -> Fusion:
-    """Find what can run as one."""
-    norms = {place for place, op in enumerate(ops) if _is_rounded_norm(ops, place, op, is_integer)}
+    """Find what can run as one. `sections`: None for one of all ops."""
+    sections = sections or Sections.one(len(ops))
+    norms = {place for place, op in enumerate(ops) if _is_rounded_norm(ops, place, op, is_integer, sections)}
     taken = {
         place: place + 1
         for place, op in enumerate(ops[:-1])
-        if isinstance(op, TakeOutputs) and place + 1 in norms and readers(ops, place, op.out) == [place + 1]
+        if isinstance(op, TakeOutputs)
+        and place + 1 in norms
+        and readers(ops, place, op.out) == [place + 1]
+        and sections.keeps((place, place + 1), op.out)
     }
     gated = {}
     for place, op in enumerate(ops):
@@ -55,17 +74,23 @@ def fuse(
                 plain = not (gate.bias or up.bias or gate.accumulate or up.accumulate) and gate.source == up.source
                 own = (gate.out, up.out) == (op.gate, op.up)
                 unread = readers(ops, place - 2, gate.out) == readers(ops, place - 1, up.out) == [place]
-                if plain and own and unread:
+                within = all(sections.keeps((place - 2, place), name) for name in (gate.out, up.out))
+                if plain and own and unread and within:
                     gated[place] = (place - 2, place - 1)
     return Fusion(frozenset(norms), taken, gated)
 
 
-def _is_rounded_norm(ops: Sequence[Op], place: int, op: Op, is_integer: Callable[[MatMul], bool]) -> bool:
-    """Whether a norm of whole rows, not in place, is read by integer products alone."""
+def _is_rounded_norm(
+    ops: Sequence[Op], place: int, op: Op, is_integer: Callable[[MatMul], bool], sections: Sections
+) -> bool:
+    """Whether a norm of whole rows, not in place, is read by integer products of its section alone."""
     if not isinstance(op, RMSNorm) or op.groups != 1 or op.source == op.out:
         return False
-    found = [ops[reader] for reader in readers(ops, place, op.out)]
-    return bool(found) and all(isinstance(reader, MatMul) and is_integer(reader) for reader in found)
+    places = readers(ops, place, op.out)
+    if not places or not sections.keeps((place, places[-1]), op.out):
+        return False
+    found = [ops[reader] for reader in places]
+    return all(isinstance(reader, MatMul) and is_integer(reader) for reader in found)
 
 
 def readers(ops: Sequence[Op], place: int, name: str) -> list[int]:
@@ -78,35 +103,3 @@ def readers(ops: Sequence[Op], place: int, name: str) -> list[int]:
         if name in writes(op) and name not in reads(op):
             break
     return found
-
-
-def reads(op: Op) -> set[str]:
-    """Buffers whose contents an op depends on."""
-    match op:
-        case Embed():
-            return set()
-        case RMSNorm() | TakeOutputs():
-            return {op.source}
-        case MatMul():
-            return {op.source, op.out} if op.accumulate else {op.source}
-        case Rope() | SoftCap():
-            return {op.value}
-        case StoreKV():
-            return {op.key, op.value}
-        case Attention():
-            return {op.query}
-        case GatedAct():
-            return {op.gate, op.up}
-        case Add():
-            return {op.source, op.out}
-
-
-def writes(op: Op) -> set[str]:
-    """Buffers that an op changes."""
-    match op:
-        case Rope() | SoftCap():
-            return {op.value}
-        case StoreKV():
-            return set()
-        case _:
-            return {op.out}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, OpSeconds, Progress, Step, Timing
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
+from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
@@ -43,13 +44,14 @@ class CpuLane:
         isa_name: str,
         progress: Progress,
         n_nodes: int = 1,
+        sections: Sections | None = None,
     ) -> None:
-        """`n_nodes`: NUMA nodes that the team's cores belong to."""
+        """`n_nodes`: NUMA nodes that the team's cores belong to. `sections`: None for one of all ops."""
         self.crew = Crew.even(team.n_workers)
         self._spec, self._file, self._team = spec, file, team
         self._closed = False
         embed = _embedding(spec)
-        self._embedding = Embedding(file, embed)
+        self._embedding = None if embed is None else Embedding(file, embed)
         packed = PackedWeights(file, isa_name, library)
         heads = heads_of(spec)
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
@@ -59,9 +61,9 @@ class CpuLane:
         self._kv_places = slot_copying(self._pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
         self._step = StepRecord(limits, tile_tokens(spec))
-        self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers)
+        self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers, sections)
         self._packed, self._values = packed, self._lowering.values
-        self._embedded = self._values.buffers[embed.out]
+        self._embedded = None if embed is None else self._values.buffers[embed.out]
         self._one_logits = self._values.buffers[spec.logits][:1, : spec.n_vocab]
         self._library = library
         self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
@@ -77,7 +79,8 @@ class CpuLane:
     @property
     def resident_bytes(self) -> int:
         pages = sum(pool.nbytes for pool in self._pools)
-        return self._packed.resident_bytes + self._lowering.resident_bytes + self._embedding.nbytes + pages
+        kept = 0 if self._embedding is None else self._embedding.nbytes
+        return self._packed.resident_bytes + self._lowering.resident_bytes + kept + pages
 
     @property
     def n_workers(self) -> int:
@@ -157,7 +160,8 @@ class CpuLane:
             raise EngineClosed("the model is closed; load it again")
         self._step.fill(step)
         self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
-        self._embedding.write(step.batch.tokens, self._embedded)
+        if self._embedding is not None and self._embedded is not None:
+            self._embedding.write(step.batch.tokens, self._embedded)
 
     @property
     def peaks(self) -> Floats:
@@ -196,9 +200,9 @@ class CpuLane:
         del self._packed, self._tape, self._alone_tape, self._embedding, self._embedded, self._one_logits
 
 
-def _embedding(spec: ModelSpec) -> Embed:
-    """The op that starts the model. Raises UnsupportedModel when there is not exactly one."""
+def _embedding(spec: ModelSpec) -> Embed | None:
+    """The op that starts the model, None where another device has it. Raises UnsupportedModel for several."""
     found = [op for op in spec.ops() if isinstance(op, Embed)]
-    if len(found) != 1:
+    if len(found) > 1:
         raise UnsupportedModel(f"{spec.architecture} has {len(found)} embeddings; the CPU device takes models with one")
-    return found[0]
+    return found[0] if found else None

@@ -9,6 +9,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgeinfer.backends.base import PAGE, PEAK_BLOCK, PEAK_LANES, Limits
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.models.gguf import TensorInfo
@@ -52,15 +55,23 @@ class Heads:
     def padded(self) -> int:
         return padded(self.width)
 
+    def places(self, n_rows: int) -> NDArray[np.int64]:
+        """Where the first `n_rows` rows of all heads lie: int64[n_rows]."""
+        rows = np.arange(n_rows)
+        found: NDArray[np.int64] = rows // self.width * self.padded + rows % self.width
+        return found
+
 
 def heads_of(spec: ModelSpec) -> dict[str, Heads]:
-    """The buffers that are cut into heads, as the attention ops name them."""
+    """The buffers that are cut into heads, as attention and rotation name them."""
     found: dict[str, Heads] = {}
     for op in spec.ops():
         if isinstance(op, Attention):
             found[op.query] = Heads(op.heads, op.head_width)
         elif isinstance(op, StoreKV):
             found[op.key] = found[op.value] = Heads(op.kv_heads, op.head_width)
+        elif isinstance(op, Rope):
+            found[op.value] = Heads(op.heads, op.head_width)
     return found
 
 

@@ -1,7 +1,7 @@
 """From ops to kernel calls: places buffers and packed weights, and writes each call's argument record.
 
-In: a ModelSpec, a GGUF file, KV pools and the step record. Out: the calls of a tape in order. Rows of query, key and
-value buffers hold each head padded to whole vectors, and so do the weight rows that produce them.
+In: a ModelSpec, a GGUF file, KV pools and the step record, and sections if others take part. Out: the calls of a tape.
+Rows of query, key and value buffers hold each head padded to whole vectors, and so do the weight rows that make them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import PEAK_LANES, Floats, Limits
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded, tile_tokens
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.needs import Choice
@@ -62,10 +63,12 @@ class Lowering:
         pools: list[KVPool],
         step: StepRecord,
         n_workers: int,
+        sections: Sections | None = None,
     ) -> None:
         self._spec, self._file, self._limits, self._packed, self._pools = spec, file, limits, packed, pools
-        self._step, self._n_workers, self._choice = step, n_workers, Choice(spec, file.tensors)
+        self._step, self._n_workers, self._choice = step, n_workers, Choice(spec, file.tensors, sections)
         self.values = Values(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
+        self._is_whole = sections is None
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
         self._alone = False  # whether calls for passes of one token are being made
         self.rotations = Rotations(file, limits.n_context)
@@ -96,6 +99,8 @@ class Lowering:
         self._fresh.clear()
         found: list[tuple[Op, list[Call]]] = []
         for place, op in enumerate(ops):
+            if place in self._choice.sections.stops:
+                self._fresh.clear()  # values of others may have come
             if place in fusion.taken_rows or place in paired:
                 calls = self._round(op.source) if isinstance(op, MatMul) else []
             elif isinstance(op, RMSNorm) and place in fusion.rounded_norms:
@@ -109,7 +114,8 @@ class Lowering:
             else:
                 calls = self._lower(op)
             found.append((op, calls))
-        found[-1][1].append(self._find_peaks())
+        if self._is_whole:
+            found[-1][1].append(self._find_peaks())
         products = [call for _, calls in found for call in calls if call.arguments.dtype == records.PRODUCT]
         for call, following in pairwise(products):
             call.arguments["next"] = address(following.arguments)
@@ -364,11 +370,8 @@ class Lowering:
         args = np.zeros(1, records.COLUMNS)
         args["source"], args["other"] = address(self.values.buffers[source]), address(self.values.buffers[other])
         args["out"], args["stride"] = self.values.at(out)
-        args["n_vectors"], args["count"], args["cap"] = (
-            self.values.buffers[out].shape[1] // LANES,
-            self.values.count(out),
-            cap,
-        )
+        args["n_vectors"] = self.values.buffers[out].shape[1] // LANES
+        args["count"], args["cap"] = self.values.count(out), cap
         return Call(kernel, args, frozenset({source, other, out}), frozenset({out}), self._by_columns(out))
 
     def _take(self, op: TakeOutputs) -> Call:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.catalogue import Function, Kernel
-from edgeinfer.backends.cpu.fusion import Fusion, fuse
+from edgeinfer.backends.cpu.fusion import Fusion, Sections, fuse
 from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel, panel_for
 from edgeinfer.models.gguf import TensorInfo
@@ -25,11 +25,12 @@ TEAM = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
 class Choice:
     """What is decided about a model's ops by their weights' formats alone."""
 
-    def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> None:
+    def __init__(self, spec: ModelSpec, tensors: Mapping[str, TensorInfo], sections: Sections | None = None) -> None:
         self.ops: list[Op] = list(spec.ops())
+        self.sections = sections or Sections.one(len(self.ops))
         self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
         self._tensors = tensors
-        self.fusion: Fusion = fuse(self.ops, self.is_integer, self._same_panels)
+        self.fusion: Fusion = fuse(self.ops, self.is_integer, self._same_panels, self.sections)
 
     def panel(self, op: MatMul) -> Panel:
         """How a product's weights are packed."""
@@ -51,10 +52,14 @@ class Choice:
 
 
 def kernels_of(
-    spec: ModelSpec, tensors: Mapping[str, TensorInfo], kv: KVKind, isa_name: str
+    spec: ModelSpec,
+    tensors: Mapping[str, TensorInfo],
+    kv: KVKind,
+    isa_name: str,
+    sections: Sections | None = None,
 ) -> list[Kernel | Function]:
-    """All that a lane of this model calls, each once."""
-    choice = Choice(spec, tensors)
+    """All that a lane of this model calls, each once. `sections`: None for one of all ops."""
+    choice = Choice(spec, tensors, sections)
     found: list[Kernel | Function] = [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS]
     for place, op in enumerate(choice.ops):
         found += _kernels_of_op(choice, place, op, kv, isa_name)

@@ -46,6 +46,7 @@ class HeadLayout(Protocol):
     def width(self) -> int: ...
     @property
     def padded(self) -> int: ...
+    def places(self, n_rows: int) -> NDArray[np.int64]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ def row_order(weight: Weight, heads: HeadLayout | None) -> NDArray[np.int64]:
     """Which row of the weight goes where, -1 for rows of zeros: int64[a multiple of UNIT_ROWS]."""
     order = np.arange(weight.n_rows)
     if heads is not None:
-        spread = np.full((heads.count, heads.padded), -1)
-        spread[:, : heads.width] = order.reshape(heads.count, heads.width)
-        order = spread.ravel()
+        spread = np.full(-(-weight.n_rows // heads.width) * heads.padded, -1)
+        spread[heads.places(weight.n_rows)] = order
+        order = spread
     return np.concatenate([order, np.full(-len(order) % UNIT_ROWS, -1)])

@@ -93,6 +93,8 @@ def pools_of(
 
     Not `huge`: each head's pages come from the node of the worker that first writes there, which then attends to them.
     """
+    if not layouts:
+        return []
     n_banks, bank_pages = banks_of(n_pages)
     sizes = [pool_bytes(layout, bank_pages, heads) for layout, heads in zip(layouts, kv_heads, strict=True)]
     memory, stops = aligned((n_banks, sum(sizes)), np.uint8, huge=huge), accumulate(sizes)
@@ -171,7 +173,7 @@ def read_pages(pools: list[KVPool], pages: Int32s) -> NDArray[np.uint8]:
         for pool in pools
         for array in (pool.keys, pool.values)
     ]
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(parts, axis=1) if parts else np.zeros((len(pages), 0), np.uint8)
 
 
 def write_pages(pools: list[KVPool], pages: Int32s, contents: NDArray[np.uint8]) -> None:

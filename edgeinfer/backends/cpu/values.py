@@ -80,8 +80,7 @@ class Values:
             if heads is None or len(values) == heads.width:
                 vector[: len(values)] = values
             else:
-                spread = vector[: heads.count * heads.padded].reshape(heads.count, heads.padded)
-                spread[:, : heads.width] = values.reshape(heads.count, heads.width)
+                vector[heads.places(len(values))] = values
             self._vectors[weight, length] = vector
         return self._vectors[weight, length]
 

@@ -1,0 +1,95 @@
+"""A model of which the CPU runs sections in turn, while other devices run the rest: `host.HostLane`.
+
+In: a spec whose stages are the sections, what others read after each, steps. Out: buffers, to which the results of
+others are brought between sections. Knows neither the other devices nor the order of the sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from edgeinfer.backends.base import Floats, Limits, Progress, Step
+from edgeinfer.backends.cpu.fusion import Sections
+from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.layout import Heads
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.tape import Tape
+from edgeinfer.backends.cpu.team import Team
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+
+
+def sections_of(spec: ModelSpec, exposed: Sequence[frozenset[str]]) -> Sections:
+    """The sections of a spec whose stages they are."""
+    return Sections(tuple(accumulate(len(stage.ops) for stage in spec.stages)), tuple(exposed))
+
+
+class CpuSections(CpuLane):
+    """A lane in sections; each ends when all workers are done with it."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        sections: Sections,
+        file: GGUFFile,
+        limits: Limits,
+        team: Team,
+        library: KernelLibrary,
+        isa_name: str,
+        progress: Progress,
+        n_nodes: int = 1,
+    ) -> None:
+        super().__init__(spec, file, limits, team, library, isa_name, progress, n_nodes, sections)
+        bounds = list(zip((0, *sections.stops), sections.stops, strict=False))
+        self._section_tapes, self._section_alone_tapes = (
+            [Tape([call for _, calls in found[start:stop] for call in calls], library) for start, stop in bounds]
+            for found in (self._calls, self._alone_calls)
+        )
+        self._n_tokens = 0
+
+    def begin(self, step: Step) -> None:
+        """Take over a step and embed its tokens, if that is the CPU's. Raises EngineClosed once closed."""
+        self._start(step)
+        self._n_tokens = len(step.batch.tokens)
+
+    def run_section(self, number: int) -> None:
+        """Run a section of the step."""
+        tapes = self._section_alone_tapes if self._n_tokens == 1 else self._section_tapes
+        self._team.run(tapes[number], self.crew)
+
+    def read(self, name: str) -> Floats:
+        """Rows of a buffer as they are now: float32[T or O, width], a view where its heads are not padded."""
+        heads = self._values.heads.get(name)
+        if heads is not None and heads.padded != heads.width:
+            return self._values.value(name)
+        return self._values.buffers[name][: self._values.n_rows(name), : self._spec.buffer(name).width]
+
+    def write(self, name: str, first: int, values: Floats, *, adds: bool = False) -> None:
+        """Put float32[T or O, n] into the columns from `first` on, or add it to what is there."""
+        own = self._values.buffers[name][: len(values)]
+        heads = self._values.heads.get(name)
+        for start, stop, column in _runs(heads, first, values.shape[1]):
+            target = own[:, column : column + stop - start]
+            if adds:
+                target += values[:, start:stop]
+            else:
+                target[...] = values[:, start:stop]
+
+    def close(self) -> None:
+        """Leave the team and drop the memory. Safe to call twice."""
+        self._section_tapes, self._section_alone_tapes = [], []
+        super().close()
+
+
+def _runs(heads: Heads | None, first: int, width: int) -> list[tuple[int, int, int]]:
+    """(first, last + 1, column in the buffer) of the columns that lie together there."""
+    if heads is None or heads.padded == heads.width:
+        return [(0, width, first)]
+    runs, start = [], 0
+    while start < width:
+        head, offset = divmod(first + start, heads.width)
+        stop = min(width, start + heads.width - offset)
+        runs.append((start, stop, head * heads.padded + offset))
+        start = stop
+    return runs

@@ -1,0 +1,1 @@
+"""A model on several devices at once: what each runs, in which order, and the lane that does it."""

@@ -1,0 +1,154 @@
+"""A model on several devices: one `Lane` made of the host's sections and the fragments of others.
+
+In: a placement, open devices, steps. Out: logits, and a `Timeline` of the last step. What goes from device to device
+goes through the host's buffers; what a fragment takes is copied first, so that the host may write on. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Device, Floats, FragmentDevice, FragmentLane, Int32s, Limits, Progress, Step
+from edgeinfer.backends.host import HostDevice, HostLane
+from edgeinfer.engine.lanes.fragments import fragment_of, host_part
+from edgeinfer.engine.lanes.order import turns_of
+from edgeinfer.engine.lanes.partition import Task, partition
+from edgeinfer.engine.lanes.timeline import Span, Timeline
+from edgeinfer.errors import DeviceUnavailable, EngineClosed
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """A task on another device: its lane, and rows of its inputs that stay as they are while it runs."""
+
+    task: Task
+    lane: FragmentLane
+    staged: Mapping[str, Floats]
+
+    @property
+    def stages(self) -> str:
+        return _stages(self.task)
+
+
+class SharedLane:
+    """A whole model on a host and other devices. Owns the lanes, not the devices."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        placement: Placement,
+        host: Device,
+        others: Mapping[str, Device],
+        file: GGUFFile,
+        limits: Limits,
+        progress: Progress,
+    ) -> None:
+        """Compile every device's part. Raises DeviceUnavailable for devices that take no parts, and as devices do."""
+        if not isinstance(host, HostDevice):
+            raise DeviceUnavailable(f"the device {host.name} cannot run a model together with others; cpu can")
+        self._logits, self._closed = spec.logits, False
+        self._tasks = partition(spec, placement, host.name)
+        self._turns = turns_of(self._tasks, host.name)
+        self._host_name = host.name
+        part = host_part(spec, self._tasks, host.name)
+        self._sections = {number: section for section, number in enumerate(part.tasks)}
+        self._host: HostLane = host.compile_sections(part.spec, part.exposed, file, limits, progress)
+        self._away: dict[int, _Away] = {}
+        self.timeline = Timeline((), 0.0, 0.0)
+        try:
+            for number, task in enumerate(self._tasks):
+                if task.device != host.name:
+                    self._away[number] = _compiled(spec, task, others[task.device], file, limits, progress)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def resident_bytes(self) -> int:
+        staged = sum(array.nbytes for away in self._away.values() for array in away.staged.values())
+        return staged + sum(lane.resident_bytes for lane in self._lanes())
+
+    def run(self, step: Step) -> Floats:
+        """Evaluate one step: float32[O, V], valid until the next run. Raises DeviceFailed."""
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        began = time.perf_counter()
+        spans: list[Span] = []
+        self._host.begin(step)
+        for turn in self._turns:
+            if turn.act == "run":
+                started = time.perf_counter()
+                self._host.run_section(self._sections[turn.task])
+                spans.append(Span(self._host_name, _stages(self._tasks[turn.task]), started, time.perf_counter()))
+            elif turn.act == "submit":
+                self._submit(self._away[turn.task], step)
+            else:
+                spans.append(self._wait(self._away[turn.task]))
+        logits = self._host.read(self._logits)
+        self.timeline = Timeline(tuple(spans), began, time.perf_counter())
+        return logits
+
+    def _submit(self, away: _Away, step: Step) -> None:
+        inputs = {}
+        for name, staged in away.staged.items():
+            values = self._host.read(name)
+            inputs[name] = staged[: len(values)]
+            inputs[name][...] = values
+        away.lane.submit(step, inputs)
+
+    def _wait(self, away: _Away) -> Span:
+        outputs = away.lane.wait()
+        for delivery in away.task.deliveries:
+            self._host.write(delivery.buffer, delivery.first, outputs[delivery.name], adds=delivery.adds)
+        return Span(away.task.device, away.stages, *away.lane.ran)
+
+    def _lanes(self) -> list[HostLane | FragmentLane]:
+        """All that hold keys and values, in a fixed order."""
+        return [self._host, *(away.lane for away in self._away.values())]
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots in all layers."""
+        for lane in self._lanes():
+            lane.copy_slots(sources, targets)
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages on all devices: uint8[len(pages), page_bytes]."""
+        return np.concatenate([lane.read_pages(pages) for lane in self._lanes()], axis=1)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages."""
+        start, none = 0, np.zeros(1, np.int32)
+        for lane in self._lanes():
+            width = lane.read_pages(none).shape[1]
+            lane.write_pages(pages, np.ascontiguousarray(contents[:, start : start + width]))
+            start += width
+
+    def close(self) -> None:
+        """Close all parts. Safe to call twice."""
+        self._closed = True
+        for lane in self._lanes():
+            lane.close()
+
+
+def _stages(task: Task) -> str:
+    names = list(dict.fromkeys(stage.name for stage in task.stages))
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+
+
+def _compiled(spec: ModelSpec, task: Task, device: Device, file: GGUFFile, limits: Limits, progress: Progress) -> _Away:
+    if not isinstance(device, FragmentDevice):
+        raise DeviceUnavailable(f"the device {device.name} cannot run part of a model; use it alone")
+    lane = device.compile_fragment(fragment_of(spec, task), file, limits, progress)
+    staged: dict[str, Floats] = {}
+    for name in task.inputs:
+        buffer = spec.buffer(name)
+        staged[name] = np.zeros((max(limits.max_tokens, limits.max_outputs), buffer.width), np.float32)
+    return _Away(task, lane, staged)

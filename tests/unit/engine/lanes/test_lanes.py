@@ -1,0 +1,147 @@
+"""Models on several devices: the same results as on one, however they are split, and the order of what is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.lanes.order import turns_of
+from edgeinfer.engine.lanes.partition import partition
+from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.lanes.timeline import Span, Timeline
+from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import open_model
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.placement import Placement
+from tests.golden.goldens import Golden, Player, distance
+from tests.unit.engine.lanes.placements import alike, at_random
+
+FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "phi3-f16", "mistral-window-q8_0", "llama-q8_0")
+TWO = ["cpu", "reference"]
+THREE = ["cpu", "reference", "other"]
+NOISE = 2e-2
+"""Relative: another order of sums now and then rounds an activation to another int8, which is most of what is seen."""
+
+
+class Together:
+    """A `Device` that runs models on the CPU and on reference devices by a placement, for `Player`."""
+
+    name = "together"
+    batch_invariant = False
+
+    def __init__(self, placement: Placement | str, others: Mapping[str, Device]) -> None:
+        self._cpu = DEVICES.get("cpu").open(DeviceOptions(n_workers=2))
+        self._placement, self._others = placement, others
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> SharedLane:
+        assert isinstance(self._placement, Placement)
+        return SharedLane(spec, self._placement, self._cpu, self._others, file, limits, progress)
+
+    def close(self) -> None:
+        self._cpu.close()
+
+
+def reference() -> ReferenceDevice:
+    """Rounds as the CPU device does, so that any difference is a fault."""
+    return ReferenceDevice(activations="int8", kv="f16")
+
+
+def spec_of(name: str) -> ModelSpec:
+    golden = Golden.read(name)
+    with open_model(golden.model, golden.n_context) as model:
+        return model.spec
+
+
+def check(name: str, placement: Placement, devices: list[str]) -> None:
+    """Chunks, a tree and a single token come out as on the CPU alone, but for the noise."""
+    golden = Golden.read(name)
+    others = {device: reference() for device in devices[1:]}
+    cpu = DEVICES.get("cpu").open(DeviceOptions(n_workers=2))
+    with Player(Together(placement, others), golden) as player, Player(cpu, golden) as alone:
+        for chunk in np.split(golden.tokens[:60], [10, 11, 40]):
+            assert distance(player.feed(chunk), alone.feed(chunk)) < NOISE
+        tree = golden.tokens[60:66]
+        parents = [-1, 0, 0, 1, 1, 2]
+        assert distance(player.look(tree, parents), alone.look(tree, parents)) < NOISE
+    cpu.close()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("shares", [(1.0, 0.0), (0.5, 0.5), (0.3, 0.7), (0.0, 1.0)])
+@pytest.mark.parametrize(("home", "attention"), [("cpu", "cpu"), ("cpu", "reference"), ("reference", "cpu")])
+def test_rows_and_attention_may_be_anywhere(name: str, shares: tuple[float, float], home: str, attention: str) -> None:
+    placement = alike(spec_of(name), home, attention, dict(zip(TWO, shares, strict=True)))
+    check(name, placement, TWO)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_placement_gives_the_same(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    name = FAMILIES[seed % len(FAMILIES)]
+    devices = THREE if seed % 2 else TWO
+    check(name, at_random(spec_of(name), devices, rng), devices)
+
+
+def test_layers_may_lie_apart() -> None:
+    """The first layers here, the rest there, as llama.cpp splits models."""
+    spec = spec_of("llama-q8_0")
+    here, there = (alike(spec, device, device, {device: 1.0}) for device in TWO)
+    middle = len(spec.stages) // 2
+    placement = Placement((*here.stages[:middle], *there.stages[middle:]))
+    tasks = partition(spec, placement, "cpu")
+    assert [task.device for task in tasks] == ["cpu", "reference"]
+    assert tasks[1].inputs == ("x",)
+    check("llama-q8_0", placement, TWO)
+
+
+def test_devices_work_at_the_same_time() -> None:
+    """Rows of a product start on the others before the host computes its own, and are awaited after that."""
+    spec = spec_of("llama-q8_0")
+    tasks = partition(spec, alike(spec, "cpu", "cpu", {"cpu": 0.5, "reference": 0.5}), "cpu")
+    turns = turns_of(tasks, "cpu")
+    acts = [turn.act for turn in turns]
+    assert acts[0] == "run"
+    together = [acts[place : place + 3] for place, act in enumerate(acts) if act == "submit"]
+    assert together
+    assert all(found == ["submit", "run", "wait"] for found in together)
+    for number, task in enumerate(tasks):
+        assert all(before < number for before in task.after)
+
+
+def test_pages_survive_reading_and_writing_on_several_devices() -> None:
+    golden = Golden.read("llama-q8_0")
+    spec = spec_of("llama-q8_0")
+    split = alike(spec, "cpu", "reference", {"cpu": 0.5, "reference": 0.5})
+    whole = alike(spec, "cpu", "cpu", {"cpu": 1.0})
+    placement = Placement((*split.stages[:2], *whole.stages[2:]))
+    pages = np.arange(12, dtype=np.int32)
+    device = Together(placement, {"reference": reference()})
+    with Player(device, golden) as first, Player(device, golden) as second:
+        first.feed(golden.tokens[:70])
+        second.feed(golden.tokens[-70:])
+        second.lane.write_pages(pages, first.lane.read_pages(pages))
+        assert np.array_equal(second.lane.read_pages(pages), first.lane.read_pages(pages))
+        assert second.feed(golden.tokens[70:]).tobytes() == first.feed(golden.tokens[70:]).tobytes()
+
+
+def test_devices_that_take_no_parts_are_refused() -> None:
+    golden, spec = Golden.read("llama-q8_0"), spec_of("llama-q8_0")
+    placement = alike(spec, "cpu", "cpu", {"cpu": 0.5, "null": 0.5})
+    null = DEVICES.get("null").open(DeviceOptions())
+    with pytest.raises(DeviceUnavailable, match="null cannot run part"):
+        Player(Together(placement, {"null": null}), golden)
+
+
+def test_the_timeline_tells_who_worked_when() -> None:
+    spans = (Span("cpu", "a", 0.0, 2.0), Span("gpu", "a", 1.0, 1.5), Span("gpu", "b", 1.4, 3.0), Span("cpu", "b", 4, 5))
+    timeline = Timeline(spans, 0.0, 5.0)
+    assert timeline.devices == ("cpu", "gpu")
+    assert timeline.busy_s("cpu") == 3.0
+    assert timeline.busy_s("gpu") == 2.0
+    assert timeline.overlap == pytest.approx(0.5)
+    assert Timeline(spans[:1], 0.0, 2.0).overlap == 0.0
