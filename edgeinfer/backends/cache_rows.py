@@ -30,7 +30,7 @@ class CacheRows:
 
     def __init__(self, n_slots: int) -> None:
         self._row_of = np.full(n_slots, NO_ROW, np.int64)
-        self.n_rows = 0
+        self.n_slots, self.n_rows = n_slots, 0
 
     def rows(self, slots: NDArray[np.integer]) -> Int64s:
         """The row of each slot, NO_ROW where none was written: int64[len(slots)]."""

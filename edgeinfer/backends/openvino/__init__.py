@@ -1,0 +1,22 @@
+"""The OpenVINO device: op lists as OpenVINO graphs, on whatever processors OpenVINO drives (Intel CPU, GPU, NPU; any x86
+or ARM CPU). Weights stay 4 and 8 bits wide, keys and values are state of the graph.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions
+from edgeinfer.backends.openvino.footprint import footprint
+from edgeinfer.errors import DeviceUnavailable
+
+
+def _open(options: DeviceOptions) -> Device:
+    try:
+        from edgeinfer.backends.openvino.device import OpenVinoDevice  # loads openvino
+    except ImportError as reason:
+        raise DeviceUnavailable(
+            f"the device openvino needs the package openvino ({reason}): pip install 'edgeinfer[openvino]'"
+        ) from None
+    return OpenVinoDevice(options)
+
+
+DEVICE = DeviceKind("openvino", "OpenVINO graphs on CPU, Intel GPU or NPU (openvino:gpu)", _open, footprint)

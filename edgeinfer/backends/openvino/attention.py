@@ -1,0 +1,74 @@
+"""Keys and values as state of a graph, and attention over them.
+
+In: keys, values and queries split into heads. Out: nodes of attention, and the sinks that keep the state. A state is
+float32[1, kv heads, rows, K] and grows by the step's tokens; which of its rows a token sees is said by a mask. Where
+scores have no cap, the nodes have the form that plugins run as one op with a cache that grows in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import openvino as ov
+from openvino import opset6, opset13 as op
+
+from edgeinfer.backends.openvino.nodes import indices, numbers
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.models.spec import KVLayer
+from edgeinfer.ops import Attention, StoreKV
+
+Node = ov.Node
+
+
+def state_name(layer: int, part: str) -> str:
+    """The name of a layer's state; part is "key" or "value"."""
+    return f"cache.{layer}.{part}"
+
+
+class Caches:
+    """The states of a graph."""
+
+    def __init__(self, kv: Sequence[KVLayer], parameters: Mapping[str, Node]) -> None:
+        self._kv, self._parameters = kv, parameters
+        self._rows: dict[int, tuple[Node, Node]] = {}
+        self.sinks: list[Node] = []
+
+    def append(self, each: StoreKV, key: Node, value: Node) -> None:
+        """Add the step's keys and values, float32[1, kv heads, T, K], to a layer's state."""
+        self._rows[each.layer] = (self._grown(each, "key", key), self._grown(each, "value", value))
+
+    def _grown(self, each: StoreKV, part: str, new: Node) -> Node:
+        name = state_name(each.layer, part)
+        empty = op.constant(np.zeros((1, each.kv_heads, 0, each.head_width), np.float32))
+        shape = ov.PartialShape([-1, each.kv_heads, -1, each.head_width])
+        kept = opset6.read_value(empty, name, ov.Type.f32, shape)
+        kept = op.gather(kept, self._parameters["beam"], numbers(0))
+        grown = op.concat([kept, new], 2)
+        self.sinks.append(opset6.assign(grown, name))
+        return grown
+
+    def attend(self, each: Attention, query: Node, mask: Node) -> Node:
+        """Attention of queries float32[1, heads, T, K], the same shape out. Raises UnsupportedModel."""
+        if each.layer not in self._rows:
+            raise UnsupportedModel(f"attention of layer {each.layer} is in a part that does not store its keys")
+        key, value = (self._repeated(each, rows) for rows in self._rows[each.layer])
+        if each.soft_cap is None:
+            scale = op.constant(np.array(each.scale, np.float32))
+            return op.scaled_dot_product_attention(query, key, value, mask, scale, causal=False)
+        scores = op.multiply(op.matmul(query, key, False, True), _constant(each.scale / each.soft_cap))
+        capped = op.add(op.multiply(op.tanh(scores), _constant(each.soft_cap)), mask)
+        return op.matmul(op.softmax(capped, 3), value, False, False)
+
+    def _repeated(self, each: Attention, rows: Node) -> Node:
+        """Rows of kv heads float32[1, G, S, K], once for each query head."""
+        repeats = each.heads // each.kv_heads
+        if repeats == 1:
+            return rows
+        apart = op.unsqueeze(rows, numbers(2))
+        wide = op.broadcast(apart, indices(1, 1, repeats, 1, 1), broadcast_spec="BIDIRECTIONAL")
+        return op.reshape(wide, indices(0, each.heads, -1, each.head_width), True)
+
+
+def _constant(value: float) -> Node:
+    return op.constant(np.full((1, 1, 1, 1), value, np.float32))

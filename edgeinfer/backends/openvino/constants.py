@@ -1,0 +1,201 @@
+"""Weights as constants of a graph: how each quant format is stored, how large that is, and the arrays themselves.
+
+In: a quant format, or the raw rows of a weight. Out: a `Form`, and `Stored` arrays that mean exactly the same values as
+the file, except for formats with a minimum. Knows nothing of OpenVINO.
+
+OpenVINO multiplies 8-bit activations with weights of the form scale * (code - zero point), all integers but the scale.
+A minimum is a zero point that is not an integer: the nearest one is stored, and what is left of each group, at most
+half a scale, becomes further columns, which the sums of the activations of each group are multiplied with. They are
+coded like all others, so that half a scale keeps some 4 bits more: an error of 1/30 scale at most where codes have 4
+bits, 1/500 where they have 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.models.quants import BlockFormat, Codes, FloatFormat, QuantFormat, decode_rows
+
+CodeType = Literal["u4", "u8", "f16", "bf16", "f32"]
+CODE_BITS = {"u4": 4, "u8": 8, "f16": 16, "bf16": 16, "f32": 32}
+CHUNK_WEIGHTS = 1 << 22
+"""Weights that are unpacked at a time, so that loading takes little memory beside the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a matrix is stored.
+
+    code     type of the codes, or of the values where there are no groups
+    group    columns that share a scale, 0 for plain values
+    zero     zero point of all codes; None: one for each group, of the codes' type
+    scale    type of the scales
+    """
+
+    code: CodeType
+    group: int = 0
+    zero: int | None = 0
+    scale: Literal["f16", "f32"] = "f16"
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether columns for the sums of groups follow the matrix's own."""
+        return self.zero is None
+
+    def sum_columns(self, columns: int) -> int:
+        """How many they are: one for each group, filled up to whole groups."""
+        return -(-(columns // self.group) // self.group) * self.group if self.has_sums else 0
+
+    def nbytes(self, n_rows: int, columns: int) -> int:
+        """Bytes of a matrix in this form."""
+        columns += self.sum_columns(columns)
+        code_bytes = n_rows * columns * CODE_BITS[self.code] // 8
+        if not self.group:
+            return code_bytes
+        n_groups = n_rows * (columns // self.group)
+        zero_bytes = 1 if self.zero is not None else n_groups * CODE_BITS[self.code] // 8
+        return code_bytes + zero_bytes + n_groups * (2 if self.scale == "f16" else 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A matrix: codes uint8[N, K' * bits / 8] (two 4-bit codes in a byte, the first one low), or its values.
+
+    scale float16 or float32[N, K' / group, 1]; zero uint8[1, 1, 1], or [N, K' / group * bits / 8] packed as codes are.
+    """
+
+    form: Form
+    n_rows: int
+    columns: int
+    codes: NDArray[np.generic]
+    scale: NDArray[np.floating] | None = None
+    zero: NDArray[np.uint8] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in (self.codes, self.scale, self.zero) if array is not None)
+
+
+def form_of(form: QuantFormat) -> Form:
+    """How tensors of a quant format are stored."""
+    if isinstance(form, FloatFormat):
+        names: dict[str, CodeType] = {"F16": "f16", "BF16": "bf16"}
+        return Form(names.get(form.name, "f32"))
+    low, high = form.code_range
+    code: CodeType = "u4" if high - low < 16 else "u8"
+    scale: Literal["f16", "f32"] = "f16" if form.f16_scales else "f32"
+    if form.has_minimum:
+        return Form(code, form.group, None, "f32")
+    return Form(code, form.group, 8 if code == "u4" else 128, scale)
+
+
+def store(raw: NDArray[np.uint8], quant: QuantFormat, columns: int) -> Stored:
+    """Raw rows, uint8[N, row_bytes], in the form of their format."""
+    form, n_rows = form_of(quant), len(raw)
+    if isinstance(quant, FloatFormat):
+        return Stored(form, n_rows, columns, _plain(raw, quant, form))
+    n_columns = columns + form.sum_columns(columns)
+    n_groups, per_byte = n_columns // form.group, 8 // CODE_BITS[form.code]
+    codes = np.empty((n_rows, n_columns // per_byte), np.uint8)
+    scale = np.empty((n_rows, n_groups, 1), np.float16 if form.scale == "f16" else np.float32)
+    zero = np.full((1, 1, 1), form.zero or 0, np.uint8)
+    if form.has_sums:
+        zero = np.empty((n_rows, n_groups), np.uint8)
+    step = max(1, CHUNK_WEIGHTS // columns)
+    for first in range(0, n_rows, step):
+        rows = slice(first, first + step)
+        if form.has_sums:
+            whole, scale[rows, :, 0], zero[rows] = _with_sums(quant.unpack(raw[rows]), form)
+        else:
+            unpacked = quant.unpack(raw[rows])
+            whole = (unpacked.codes.view(np.uint8) + np.uint8(form.zero or 0)).astype(np.uint8)
+            scale[rows, :, 0] = unpacked.scale
+        codes[rows] = _packed(whole, form)
+    if form.has_sums:
+        zero = _packed(zero.reshape(1, -1), form).reshape(-1)
+    return Stored(form, n_rows, columns, codes, scale, zero)
+
+
+def _plain(raw: NDArray[np.uint8], quant: FloatFormat, form: Form) -> NDArray[np.generic]:
+    """Values as the file has them; float32 where OpenVINO has no such type."""
+    if form.code == "f32":
+        return np.ascontiguousarray(decode_rows(raw, quant))
+    return np.ascontiguousarray(raw).view(np.uint16)
+
+
+def _packed(codes: NDArray[np.uint8], form: Form) -> NDArray[np.uint8]:
+    """Codes uint8[N, K] as bytes of the form, [N, K * bits / 8]; an odd last 4-bit code gets a byte of its own."""
+    if form.code != "u4":
+        return codes
+    low, high = codes[:, 0::2], codes[:, 1::2]
+    packed = low.copy()
+    packed[:, : high.shape[1]] |= high << 4
+    return packed
+
+
+def _with_sums(
+    unpacked: Codes, form: Form
+) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.uint8]]:
+    """Codes [N, K'], scales and zero points [N, K' / group] of rows with a minimum."""
+    largest = (1 << CODE_BITS[form.code]) - 1
+    assert unpacked.minimum is not None
+    scale, minimum = unpacked.scale, unpacked.minimum
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        exact = np.where(scale != 0, -minimum / scale, np.float32(0))
+        zero = np.clip(np.rint(np.nan_to_num(exact, posinf=largest, neginf=0)), 0, largest).astype(np.float32)
+        left = minimum + scale * zero
+    columns = unpacked.codes.shape[1]
+    padded = np.zeros((len(left), form.sum_columns(columns)), np.float32)
+    padded[:, : left.shape[1]] = left
+    grouped = padded.reshape(len(left), -1, form.group)
+    middle = (largest + 1) // 2
+    sum_scale = np.abs(grouped).max(axis=-1) / np.float32(middle - 1)
+    inverse = np.divide(np.float32(1), sum_scale, out=np.zeros_like(sum_scale), where=sum_scale > 1e-30)
+    sum_codes = np.clip(np.rint(grouped * inverse[..., None]) + middle, 0, largest).astype(np.uint8)
+    codes = np.concatenate([unpacked.codes.view(np.uint8), sum_codes.reshape(len(left), -1)], axis=1)
+    zeros = np.concatenate([zero.astype(np.uint8), np.full(sum_scale.shape, middle, np.uint8)], axis=1)
+    return codes, np.concatenate([scale, sum_scale], axis=1), zeros
+
+
+def values_of(stored: Stored) -> NDArray[np.float32]:
+    """What the arrays mean: float32[N, K], the columns of sums added to those they stand for."""
+    form = stored.form
+    if not form.group:
+        return _plain_values(stored)
+    columns = stored.columns + form.sum_columns(stored.columns)
+    codes = _unpacked(stored.codes.reshape(-1), form).reshape(stored.n_rows, -1, form.group).astype(np.float32)
+    assert stored.scale is not None
+    assert stored.zero is not None
+    zero = np.float32(form.zero or 0)
+    if form.has_sums:
+        zero = _unpacked(stored.zero, form).reshape(-1)[: codes.shape[0] * codes.shape[1]]
+        zero = zero.reshape(codes.shape[0], codes.shape[1], 1).astype(np.float32)
+    values = ((codes - zero) * stored.scale.astype(np.float32)).reshape(stored.n_rows, columns)
+    if form.has_sums:
+        n_groups = stored.columns // form.group
+        sums = values[:, stored.columns : stored.columns + n_groups]
+        return values[:, : stored.columns] + np.repeat(sums, form.group, axis=1)
+    return values
+
+
+def _plain_values(stored: Stored) -> NDArray[np.float32]:
+    if stored.form.code == "f16":
+        return stored.codes.view(np.float16).astype(np.float32)
+    if stored.form.code == "bf16":
+        return (stored.codes.astype(np.uint32) << 16).view(np.float32)
+    return stored.codes.astype(np.float32)
+
+
+def _unpacked(packed: NDArray[np.generic], form: Form) -> NDArray[np.uint8]:
+    if form.code != "u4":
+        return packed.astype(np.uint8)
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1).astype(np.uint8)  # type: ignore[operator]
+
+
+def is_block(quant: QuantFormat) -> bool:
+    """Whether a format has codes with scales."""
+    return isinstance(quant, BlockFormat)

@@ -1,0 +1,100 @@
+"""The OpenVINO device: finds the processor that is asked for and compiles graphs for it.
+
+In: worker count and target. Out: lanes. OpenVINO places its own threads; cores that are asked for only say how many
+there are.
+"""
+
+from __future__ import annotations
+
+import openvino as ov
+
+from edgeinfer.backends.base import PAGE, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.openvino.feeding import Feed
+from edgeinfer.backends.openvino.footprint import capped_layers, fragment_footprint
+from edgeinfer.backends.openvino.graph import Lowering
+from edgeinfer.backends.openvino.attention import state_name
+from edgeinfer.backends.openvino.lane import OpenVinoFragmentLane, OpenVinoLane
+from edgeinfer.backends.openvino.properties import properties_of
+from edgeinfer.backends.openvino.signature import signature_of
+from edgeinfer.backends.openvino.states import StateForm, States
+from edgeinfer.errors import DeviceFailed, DeviceUnavailable
+from edgeinfer.models.fragment import Fragment, whole
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+
+
+KEY = "openvino"
+
+
+class OpenVinoDevice:
+    """One processor of those that OpenVINO drives."""
+
+    batch_invariant = False
+
+    def __init__(self, options: DeviceOptions) -> None:
+        self._core = ov.Core()
+        self._options = options
+        self._target = processor(options.target, self._core.available_devices)
+        self.name = f"{KEY}:{options.target}" if options.target else KEY
+
+    def compile(
+        self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> OpenVinoLane:
+        """A whole model."""
+        fragment = whole(spec)
+        return OpenVinoLane(*self._parts(fragment, file, limits, progress))
+
+    def compile_fragment(
+        self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> OpenVinoFragmentLane:
+        """A part of a model."""
+        return OpenVinoFragmentLane(*self._parts(fragment, file, limits, progress))
+
+    def _parts(
+        self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress
+    ) -> tuple[ov.InferRequest, Feed, States, tuple[str, ...], int]:
+        model = Lowering(fragment, file).model(progress)
+        properties = properties_of(fragment.spec, file.tensors, limits, self._options, self._target)
+        try:
+            request = self._core.compile_model(model, self._target, properties).create_infer_request()
+        except RuntimeError as reason:
+            raise _failure(reason, self._target) from None
+        states = States(request, state_forms(fragment), limits.n_pages * PAGE)
+        taken = fragment_footprint(fragment, file.tensors, limits)
+        n_bytes = taken.weight_bytes + taken.kv_bytes + taken.buffer_bytes
+        return request, Feed(signature_of(fragment), file), states, fragment.outputs, n_bytes
+
+    def close(self) -> None:
+        """Lanes own their graphs; nothing is left here."""
+
+
+def processor(target: str, available: list[str]) -> str:
+    """OpenVINO's name of a target ("" means its CPU). Raises DeviceUnavailable."""
+    wanted = target.upper() or "CPU"
+    if wanted == "AUTO" or wanted in available or f"{wanted}.0" in available:
+        return wanted
+    there_are = ", ".join(f"openvino:{name.lower()}" for name in [*available, "auto"])
+    raise DeviceUnavailable(f"OpenVINO finds no {target!r} on this machine; there are {there_are}")
+
+
+def state_forms(fragment: Fragment) -> list[StateForm]:
+    """The states that a fragment's graph keeps, layer by layer."""
+    capped = capped_layers(fragment.spec)
+    return [
+        StateForm(
+            state_name(layer, part),
+            fragment.spec.kv[layer].kv_heads,
+            fragment.spec.kv[layer].head_width,
+            layer in capped,
+        )
+        for layer in signature_of(fragment).layers
+        for part in ("key", "value")
+    ]
+
+
+def _failure(reason: RuntimeError, target: str) -> Exception:
+    """What a failed compilation is."""
+    text = str(reason)
+    if any(word in text for word in ("bad_alloc", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY", "CL_MEM_OBJECT_ALLOCATION")):
+        return MemoryError(text)
+    return DeviceFailed(f"OpenVINO cannot compile this model for {target}: {text.strip().splitlines()[-1]}")

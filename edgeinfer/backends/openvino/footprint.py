@@ -1,0 +1,85 @@
+"""Memory of the OpenVINO device, from a header alone.
+
+In: a spec, the table of tensors, limits. Out: a `Footprint`, or the same of a fragment. Counted are the constants as
+they are given to OpenVINO, keys and values of all slots, and what goes into and comes out of the largest pass. Not
+counted: OpenVINO's own code and intermediate results, other orders of the same weights that a processor wants (they
+take the place of the constants), the spare rows that a growing cache has, and the file itself, whose embedding is read
+where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeinfer.backends.base import PAGE, Footprint, Limits
+from edgeinfer.backends.openvino.constants import form_of
+from edgeinfer.backends.openvino.signature import signature_of
+from edgeinfer.models.fragment import Fragment, whole
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.quants import format_of
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Attention, MatMul, RMSNorm, Rows, Weight
+
+FLOAT_BYTES = 4
+SCALE_BYTES = 8
+"""Scale and zero point of one key or value of one head, where they are kept in 8 bits."""
+
+
+def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """What a whole model takes."""
+    return fragment_footprint(whole(spec), tensors, limits)
+
+
+def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """What a part of a model takes."""
+    per_token = _token_bytes(fragment.spec, limits)
+    kv_bytes = per_token * PAGE * limits.n_pages
+    return Footprint(_weight_bytes(fragment.spec, tensors), per_token, kv_bytes, _buffer_bytes(fragment, limits))
+
+
+def _weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
+    """Bytes of all constants, a matrix that several ops read once."""
+    matrices: set[Weight] = set()
+    n_bytes = 0
+    for op in spec.ops():
+        if isinstance(op, RMSNorm):
+            n_bytes += FLOAT_BYTES * op.weight.n_rows
+        elif isinstance(op, MatMul):
+            n_bytes += 0 if op.bias is None else FLOAT_BYTES * op.bias.n_rows
+            matrices.add(op.weight)
+    for weight in matrices:
+        form = form_of(format_of(tensors[weight.tensor].ggml_type))
+        n_bytes += form.nbytes(weight.n_rows, weight.columns)
+    return n_bytes
+
+
+def capped_layers(spec: ModelSpec) -> frozenset[int]:
+    """Layers whose scores have a cap: they are computed by plain ops and keep float32."""
+    return frozenset(op.layer for op in spec.ops() if isinstance(op, Attention) and op.soft_cap is not None)
+
+
+def _token_bytes(spec: ModelSpec, limits: Limits) -> int:
+    """Bytes of the keys and values of a token."""
+    n_bytes, capped = 0, capped_layers(spec)
+    for number, layer in enumerate(spec.kv):
+        if number in capped:
+            row_bytes = FLOAT_BYTES * layer.head_width
+        else:
+            row_bytes = layer.head_width + SCALE_BYTES if limits.kv == "int8" else 2 * layer.head_width
+        n_bytes += 2 * layer.kv_heads * row_bytes
+    return n_bytes
+
+
+def _buffer_bytes(fragment: Fragment, limits: Limits) -> int:
+    """Bytes of the inputs and outputs of the largest pass."""
+    signature, n_rows = signature_of(fragment), limits.max_tokens
+    per_token = sum(embed.weight.columns for embed in signature.embeds)
+    per_token += sum(2 * table.rotary_width for table in signature.tables)
+    per_token += len(signature.windows) * (limits.n_pages * PAGE + n_rows)
+    floats = n_rows * per_token
+    for name in (*fragment.inputs, *fragment.outputs):
+        buffer = fragment.spec.buffer(name)
+        floats += buffer.width * (n_rows if buffer.rows is Rows.TOKENS else limits.max_outputs)
+    return FLOAT_BYTES * floats
+
+
