@@ -302,13 +302,15 @@ class Footprint:
 class DeviceKind:
     """A registry entry: how to open a device of this kind, and what it would take, from a header alone.
 
-    `open` raises DeviceUnavailable where the device cannot run.
+    `open` raises DeviceUnavailable where the device cannot run. `host_targets`: its targets that compute on the machine's
+    own cores.
     """
 
     key: str
     summary: str
     open: Callable[[DeviceOptions], Device]
     footprint: Callable[[ModelSpec, Mapping[str, TensorInfo], Limits], Footprint]
+    host_targets: frozenset[str] = frozenset({""})
 
 
 DEVICES: Registry[DeviceKind] = Registry(

@@ -22,10 +22,11 @@ from edgeinfer.backends.base import (
     Progress,
     Staffed,
     no_progress,
-    open_device,
 )
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.kvcache import Copies, KVCache
+from edgeinfer.engine.lanes.choosing import AUTO as AUTO_SCHEDULE
+from edgeinfer.engine.lanes.opening import open_model
 from edgeinfer.engine.opening import compiled
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
@@ -52,8 +53,11 @@ class Executor:
         *,
         is_guest: bool = False,
         regime: Regime | None = None,
+        notices: tuple[str, ...] = (),
     ) -> None:
         """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything."""
+        self.notices = notices
+        """What the user should know of how it was opened."""
         self._device = device
         self._options = options
         self._is_guest = is_guest
@@ -79,19 +83,11 @@ class Executor:
         options: DeviceOptions | None = None,
         progress: Progress = no_progress,
         regime: Regime | None = None,
+        schedule: str = AUTO_SCHEDULE,
     ) -> Executor:
-        """Open a device by its registry key and compile the model for it.
-
-        Raises UnknownKey for a device there is not, DeviceUnavailable where it cannot run, DoesNotFit where memory is
-        short.
-        """
-        opened = open_device(device, options)
-        try:
-            lane = compiled(opened, spec, file, limits, progress)
-        except BaseException:
-            opened.close()
-            raise
-        return cls(opened, lane, limits, fingerprint, options, regime=regime)
+        """Open devices by name and compile the model for them. Raises as `lanes.opening.open_model`."""
+        found = open_model(device, spec, file, limits, options, schedule, progress)
+        return cls(found.device, found.lane, limits, fingerprint, options, regime=regime, notices=found.notices)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress

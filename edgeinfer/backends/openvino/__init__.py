@@ -19,4 +19,6 @@ def _open(options: DeviceOptions) -> Device:
     return OpenVinoDevice(options)
 
 
-DEVICE = DeviceKind("openvino", "OpenVINO graphs on CPU, Intel GPU or NPU (openvino:gpu)", _open, footprint)
+DEVICE = DeviceKind(
+    "openvino", "OpenVINO graphs on CPU, Intel GPU or NPU (openvino:gpu)", _open, footprint, frozenset({"", "cpu"})
+)

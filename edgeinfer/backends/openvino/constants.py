@@ -137,9 +137,7 @@ def _packed(codes: NDArray[np.uint8], form: Form) -> NDArray[np.uint8]:
     return packed
 
 
-def _with_sums(
-    unpacked: Codes, form: Form
-) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.uint8]]:
+def _with_sums(unpacked: Codes, form: Form) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.uint8]]:
     """Codes [N, K'], scales and zero points [N, K' / group] of rows with a minimum."""
     largest = (1 << CODE_BITS[form.code]) - 1
     assert unpacked.minimum is not None

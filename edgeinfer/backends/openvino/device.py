@@ -95,6 +95,8 @@ def state_forms(fragment: Fragment) -> list[StateForm]:
 def _failure(reason: RuntimeError, target: str) -> Exception:
     """What a failed compilation is."""
     text = str(reason)
-    if any(word in text for word in ("bad_alloc", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY", "CL_MEM_OBJECT_ALLOCATION")):
+    if any(
+        word in text for word in ("bad_alloc", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY", "CL_MEM_OBJECT_ALLOCATION")
+    ):
         return MemoryError(text)
     return DeviceFailed(f"OpenVINO cannot compile this model for {target}: {text.strip().splitlines()[-1]}")

@@ -171,7 +171,9 @@ class Lowering:
         value = self._heads(each.value, each.heads, each.head_width)
         width = each.table.rotary_width
         turning = value if width == each.head_width else sliced(value, 0, width)
-        cos, sin = (self.parameters[rope_name(self.signature.tables.index(each.table), part)] for part in ("cos", "sin"))
+        cos, sin = (
+            self.parameters[rope_name(self.signature.tables.index(each.table), part)] for part in ("cos", "sin")
+        )
         minus = op.constant(np.full((1, 1, 1, 1), -1, np.float32))
         swapped = op.concat([op.multiply(sliced(turning, width // 2, width), minus), sliced(turning, 0, width // 2)], 3)
         turned = op.add(op.multiply(turning, cos), op.multiply(swapped, sin))

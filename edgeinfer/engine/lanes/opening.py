@@ -1,0 +1,148 @@
+"""A model on the devices that were named: one alone, or several by a plan.
+
+In: device names with commas between them, a schedule, a model. Out: an open device and its compiled lane, and what the
+user should know. The front door to devices; `executor` knows no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, Progress, no_progress, open_device
+from edgeinfer.engine.lanes.choosing import AUTO, Choice, choose
+from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.opening import compiled
+from edgeinfer.errors import BadSetting, DoesNotFit
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.placement import Placement
+from edgeinfer.scheduling.profile import CPU
+from edgeinfer.scheduling.topology import available_bytes, read_topology
+from edgeinfer.scheduling.work import work_of
+
+FORMATS = 2
+"""Quant formats of a model that devices are measured with, those of most bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model ready to run; the device is to be closed after the lane."""
+
+    device: Device
+    lane: Lane
+    notices: tuple[str, ...] = ()
+
+
+class Together:
+    """Several open devices as one; `batch_invariant` only if all are, and then still not to be told from one alone."""
+
+    batch_invariant = False
+
+    def __init__(self, host: Device, others: Mapping[str, Device], placement: Placement) -> None:
+        self.name = "+".join([host.name, *(device.name for device in others.values())])
+        self._host, self._others, self._placement = host, others, placement
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> SharedLane:
+        """The model it was planned for."""
+        return SharedLane(spec, self._placement, self._host, self._others, file, limits, progress)
+
+    def close(self) -> None:
+        """Close all devices."""
+        for device in (self._host, *self._others.values()):
+            device.close()
+
+
+def open_model(
+    device: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions | None = None,
+    schedule: str = AUTO,
+    progress: Progress = no_progress,
+) -> Opened:
+    """Open devices by name and compile the model for them.
+
+    Raises UnknownKey for a device there is not, DeviceUnavailable where one cannot run, BadSetting for names that do
+    not go together, DoesNotFit where memory is short.
+    """
+    options = options or DeviceOptions()
+    names = device.split(",")
+    if len(names) == 1:
+        return _alone(device, spec, file, limits, options, (), progress)
+    if CPU not in names:
+        raise BadSetting(f"several devices need the cpu among them, which holds what they exchange: cpu,{device}")
+    names = [CPU, *(name for name in names if name != CPU)]
+    return _together(names, spec, file, limits, options, schedule, progress)
+
+
+def _alone(
+    device: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    notices: tuple[str, ...],
+    progress: Progress,
+) -> Opened:
+    opened = open_device(device, options)
+    try:
+        return Opened(opened, compiled(opened, spec, file, limits, progress), notices)
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _together(
+    names: Sequence[str],
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    schedule: str,
+    progress: Progress,
+) -> Opened:
+    from edgeinfer.engine.probing.combination import combined_profile, cores_of, machine_profile, options_for
+    from edgeinfer.scheduling.budgets import Caching, budgets_of
+
+    topology, work = read_topology(), work_of(spec, file.tensors)
+    cores = options.cores or topology.workers()
+    formats = work.formats[:FORMATS]
+    together = combined_profile(names, topology, cores, formats, progress)
+    machine = machine_profile(topology, formats, progress)
+    budgets = budgets_of(together, work, available_bytes(), most_rows=limits.max_tokens)
+    choice = choose(together, machine, work, Caching(limits.n_context, 1, limits.kv), budgets, schedule)
+    if schedule == AUTO and choice.prefers_cpu:
+        return _alone(CPU, spec, file, limits, options, (_refused(names, choice),), progress)
+    if choice.plan.usage.flash_bytes:
+        raise DoesNotFit(
+            f"{file.path} does not fit in the memory of {', '.join(names)}: some of it would be read from disk"
+        )
+    shares = cores_of(names, cores)
+    opened: dict[str, Device] = {}
+    try:
+        for name in names:
+            if name in choice.devices or name == CPU:
+                opened[name] = open_device(name, options_for(name, shares, options))
+        host = opened.pop(CPU)
+        device = Together(host, opened, choice.placement)
+        return Opened(device, compiled(device, spec, file, limits, progress), (_planned(choice),))
+    except BaseException:
+        for each in opened.values():
+            each.close()
+        raise
+
+
+def _refused(names: Sequence[str], choice: Choice) -> str:
+    return (
+        f"{'+'.join(names)} is predicted to decode {1 / choice.plan.seconds:.0f} tok/s and the cpu alone "
+        f"{1 / choice.cpu_s:.0f}: it runs on the cpu alone; --schedule hetegen uses them together all the same"
+    )
+
+
+def _planned(choice: Choice) -> str:
+    return (
+        f"{'+'.join(choice.devices)} by schedule {choice.plan.schedule}: {1 / choice.plan.seconds:.0f} tok/s "
+        f"predicted, {1 / choice.cpu_s:.0f} on the cpu alone"
+    )
