@@ -1,27 +1,31 @@
-"""The seams of execution: what a device and an evaluator take and give.
+"""The seams of execution: what a device takes and gives.
 
 `Device`: compiles the ops of a ModelSpec into a `Lane` that runs one `Step` after another and owns the KV memory.
 `FragmentDevice`: compiles part of a model too, which then runs beside other devices.
-`Evaluator`: takes a `Batch` of tokens against a KV cache and returns logits (the engine's executor is one, made of
-devices). KV memory is cut into pages of PAGE positions; a slot is page * PAGE + offset. Which page holds what is
-decided by the engine (`engine.kvcache`); a lane only reads and writes the slots it is told.
+KV memory is cut into pages of PAGE positions; a slot is page * PAGE + offset. Which page holds what is decided by the
+engine (`engine.kvcache`); a lane only reads and writes the slots it is told. Programs that run whole models by
+themselves are the other kind of entry in DEVICES: `backends.evaluator`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Op
 from edgeinfer.registry import Registry
 from edgeinfer.settings import KVKind
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.evaluator import EvaluatorKind
 
 PAGE = 64
 """Positions of a KV page; also the attention's fixed chunk, so that sums never depend on the batch."""
@@ -302,8 +306,8 @@ class Footprint:
 class DeviceKind:
     """A registry entry: how to open a device of this kind, and what it would take, from a header alone.
 
-    `open` raises DeviceUnavailable where the device cannot run. `host_targets`: its targets that compute on the machine's
-    own cores.
+    `open` raises DeviceUnavailable where the device cannot run. `host_targets`: its targets that compute on the
+    machine's own cores.
     """
 
     key: str
@@ -313,44 +317,25 @@ class DeviceKind:
     host_targets: frozenset[str] = frozenset({""})
 
 
-DEVICES: Registry[DeviceKind] = Registry(
-    "edgeinfer.backends", "DEVICE", "device", skip=("base", "cache_rows", "host", "weights")
-)
+_SEAMS = ("base", "cache_rows", "evaluator", "host", "stopping", "weights")
+DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=_SEAMS)
 
 
-def kind_of(name: str) -> DeviceKind:
+def kind_of(name: str) -> DeviceKind | EvaluatorKind:
     """The registry entry of a device name: a key, or key:target ("openvino:gpu"). Raises UnknownKey."""
     return DEVICES.get(name.partition(":")[0])
 
 
+def device_kinds() -> dict[str, DeviceKind]:
+    """The entries that run ops of our own graph, by key."""
+    return {key: kind for key, kind in DEVICES.entries().items() if isinstance(kind, DeviceKind)}
+
+
 def open_device(name: str, options: DeviceOptions | None = None) -> Device:
     """Open a device by its name. Raises UnknownKey, DeviceUnavailable."""
-    return kind_of(name).open(replace(options or DeviceOptions(), target=name.partition(":")[2]))
-
-
-class Evaluator(Protocol):
-    """Tokens in, logits out, against a KV cache of sequences."""
-
-    @property
-    def batch_invariant(self) -> bool: ...
-
-    def evaluate(self, batch: Batch) -> Floats:
-        """Logits of the batch's outputs: float32[O, V], valid until the next call.
-
-        The tokens stay pending until `commit`; evaluating again before it discards them.
-        """
-        ...
-
-    def commit(self, sequence: int, path: Int32s) -> None:
-        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
-        ...
-
-    def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on."""
-        ...
-
-    def save(self, sequence: int) -> bytes:
-        """The cached state of a sequence, to be given to `restore` by the same model on the same device kind."""
-        ...
-
-    def restore(self, sequence: int, state: bytes) -> None: ...
+    kind = kind_of(name)
+    if not isinstance(kind, DeviceKind):
+        raise DeviceUnavailable(
+            f"{name} runs whole models by itself and no single ops; there are: {', '.join(device_kinds())}"
+        )
+    return kind.open(replace(options or DeviceOptions(), target=name.partition(":")[2]))

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats, Int32s
-from edgeinfer.engine.executor import Executor
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.evaluators import Interruptible, SequenceEvaluator, Telling
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.speculation.tree import Draft
@@ -24,8 +25,10 @@ from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
 class Pool:
     """The sequences that share one executor."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: SequenceEvaluator) -> None:
         self.executor = executor
+        self._interruptible = executor if isinstance(executor, Interruptible) else None
+        self._telling = executor if isinstance(executor, Telling) else None
         self.lock = threading.RLock()
         self._members: list[CachedSequence] = []
         self._closed = False
@@ -52,6 +55,8 @@ class Pool:
         """Evaluate a batch; where memory is short, resting sequences lose theirs, the one used longest ago first."""
         self._members.remove(member)
         self._members.append(member)
+        if self._interruptible is not None:
+            self._interruptible.heed(member.stopped)
         while True:
             try:
                 return self.executor.evaluate(batch)
@@ -61,6 +66,10 @@ class Pool:
                     raise
                 resting.forget()
 
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened to the executor since this was last asked."""
+        return () if self._telling is None else self._telling.take_notices()
+
     @property
     def idle_s(self) -> float:
         """Seconds since an answer was in the making."""
@@ -69,7 +78,9 @@ class Pool:
         return time.monotonic() - self._rests_since
 
     def note_rest(self) -> None:
-        """An answer is over."""
+        """An answer is over: passes that are nobody's must not be broken off by its flag."""
+        if self._interruptible is not None and not self._closed:
+            self._interruptible.heed(None)
         self._rests_since = time.monotonic()
 
     def check_open(self) -> None:
@@ -99,6 +110,8 @@ class CachedSequence:
         self.sequence = sequence
         self._tokens = tokens
         self._stop_current: Callable[[], None] | None = None
+        self.stopped: StopFlag | None = None
+        """Of the generation that runs."""
         self._closed = False
 
     @property
@@ -130,18 +143,18 @@ class CachedSequence:
         """Whether no further token can be evaluated."""
         return len(self._tokens) >= self.n_context
 
-    def begin(self, stop: Callable[[], None]) -> None:
-        """A generation starts, ended by `stop`; one that still runs is stopped and evaluates nothing more."""
+    def begin(self, stop: Callable[[], None], stopped: StopFlag) -> None:
+        """A generation starts, ended by `stop`, which sets `stopped`; one that still runs evaluates nothing more."""
         with self._pool.lock:
             self.check_open()
             self.stop()
-            self._stop_current = stop
+            self._stop_current, self.stopped = stop, stopped
 
     def end(self, stop: Callable[[], None]) -> None:
         """The generation that `stop` would end is over."""
         with self._pool.lock:
             if self._stop_current == stop:
-                self._stop_current = None
+                self._stop_current = self.stopped = None
                 self._pool.note_rest()
 
     def stop(self) -> None:
@@ -208,8 +221,12 @@ class CachedSequence:
         """Hold it from `evaluate` until its logits are used and `commit` is done."""
         return self._pool.lock
 
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened to the executor since this was last asked."""
+        return self._pool.take_notices()
+
     def evaluate(self, batch: Batch) -> Floats:
-        """Logits of a batch: float32[O, V], valid while the lock is held."""
+        """Logits of a batch: float32[O, V], valid while the lock is held. Raises Interrupted for a stop within it."""
         self.check_open()
         return self._pool.evaluate(self, batch)
 

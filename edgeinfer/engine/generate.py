@@ -7,7 +7,6 @@ holds the engine only within a step. Knows no messages, templates, files or devi
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Generator, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats
+from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import Sampler
@@ -52,7 +52,7 @@ class Generation:
         self._sampler = Sampler(request.sampling)
         self._decoder = StreamDecoder(tokenizer, continues=request.continues_text)
         self._stops = StopStrings(request.stop)
-        self._stop_asked = threading.Event()
+        self._stop_asked = StopFlag()
         self._meter = Meter()
         self._history = list(request.prompt)
         self._n_reused, self._ran_full = 0, False
@@ -86,7 +86,7 @@ class Generation:
     def pieces(self) -> Generator[str, None, None]:
         """Generate: pieces of text as they become certain. Closing it ends the answer as `stop()` does."""
         self._meter = Meter(joules=self._regime.joules)
-        self._cached.begin(self.stop)
+        self._cached.begin(self.stop, self._stop_asked)
         try:
             if self._speculator is not None:
                 with self._cached.lock:
@@ -159,7 +159,11 @@ class Generation:
             self._finish_reason = "cancelled"
             return []
         started = time.perf_counter() if started is None else started
-        logits = self._cached.evaluate(batch)
+        try:
+            logits = self._cached.evaluate(batch)
+        except Interrupted:
+            self._finish_reason = "cancelled"
+            return []
         peaks, speculator = self._cached.peaks, self._speculator
         if draft is None or speculator is None:
             nodes = np.arange(len(batch.tokens), dtype=np.int32)
@@ -207,14 +211,17 @@ class Generation:
 
     def _measured(self, finish_reason: FinishReason) -> Stats:
         meter, notices = self._meter, self._request.notices
+        truncated = bool(notices)
         if self._ran_full:
+            truncated = True
             notices += (f"the answer was cut: the context of {self._cached.n_context} tokens is full",)
+        notices += self._cached.take_notices()
         return Stats(
             n_prompt=len(self._request.prompt),
             n_cached=self._n_reused,
             n_generated=self._n_generated,
             finish_reason=finish_reason,
-            truncated=bool(notices),
+            truncated=truncated,
             notices=notices,
             ttft_s=meter.ttft_s,
             prefill_tok_s=meter.prefill_tok_s,

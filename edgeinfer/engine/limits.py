@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.base import Limits, kind_of
+from edgeinfer.backends.base import PAGE, Limits, kind_of
 from edgeinfer.engine.kvcache import pages_for
-from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.errors import BadGGUF
+from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.memory import MemoryNeed
 from edgeinfer.settings import CTX_CAP, KVKind
@@ -35,3 +36,24 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
     return MemoryNeed(
         taken.weight_bytes, taken.kv_bytes_per_token, taken.kv_bytes, taken.buffer_bytes, limits.n_context
     )
+
+
+def unknown_need(metadata: Metadata, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
+    """What a model takes of which only the header is understood: its tensors, and keys and values as most models have.
+
+    Keys that a header lacks, or has per layer, count as 0: too little is better than a model refused for nothing.
+    """
+    kind = metadata.text("general.architecture")
+
+    def count(key: str, default: int = 0) -> int:
+        try:
+            return metadata.integer(f"{kind}.{key}", default)
+        except BadGGUF:
+            return 0
+
+    heads = count("attention.head_count")
+    head_width = count("attention.key_length", count("embedding_length") // heads if heads else 0)
+    numbers = 2 * count("block_count") * count("attention.head_count_kv", heads) * head_width
+    per_token = numbers * (1 if limits.kv == "int8" else 2)
+    weight_bytes = sum(info.nbytes for info in tensors.values())
+    return MemoryNeed(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0, limits.n_context)

@@ -10,16 +10,24 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack, get_args
 
-from edgeinfer.backends.base import DeviceOptions, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
-from edgeinfer.engine.executor import AUTO_DEVICE, Executor
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.limits import context_of, limits_for, memory_need
+from edgeinfer.engine.evaluators import (
+    Foreign,
+    SequenceEvaluator,
+    Subject,
+    is_own,
+    open_evaluator,
+    open_subject,
+    other_device,
+)
+from edgeinfer.engine.executor import AUTO_DEVICE
+from edgeinfer.engine.limits import context_of, limits_for, memory_need, unknown_need
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.session import Options, Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
@@ -27,16 +35,16 @@ from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for, priming_of
 from edgeinfer.engine.staffing import device_options, known_core_plans, worker_kinds
 from edgeinfer.engine.stream import TextStream
-from edgeinfer.errors import BadGGUF, BadSetting, EdgeInferError
-from edgeinfer.models.gguf import Metadata
-from edgeinfer.models.load import Model, open_model, spec_of
-from edgeinfer.models.store import Store
-from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
+from edgeinfer.engine.texts import Texts, own_texts, texts_with
+from edgeinfer.errors import BadGGUF, BadSetting, EdgeInferError, UnsupportedModel
+from edgeinfer.models.load import spec_of
+from edgeinfer.models.store import LocalModel, Store
+from edgeinfer.models.text import ChatTemplate, Tokenizer, vocabulary_of
 from edgeinfer.scheduling.governor import Policy
 from edgeinfer.scheduling.memory import require_fit
 from edgeinfer.scheduling.topology import CoreKind, available_bytes, read_topology
 from edgeinfer.scheduling.work import ModelWork, work_of
-from edgeinfer.settings import KVKind, Mode, Spec
+from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +71,7 @@ class LLM:
 
     def __init__(
         self,
-        model: Model,
+        subject: Subject,
         pool: Pool,
         tokenizer: Tokenizer,
         template: ChatTemplate,
@@ -72,7 +80,7 @@ class LLM:
         *,
         primes: bool = False,
     ) -> None:
-        self._model = model
+        self._subject = subject
         self._pool = pool
         self._tokenizer = tokenizer
         self._template = template
@@ -102,8 +110,12 @@ class LLM:
 
     @property
     def work(self) -> ModelWork:
-        """What the model's stages have to do, for predictions."""
-        return work_of(self._model.spec, self._model.file.tensors)
+        """What the model's stages have to do, for predictions. Raises UnsupportedModel where only others know it."""
+        if self._subject.spec is None:
+            raise UnsupportedModel(
+                f"edgeinfer does not know what {self.facts.name} has to do: {self.facts.device} does"
+            )
+        return work_of(self._subject.spec, self._subject.file.tensors)
 
     def session(self) -> Session:
         """A new session, which shares the model with the others. Raises EngineClosed."""
@@ -167,7 +179,7 @@ class LLM:
         self._pool.close()
         if self.drafts is not None:
             self.drafts.close()
-        self._model.close()
+        self._subject.file.close()
 
 
 def load(
@@ -208,31 +220,35 @@ def load(
     if mode not in get_args(Mode):
         raise BadSetting(f"mode cannot be {mode!r}: it must be {' or '.join(get_args(Mode))}")
     speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
-    topology = read_topology()
     local = Store().find(str(name_or_path))
-    model = open_model(local.path, n_context)
+    wanted = _Wanted(
+        device=AUTO_DEVICE if device == "auto" else device,
+        n_context=n_context,
+        n_sessions=n_sessions,
+        kv=kv,
+        mode=mode,
+        threads=threads,
+        cores=cores,
+        speculation=speculation,
+        progress=progress,
+    )
     try:
-        is_asked = threads is not None or cores is not None
-        plans = None if is_asked else known_core_plans(topology, work_of(model.spec, model.file.tensors), kv)
-        options = device_options(topology, threads, cores, plans)
-        return _start(
-            model,
-            local.name,
-            _Wanted(
-                device=AUTO_DEVICE if device == "auto" else device,
-                n_context=n_context,
-                n_sessions=n_sessions,
-                kv=kv,
-                mode=mode,
-                options=options,
-                kinds=worker_kinds(options, topology),
-                speculation=speculation,
-                progress=progress,
-            ),
-            started,
-        )
+        return _load(local, wanted, started)
+    except UnsupportedModel as reason:
+        if device != "auto":
+            raise
+        other = other_device(reason)
+        notice = f"{other} runs this model, for edgeinfer itself cannot: {reason}"
+    return _load(local, replace(wanted, device=other), started, (notice,))
+
+
+def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str, ...] = ()) -> LLM:
+    """Load a model as it is wanted."""
+    subject = open_subject(local.path, wanted.device, wanted.n_context)
+    try:
+        return _start(subject, local.name, wanted, started, notices)
     except BaseException:
-        model.close()
+        subject.file.close()
         raise
 
 
@@ -245,68 +261,101 @@ class _Wanted:
     n_sessions: int
     kv: KVKind
     mode: Mode
-    options: DeviceOptions
-    kinds: tuple[CoreKind, ...]  # of the workers' cores
+    threads: int | None
+    cores: Sequence[int] | None
     speculation: Speculation
     progress: Progress
 
-    @property
-    def n_threads(self) -> int:
-        """The workers asked for, by number or by cores."""
-        return self.options.n_workers or len(self.options.cores or ())
+
+def _staff(wanted: _Wanted, subject: Subject) -> tuple[DeviceOptions, tuple[CoreKind, ...]]:
+    """What a device is opened with, and the kind of each worker's core."""
+    topology, spec = read_topology(), subject.spec
+    is_asked = wanted.threads is not None or wanted.cores is not None
+    plans = None
+    if not is_asked and spec is not None:
+        plans = known_core_plans(topology, work_of(spec, subject.file.tensors), wanted.kv)
+    options = device_options(topology, wanted.threads, wanted.cores, plans)
+    return options, worker_kinds(options, topology)
 
 
-def _texts(metadata: Metadata, vocabulary: Vocabulary) -> tuple[Tokenizer, ChatTemplate]:
-    """What turns texts into tokens, ready for use."""
-    template = ChatTemplate.from_metadata(metadata, vocabulary)
-    template.prepare()
-    return Tokenizer.with_vocabulary(vocabulary, metadata), template
-
-
-def _start(model: Model, name: str, wanted: _Wanted, started: float) -> LLM:
-    """Compile an open model for its device."""
-    metadata, trained = model.file.metadata, model.spec.n_context_trained
-    n_context = context_of(trained, wanted.n_context)
-    spec = spec_of(metadata, model.file.tensors, n_context)
-    vocabulary = vocabulary_of(metadata)
-    if vocabulary.n_tokens > spec.n_vocab:
+def _check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
+    if n_tokens > n_vocab:
         raise BadGGUF(
-            f"{model.file.path} has a tokenizer of {vocabulary.n_tokens} tokens and a model of {spec.n_vocab}: "
+            f"{path} has a tokenizer of {n_tokens} tokens and a model of {n_vocab}: "
             "the tokenizer belongs to another model; get the file again or convert it anew"
         )
+
+
+def _fitting(subject: Subject, wanted: _Wanted) -> tuple[Subject, Limits, int]:
+    """The model for its context, the limits it is run with, and the context it was trained with.
+
+    Raises DoesNotFit where memory is short.
+    """
+    file, spec = subject.file, subject.spec
+    metadata, tensors = file.metadata, file.tensors
+    if spec is None:
+        trained = metadata.integer(f"{metadata.text('general.architecture')}.context_length", CTX_CAP)
+    else:
+        trained = spec.n_context_trained
+    n_context = context_of(trained, wanted.n_context)
     limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
-    require_fit(memory_need(wanted.device, spec, model.file.tensors, limits), available_bytes())
-    print_of_model = fingerprint(model.file)
+    if spec is None:
+        require_fit(unknown_need(metadata, tensors, limits), available_bytes())
+        return subject, limits, trained
+    spec = spec_of(metadata, tensors, n_context)
+    require_fit(memory_need(wanted.device, spec, tensors, limits), available_bytes())
+    return replace(subject, spec=spec), limits, trained
+
+
+def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
+    """Compile an open model for its device."""
+    subject, limits, trained = _fitting(subject, wanted)
+    metadata = subject.file.metadata
+    options, kinds = _staff(wanted, subject)
     loops = None if wanted.speculation.spec == "off" else Loops()
-    with ThreadPoolExecutor(1) as beside:
-        texts = beside.submit(_texts, metadata, vocabulary)
-        arguments = (spec, model.file, print_of_model, limits, wanted.device, wanted.options, wanted.progress)
-        executor = Executor.open(*arguments, regime=Regime.of_machine(wanted.mode, wanted.kinds))
-        try:
-            tokenizer, template = texts.result()
-            drafts, draft_notices = drafts_for(
-                executor, tokenizer, print_of_model, wanted.speculation, loops, wanted.progress
-            )
-        except BaseException:
+    executor: SequenceEvaluator | None = None
+    try:
+        regime = Regime.of_machine(wanted.mode, kinds)
+        with ThreadPoolExecutor(1) as beside:
+            texts = None
+            if is_own(wanted.device) and subject.spec is not None:
+                vocabulary = vocabulary_of(metadata)
+                _check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
+                texts = beside.submit(own_texts, metadata, vocabulary)
+            executor = open_evaluator(wanted.device, subject, limits, options, wanted.progress, regime)
+            tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
+        drafts, draft_notices = drafts_for(
+            executor, tokenizer, subject.fingerprint, wanted.speculation, loops, wanted.progress
+        )
+    except BaseException:
+        if executor is not None:
             executor.close()
-            raise
-    model.file.release()
-    notices = draft_notices
-    if n_context > trained:
-        notices += (f"a context of {n_context} tokens is more than the {trained} this model was trained for",)
+        raise
+    subject.file.release()
+    notices += (executor.notices if isinstance(executor, Foreign) else ()) + draft_notices
+    if limits.n_context > trained:
+        notices += (f"a context of {limits.n_context} tokens is more than the {trained} this model was trained for",)
     facts = Facts(
         name=name,
-        path=model.file.path,
-        fingerprint=print_of_model,
-        architecture=spec.architecture,
+        path=subject.file.path,
+        fingerprint=subject.fingerprint,
+        architecture=metadata.text("general.architecture"),
         device=executor.device,
-        n_context=n_context,
+        n_context=limits.n_context,
         n_context_trained=trained,
         kv=wanted.kv,
-        n_threads=wanted.n_threads,
+        n_threads=options.n_workers or len(options.cores or ()),
         mode=wanted.mode,
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
         notices=notices,
     )
-    return LLM(model, Pool(executor), tokenizer, template, facts, drafts, primes=wanted.speculation.history)
+    return LLM(subject, Pool(executor), tokenizer, template, facts, drafts, primes=wanted.speculation.history)
+
+
+def _program_texts(subject: Subject, executor: SequenceEvaluator) -> Texts:
+    """Tokenizer and template of a model that another program runs."""
+    assert isinstance(executor, Foreign)
+    texts = texts_with(subject.file.metadata, executor.text)
+    _check_vocabulary(subject.file.path, texts[0].n_tokens, executor.n_vocab)
+    return texts

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DEVICES, PAGE, Device, DeviceOptions, Limits
+from edgeinfer.backends.base import DEVICES, PAGE, Device, DeviceOptions, Limits, device_kinds, open_device
 from edgeinfer.engine.executor import Executor
 from edgeinfer.errors import DeviceUnavailable, UnknownKey
 from edgeinfer.models.load import open_model
@@ -19,7 +19,7 @@ from tests.unit.engine.test_executor import chain
 
 GOLDEN = "llama-q8_0"
 FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "phi3-f16")
-KEYS = DEVICES.keys()
+KEYS = tuple(device_kinds())
 COUNTING = {"null"}
 """Devices that compute nothing."""
 
@@ -33,7 +33,7 @@ def key(request: pytest.FixtureRequest) -> str:
 def opened(key: str) -> Device:
     """A device with two workers; skips where it cannot run."""
     try:
-        return DEVICES.get(key).open(DeviceOptions(n_workers=2))
+        return open_device(key, DeviceOptions(n_workers=2))
     except DeviceUnavailable as reason:
         pytest.skip(f"{key}: {reason}")
 
@@ -72,6 +72,11 @@ def test_entries_are_named_and_described(key: str, device: Device) -> None:
 def test_an_unknown_device_lists_those_there_are() -> None:
     with pytest.raises(UnknownKey, match=r"cpu.*null.*reference"):
         DEVICES.get("abacus")
+
+
+def test_a_program_that_runs_whole_models_is_no_device() -> None:
+    with pytest.raises(DeviceUnavailable, match=r"llamacpp runs whole models .* cpu"):
+        open_device("llamacpp")
 
 
 @pytest.mark.parametrize("name", FAMILIES)

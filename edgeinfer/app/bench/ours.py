@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 
@@ -15,12 +16,10 @@ from edgeinfer.app.bench.messages import Job, Opening, Reply
 from edgeinfer.app.bench.op_times import OpTimes
 from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens, answered
 from edgeinfer.backends.base import Batch, DeviceOptions
-from edgeinfer.engine.executor import Executor
-from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.evaluators import Foreign, open_evaluator, open_subject
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.stats import Stats
-from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.topology import usable_cores
 
 
@@ -39,21 +38,19 @@ class Passes:
     """Passes of one sequence through our executor."""
 
     def __init__(self, opening: Opening) -> None:
-        self._model: Model = open_model(opening.model, opening.n_context)
+        subject = open_subject(Path(opening.model), opening.executor, opening.n_context)
+        self._file = subject.file
         cores = usable_cores() if opening.cores is None else opening.cores
         limits, options = limits_for(opening.n_context, kv=opening.kv), DeviceOptions(opening.threads, cores)
         try:
-            name = fingerprint(self._model.file)
-            self._executor = Executor.open(self._model.spec, self._model.file, name, limits, opening.executor, options)
+            self._executor = open_evaluator(opening.executor, subject, limits, options)
         except BaseException:
-            self._model.close()
+            self._file.close()
             raise
-        self._model.file.release()
+        own = None if subject.spec is None else subject.spec.n_vocab
+        self.n_vocab = self._executor.n_vocab if isinstance(self._executor, Foreign) else own or 0
+        self._file.release()
         self._sequence = self._executor.create()
-
-    @property
-    def n_vocab(self) -> int:
-        return self._model.spec.n_vocab
 
     @property
     def n_cached(self) -> int:
@@ -78,7 +75,7 @@ class Passes:
 
     def close(self) -> None:
         self._executor.close()
-        self._model.close()
+        self._file.close()
 
 
 class Answers:

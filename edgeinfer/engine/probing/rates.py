@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgeinfer.backends.base import DEVICES, WHOLE, Batch, Crew, DeviceOptions, Lane, Staffed, Timed
+from edgeinfer.backends.base import WHOLE, Batch, Crew, DeviceOptions, Lane, Staffed, Timed, open_device
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.lane_times import TimedLane
@@ -95,7 +95,7 @@ class FormatProbe:
         self._open = ExitStack()
         try:
             model = self._open.enter_context(synthetic_model(self._shape, form))
-            device = DEVICES.get(key).open(options)
+            device = open_device(key, options)
             self._open.callback(device.close)
             self._lane: Lane = device.compile(model.spec, model.file, limits)
             if not isinstance(self._lane, Timed):

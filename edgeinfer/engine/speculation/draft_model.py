@@ -16,7 +16,7 @@ import numpy as np
 from edgeinfer.backends.base import Batch, Floats, Int32s
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.cached import CachedSequence, Pool
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.chances import Chances
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters.draft_model import Chain
@@ -37,7 +37,7 @@ RECENT = 1 / 16
 class DraftModel:
     """The model, for all sessions. Close it."""
 
-    def __init__(self, executor: Executor, fingerprint: str, n_vocab: int, close: Callable[[], None]) -> None:
+    def __init__(self, executor: SequenceEvaluator, fingerprint: str, n_vocab: int, close: Callable[[], None]) -> None:
         """`n_vocab`: tokens that both models know. `close` is called at the end."""
         self.fingerprint = fingerprint
         self._pool = Pool(executor)

@@ -15,7 +15,7 @@ import numpy as np
 from edgeinfer.backends.base import Batch, Int32s
 from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.speculation.drafters import LOOPS
 from edgeinfer.engine.speculation.records import BEST
@@ -33,7 +33,9 @@ LOOK_S = 0.1
 class Priming:
     """Runs tokens of a vocabulary after a beginning, some at a time, the first ids first: they are the commonest."""
 
-    def __init__(self, executor: Executor, library: KernelLibrary, n_vocab: int, beginning: Sequence[int]) -> None:
+    def __init__(
+        self, executor: SequenceEvaluator, library: KernelLibrary, n_vocab: int, beginning: Sequence[int]
+    ) -> None:
         self._executor = executor
         self._n_vocab = n_vocab
         self._beginning = beginning

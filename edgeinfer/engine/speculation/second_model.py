@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgeinfer.backends.base import Progress, no_progress
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.limits import limits_for, memory_need
@@ -42,7 +42,7 @@ def split_sources(sources: Sequence[Path]) -> tuple[tuple[Path, ...], Path | Non
 
 
 def open_draft_model(
-    path: Path, vocabulary: Vocabulary, executor: Executor, progress: Progress = no_progress
+    path: Path, vocabulary: Vocabulary, executor: SequenceEvaluator, progress: Progress = no_progress
 ) -> DraftModel:
     """A model beside that of `executor`, which has this vocabulary.
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from edgeinfer.backends.base import PAGE, Batch, Progress, no_progress
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.costs import Costs, Measured, measure
 from edgeinfer.engine.speculation.drafters import DRAFTERS
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library, loops_of
@@ -35,6 +35,10 @@ from edgeinfer.settings import Spec
 BEGINNING = "\n"
 """What stands before a token whose successors are asked for: the first token of a text draws attention of its own, so
 that what a model says after a token all alone is not what it says within a text."""
+NOT_EXACT = (
+    "drafting on {} is not bit-exact: it rounds passes of several tokens otherwise than single ones, so that answers "
+    "can differ from those without drafting where two tokens are nearly as likely"
+)
 FOR_TWO = 4
 """Cores from which on two processes compile loops."""
 COSTS_VERSION = 4
@@ -84,7 +88,7 @@ class Loops:
 
 
 def drafts_for(
-    executor: Executor,
+    executor: SequenceEvaluator,
     tokenizer: Tokenizer,
     fingerprint: str,
     wanted: Speculation,
@@ -115,7 +119,10 @@ def drafts_for(
     if texts:
         drafts.read_files(texts)
     drafts.remember(DraftFolder(folder, f"{drafts.layout} {tokenizer.n_tokens}"), texts=wanted.history)
-    return drafts, () if notice is None else (notice,)
+    notices: tuple[str, ...] = () if notice is None else (notice,)
+    if not executor.batch_invariant:
+        notices += (NOT_EXACT.format(executor.device),)
+    return drafts, notices
 
 
 def _fixed(spec: Spec) -> int | None:
@@ -123,7 +130,7 @@ def _fixed(spec: Spec) -> int | None:
     return spec if isinstance(spec, int) else None
 
 
-def priming_of(executor: Executor, tokenizer: Tokenizer, drafts: ModelDrafts) -> Priming:
+def priming_of(executor: SequenceEvaluator, tokenizer: Tokenizer, drafts: ModelDrafts) -> Priming:
     """What makes the table of successors of a model."""
     beginning = tokenizer.encode(BEGINNING)
     if tokenizer.vocabulary.add_eos:
@@ -131,7 +138,7 @@ def priming_of(executor: Executor, tokenizer: Tokenizer, drafts: ModelDrafts) ->
     return Priming(executor, drafts.library, drafts.n_vocab, beginning)
 
 
-def _known_costs(library: KernelLibrary, executor: Executor, n_vocab: int, fingerprint: str) -> Measured:
+def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: int, fingerprint: str) -> Measured:
     """Costs of passes, measured now or before."""
     limits = executor.limits
     name = f"verify-cost-{COSTS_VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
@@ -145,7 +152,7 @@ def _known_costs(library: KernelLibrary, executor: Executor, n_vocab: int, finge
     return measured
 
 
-def measure_costs(executor: Executor, n_vocab: int) -> Measured:
+def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> Measured:
     """Seconds of passes over 1 and more tokens, with the logits of all of them, at the start of a sequence and deep."""
     limits = executor.limits
     sequence = executor.create()

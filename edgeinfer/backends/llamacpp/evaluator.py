@@ -1,0 +1,377 @@
+"""The llama.cpp Evaluator: batches and trees against llama.cpp's own KV memory.
+
+In: batches of tokens whose positions and pages somebody else has counted. Out: logits. Where llama.cpp cannot cut a
+memory back (recurrent models), the sequence's tokens are read again before its next pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeinfer.affinity import allowed_cpus
+from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits, Progress
+from edgeinfer.backends.llamacpp.library import library
+from edgeinfer.backends.llamacpp.loading import check_target, open_context, open_model, threads
+from edgeinfer.backends.llamacpp.passes import Arrays, Branches, branches_of, is_chain
+from edgeinfer.backends.llamacpp.text import LlamaText
+from edgeinfer.backends.stopping import Interrupted, StopFlag
+from edgeinfer.errors import DeviceFailed, DoesNotFit
+
+NO_ROOM, ABORTED = 1, 2
+"""What llama_decode gives where no cells are free, and where it was told to stop."""
+PRETENDED = 64
+"""Tokens that are read where many are pretended: copies of them take the place of the others."""
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """A sequence that has tokens. llama.cpp's number of it, and how many tokens lie in its memory.
+
+    `shift`: positions are so many lower there, for tokens that were only pretended.
+    """
+
+    member: int
+    tokens: list[int] = field(default_factory=list)
+    n_held: int = 0
+    shift: int = 0
+
+
+class LlamaEvaluator:
+    """One model of llama.cpp and its context. Close it."""
+
+    batch_invariant = False
+
+    def __init__(self, path: Path, limits: Limits, options: DeviceOptions, progress: Progress) -> None:
+        """Raises DeviceUnavailable, BadSetting for another target, UnsupportedModel, DoesNotFit."""
+        from edgeinfer.backends.llamacpp import DEVICE
+
+        self._library = library(DEVICE.install)
+        api = self._api = self._library.api
+        check_target(self._library, options.target)
+        self.name = f"{DEVICE.key}:{options.target}" if options.target else DEVICE.key
+        self.version = self._library.version
+        model = open_model(self._library, path, options.target, progress)
+        try:
+            self._opened = opened = open_context(self._library, model, limits, options)
+        except BaseException:
+            api.llama_model_free(model)
+            raise
+        self.limits = opened.limits
+        self._text = LlamaText(api, model)
+        self._threads = threads(options)
+        wanted = set(options.cores or ())
+        self._cores = wanted if sys.platform == "linux" and wanted < set(allowed_cpus()) else set()
+        self._most_workers = max(self._threads)
+        self._arrays = Arrays(api, self.limits.max_tokens, opened.n_sequences)
+        self._free = list(range(opened.n_sequences - 1, -1, -1))
+        self._sequences: dict[int, _Sequence] = {}
+        self._pending: tuple[Batch, Branches | None] | None = None
+        self._views: dict[tuple[int, int], Floats] = {}
+        self._flag: StopFlag | None = None
+        self._strlen = ctypes.cast(_c_library().strlen, api.ggml_abort_callback)
+        self._closed = False
+
+    @property
+    def n_vocab(self) -> int:
+        return self._text.n_tokens
+
+    @property
+    def n_context_trained(self) -> int:
+        return int(self._api.llama_model_n_ctx_train(self._opened.model))
+
+    @property
+    def n_workers(self) -> int:
+        return min(self._threads[0], self._most_workers)
+
+    @property
+    def resident_bytes(self) -> int:
+        """What llama.cpp says that it allocated, mapped weights included."""
+        return 0 if self._closed else self._opened.resident_bytes
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What is different with this model."""
+        if self._opened.is_recurrent:
+            return ("this model's memory cannot be cut back: nothing is drafted, and changed texts are read again",)
+        return ()
+
+    @property
+    def text(self) -> LlamaText:
+        """The model's tokenizer."""
+        return self._text
+
+    def use(self, most_workers: int) -> None:
+        """Use no more threads from the next pass on."""
+        if most_workers != self._most_workers:
+            self._most_workers = most_workers
+            decode, prefill = (max(1, min(most_workers, n_threads)) for n_threads in self._threads)
+            self._api.llama_set_n_threads(self._opened.context, decode, prefill)
+
+    def heed(self, stopped: StopFlag | None) -> None:
+        """Break off passes to come as soon as this is set.
+
+        llama.cpp asks between any two operations. It is given strlen of the flag's text to call, which is 0 until the
+        flag is set: native code, that takes nanoseconds and no lock of the interpreter.
+        """
+        if stopped is self._flag:
+            return
+        self._flag = stopped
+        callback = self._api.ggml_abort_callback() if stopped is None else self._strlen
+        self._api.llama_set_abort_callback(self._opened.context, callback, stopped.address if stopped else None)
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
+
+        Raises DoesNotFit for too many sequences, DeviceFailed, Interrupted. Nothing is pending then.
+        """
+        self._discard()
+        chain = is_chain(batch)
+        names = [int(batch.sequences[0])] if chain else np.unique(batch.sequences).tolist()
+        found = {name: self._ready(name) for name in names}
+        shifts = {sequence.shift for sequence in found.values()}
+        positions = batch.positions if shifts == {0} else batch.positions - self._shifts(batch)
+        self._arrays.fill(batch.tokens, positions, batch.outputs)
+        if chain:
+            self._arrays.give_all(found[names[0]].member)
+            self._pending = batch, None
+        else:
+            borrowed: dict[int, list[int]] = {name: [] for name in names}
+            self._pending = batch, Branches([], borrowed)
+            branches = branches_of(batch, {name: one.member for name, one in found.items()}, self._borrower(borrowed))
+            self._arrays.give(branches.members)
+            self._pending = batch, Branches(branches.members, borrowed)
+        self._decode()
+        return self._logits(len(batch.outputs))
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        assert self._pending is not None
+        batch, branches = self._pending
+        found = self._sequences[sequence]
+        n_before, n_after = len(found.tokens), len(found.tokens) + len(path)
+        found.tokens.extend(batch.tokens[path].tolist())
+        found.n_held = n_after
+        if branches is None:
+            if len(path) < len(batch.tokens):
+                self._cut(found, n_after)
+            self._pending = None
+            return
+        members = branches.members[path[-1]] if len(path) else [found.member]
+        if found.member not in members:
+            self._remove(found.member, n_before - found.shift)
+            first, last = n_before - found.shift, n_after - found.shift
+            self._api.llama_memory_seq_cp(self._opened.memory, members[0], found.member, first, last)
+        else:
+            self._cut(found, n_after)
+        for member in branches.borrowed.pop(sequence):
+            self._give_back(member)
+        if not branches.borrowed:
+            self._pending = None
+
+    def truncate(self, sequence: int, n_cached: int) -> None:
+        """Forget everything of a sequence from position n_cached on."""
+        self._discard(sequence)
+        if (found := self._sequences.get(sequence)) is None:
+            return
+        del found.tokens[n_cached:]
+        if not n_cached:
+            self._forget(sequence)
+        elif found.n_held > n_cached:
+            self._cut(found, n_cached)
+
+    def branch(self, sequence: int, twin: int) -> None:
+        """Let an empty sequence begin with the same tokens. Raises DoesNotFit for too many sequences."""
+        self._discard(sequence)
+        if (found := self._sequences.get(sequence)) is None:
+            return
+        member = self._take()
+        self._api.llama_memory_seq_cp(self._opened.memory, found.member, member, -1, -1)
+        self._sequences[twin] = _Sequence(member, list(found.tokens), found.n_held, found.shift)
+
+    def pretend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as cached that nobody read: copies of a few that were, at the same positions as those.
+
+        What a pass costs depends on the cells there are, not on what they hold.
+        """
+        self.truncate(sequence, 0)
+        if not n_tokens:
+            return
+        n_read = min(PRETENDED, n_tokens) if not self._opened.is_recurrent else n_tokens
+        found = self._ready(sequence)
+        found.tokens = [0] * n_read
+        self._ready(sequence)
+        state = self._state(found.member)
+        while len(found.tokens) < n_tokens:
+            member = self._take()
+            self._set_state(member, state)
+            n_new = min(n_read, n_tokens - len(found.tokens))
+            self._api.llama_memory_seq_cp(self._opened.memory, member, found.member, 0, n_new)
+            self._give_back(member)
+            found.tokens += [0] * n_new
+        found.shift, found.n_held = n_tokens - n_read, n_tokens
+
+    def save(self, sequence: int) -> bytes:
+        """What is cached of a sequence: how many tokens, the tokens, and llama.cpp's state."""
+        self._discard()
+        if (found := self._sequences.get(sequence)) is None:
+            return b""
+        self._ready(sequence)
+        tokens = np.array([len(found.tokens), *found.tokens], np.int32)
+        return tokens.tobytes() + self._state(found.member)
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        """Replace what is cached of a sequence. Raises DeviceFailed where llama.cpp does not accept the state."""
+        self.truncate(sequence, 0)
+        if not state:
+            return
+        n_tokens = int.from_bytes(state[:4], sys.byteorder)
+        start = 4 * (1 + n_tokens)
+        found = self._ready(sequence)
+        try:
+            self._set_state(found.member, state[start:])
+        except DeviceFailed:
+            self.truncate(sequence, 0)
+            raise
+        found.tokens = np.frombuffer(state[4:start], np.int32).tolist()
+        found.n_held = n_tokens
+
+    def close(self) -> None:
+        """Give back the context and the model; may be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._sequences.clear()
+            self._views.clear()
+            self._opened.close(self._api)
+
+    def _ready(self, name: int) -> _Sequence:
+        """A sequence with all of its tokens in llama.cpp's memory."""
+        found = self._sequences.get(name)
+        if found is None:
+            found = self._sequences[name] = _Sequence(self._take())
+        while found.n_held < len(found.tokens):
+            part = found.tokens[found.n_held : found.n_held + self.limits.max_tokens]
+            order = np.arange(found.n_held, found.n_held + len(part), dtype=np.int32)
+            self._arrays.fill(np.array(part, np.int32), order - np.int32(found.shift), order[:0])
+            self._arrays.give_all(found.member)
+            self._pending = Batch(order, np.full(len(part), name, np.int32), order, order, order[:0]), None
+            self._decode()
+            self._pending = None
+            found.n_held += len(part)
+        return found
+
+    def _shifts(self, batch: Batch) -> Int32s:
+        return np.array([self._sequences[name].shift for name in batch.sequences.tolist()], np.int32)
+
+    def _borrower(self, borrowed: dict[int, list[int]]) -> Any:
+        def borrow(name: int) -> int:
+            member = self._take()
+            borrowed[name].append(member)
+            self._api.llama_memory_seq_cp(self._opened.memory, self._sequences[name].member, member, -1, -1)
+            return member
+
+        return borrow
+
+    def _decode(self) -> None:
+        """Run what is in the arrays, on the chosen cores."""
+        with self._on_cores():
+            failed = self._api.llama_decode(self._opened.context, self._arrays.batch)
+        if not failed:
+            return
+        reason = self._library.errors
+        self._library.forget()
+        self._discard()
+        if failed == ABORTED:
+            raise Interrupted
+        if failed == NO_ROOM:
+            raise DoesNotFit("llama.cpp finds no room in its cache; close other sessions or use a larger context")
+        raise DeviceFailed(f"llama.cpp failed in a pass of {self._arrays.batch.n_tokens} tokens ({failed}): {reason}")
+
+    @contextlib.contextmanager
+    def _on_cores(self) -> Iterator[None]:
+        """Threads that llama.cpp starts stay on the cores of the thread that calls it."""
+        if sys.platform != "linux" or not self._cores:
+            yield
+            return
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, self._cores)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
+
+    def _logits(self, n_outputs: int) -> Floats:
+        if not n_outputs:
+            return np.zeros((0, self.n_vocab), np.float32)
+        address = ctypes.cast(self._api.llama_get_logits(self._opened.context), ctypes.c_void_p).value or 0
+        view = self._views.get((address, n_outputs))
+        if view is None:
+            if len(self._views) > 2 * self.limits.max_outputs:  # llama.cpp moved its buffer
+                self._views.clear()
+            numbers = (ctypes.c_float * (n_outputs * self.n_vocab)).from_address(address)
+            view = np.ctypeslib.as_array(numbers).reshape(n_outputs, self.n_vocab)
+            self._views[address, n_outputs] = view
+        return view
+
+    def _discard(self, only: int | None = None) -> None:
+        """Drop what is pending, or what is of one sequence."""
+        if self._pending is None:
+            return
+        batch, branches = self._pending
+        waiting = {int(batch.sequences[0]): []} if branches is None else branches.borrowed
+        for name in list(waiting) if only is None else [only] if only in waiting else []:
+            for member in waiting.pop(name):
+                self._give_back(member)
+            found = self._sequences[name]
+            self._cut(found, found.n_held)
+            if not found.tokens:
+                self._forget(name)
+        if not waiting:
+            self._pending = None
+
+    def _forget(self, name: int) -> None:
+        self._give_back(self._sequences.pop(name).member)
+
+    def _cut(self, found: _Sequence, n_held: int) -> None:
+        """Keep the first tokens in llama.cpp's memory, or none where it cannot cut."""
+        found.n_held = n_held
+        if not self._remove(found.member, n_held - found.shift):
+            self._remove(found.member, 0)
+            found.n_held = 0
+
+    def _remove(self, member: int, first: int) -> bool:
+        return bool(self._api.llama_memory_seq_rm(self._opened.memory, member, first or -1, -1))
+
+    def _take(self) -> int:
+        if not self._free:
+            most = self._opened.n_sequences
+            raise DoesNotFit(f"llama.cpp keeps {most} sequences at a time, and all are in use; close other sessions")
+        return self._free.pop()
+
+    def _give_back(self, member: int) -> None:
+        self._remove(member, 0)
+        self._free.append(member)
+
+    def _state(self, member: int) -> bytes:
+        api, context = self._api, self._opened.context
+        n_bytes = int(api.llama_state_seq_get_size(context, member))
+        state = (ctypes.c_uint8 * n_bytes)()
+        return bytes(memoryview(state)[: api.llama_state_seq_get_data(context, state, n_bytes, member)])
+
+    def _set_state(self, member: int, state: bytes) -> None:
+        numbers = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        self._library.forget()
+        if not self._api.llama_state_seq_set_data(self._opened.context, numbers, len(state), member):
+            raise DeviceFailed(f"llama.cpp does not accept the saved state: {self._library.errors}")
+
+
+def _c_library() -> Any:
+    return ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)

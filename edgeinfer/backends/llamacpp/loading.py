@@ -1,0 +1,114 @@
+"""A model and a context of llama.cpp: opened with our limits, or the reason why not.
+
+In: a file, limits, options. Out: llama.cpp's handles, with what must live as long. Knows no tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edgeinfer.backends.base import PAGE, DeviceOptions, Limits, Progress
+from edgeinfer.backends.llamacpp.library import Library
+from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, UnsupportedModel
+
+MOST_SEQUENCES = 128
+"""Of llama.cpp's sequences: resting ones, and one more for each further leaf of a tree."""
+FEW_SEQUENCES = 8
+"""Of a model that keeps a state for each of them, however short it is."""
+ALL_LAYERS = 1 << 20
+TARGETS = ("", "cpu", "gpu")
+SIZE = re.compile(r"buffer size\s*=\s*([\d.]+) MiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """llama.cpp's handles of a model and its context. `is_recurrent`: its memory cannot be cut back."""
+
+    model: Any
+    context: Any
+    memory: Any
+    limits: Limits
+    n_sequences: int
+    resident_bytes: int
+    is_recurrent: bool
+
+    def close(self, api: Any) -> None:
+        """Give both back."""
+        api.llama_free(self.context)
+        api.llama_model_free(self.model)
+
+
+def check_target(library: Library, target: str) -> None:
+    """Raises BadSetting for a target there is not, DeviceUnavailable for a GPU that this build cannot use."""
+    if target not in TARGETS:
+        raise BadSetting(f"llamacpp has no target {target!r}: it is llamacpp, llamacpp:cpu or llamacpp:gpu")
+    if target == "gpu" and not library.api.llama_supports_gpu_offload():
+        raise DeviceUnavailable(
+            f"this build of llama-cpp-python ({library.version}) cannot use a GPU; install one that was built for "
+            "yours (https://llama-cpp-python.readthedocs.io), or use --device llamacpp"
+        )
+
+
+def open_model(library: Library, path: Path, target: str, progress: Progress) -> Any:
+    """llama.cpp's model. Raises UnsupportedModel with its reason."""
+    api = library.api
+    wanted = api.llama_model_default_params()
+    wanted.n_gpu_layers = ALL_LAYERS if target == "gpu" else 0
+
+    def tell(share: float, _: object) -> bool:
+        progress("loading weights", int(100 * share), 100)
+        return True
+
+    callback = api.llama_progress_callback(tell)
+    wanted.progress_callback = callback
+    library.forget()
+    model = api.llama_model_load_from_file(str(path).encode(), wanted)
+    if not model:
+        raise UnsupportedModel(f"llama.cpp {library.version} cannot load {path}: {library.errors or 'no reason given'}")
+    if api.llama_model_has_encoder(model) or not api.llama_model_has_decoder(model):
+        api.llama_model_free(model)
+        raise UnsupportedModel(f"{path} has an encoder, or no decoder; edgeinfer runs models that continue a text")
+    return model
+
+
+def open_context(library: Library, model: Any, limits: Limits, options: DeviceOptions) -> Opened:
+    """A context of a model, which then owns it. Raises DoesNotFit."""
+    api = library.api
+    is_recurrent = bool(api.llama_model_is_recurrent(model) or api.llama_model_is_hybrid(model))
+    n_sequences = FEW_SEQUENCES if is_recurrent else MOST_SEQUENCES
+    if is_recurrent:
+        limits = replace(limits, max_outputs=1)
+    n_decode, n_prefill = threads(options)
+    wanted = api.llama_context_default_params()
+    wanted.n_ctx = limits.n_pages * PAGE
+    wanted.n_batch = wanted.n_ubatch = limits.max_tokens
+    wanted.n_seq_max = n_sequences
+    wanted.n_threads, wanted.n_threads_batch = n_decode, n_prefill
+    wanted.kv_unified = True
+    wanted.swa_full = True
+    wanted.no_perf = True
+    if limits.kv == "int8":
+        wanted.type_k = wanted.type_v = api.GGML_TYPE_Q8_0
+    library.forget()
+    context = api.llama_init_from_model(model, wanted)
+    if not context:
+        if limits.kv == "int8" and "cache type" in library.errors:
+            raise BadSetting(f"llama.cpp cannot keep this model's cache as int8: {library.errors}; use kv f16 (--kv f16)")
+        raise DoesNotFit(
+            f"llama.cpp cannot run this model with a context of {limits.n_context} tokens and kv {limits.kv}: "
+            f"{library.errors or 'no reason given'}; a smaller context may fit (--ctx)"
+        )
+    told = [float(found[1]) for line in library.sizes if (found := SIZE.search(line))]
+    resident_bytes = int(api.llama_model_size(model)) + int(sum(told) * (1 << 20))
+    return Opened(model, context, api.llama_get_memory(context), limits, n_sequences, resident_bytes, is_recurrent)
+
+
+def threads(options: DeviceOptions) -> tuple[int, int]:
+    """Threads for single tokens and for prompts: as many as were asked for, or as the plans of each kind take."""
+    most = options.n_workers or len(options.cores or ()) or 1
+    return tuple(  # type: ignore[return-value]
+        sum(share > 0 for share in shares) or most for shares in (options.decode_shares, options.prefill_shares)
+    )

@@ -1,0 +1,104 @@
+"""A batch in llama.cpp's own form: arrays that it reads in place, and which token belongs to which of its sequences.
+
+In: a `Batch`, llama.cpp's sequence of each of ours. Out: the `llama_batch` structure. A tree becomes one sequence of
+llama.cpp's per leaf: a token belongs to those of all leaves below it, so that each path sees itself alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from edgeinfer.backends.base import Batch, Int32s
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Whose each token of a batch is.
+
+    members  per token, llama.cpp's sequences that it belongs to
+    borrowed per sequence of ours, those that were taken for further leaves
+    """
+
+    members: list[list[int]]
+    borrowed: dict[int, list[int]]
+
+
+def is_chain(batch: Batch) -> bool:
+    """Whether the tokens follow one another in one sequence."""
+    n_tokens = len(batch.tokens)
+    return n_tokens == 1 or bool(
+        (batch.parents == np.arange(-1, n_tokens - 1)).all() and (batch.sequences == batch.sequences[0]).all()
+    )
+
+
+def branches_of(batch: Batch, own: Mapping[int, int], borrow: Callable[[int], int]) -> Branches:
+    """The sequences of a batch's tokens: the first leaf of a sequence is in its own, `borrow` gives one for others."""
+    parents, sequences = batch.parents.tolist(), batch.sequences.tolist()
+    inner = set(parents)
+    members: list[list[int]] = [[] for _ in parents]
+    borrowed: dict[int, list[int]] = {sequence: [] for sequence in own}
+    begun: set[int] = set()
+    for leaf in range(len(parents)):
+        if leaf in inner:
+            continue
+        sequence = sequences[leaf]
+        if sequence in begun:
+            member = borrow(sequence)
+            borrowed[sequence].append(member)
+        else:
+            begun.add(sequence)
+            member = own[sequence]
+        node = leaf
+        while node >= 0:
+            members[node].append(member)
+            node = parents[node]
+    return Branches(members, borrowed)
+
+
+class Arrays:
+    """The memory of a `llama_batch` of so many tokens, each in so many sequences at most."""
+
+    def __init__(self, api: Any, max_tokens: int, max_sequences: int) -> None:
+        self._tokens = np.zeros(max_tokens, np.int32)
+        self._positions = np.zeros(max_tokens, np.int32)
+        self._counts = np.ones(max_tokens, np.int32)
+        self._members = np.zeros((max_tokens, max_sequences), np.int32)
+        self._wanted = np.zeros(max_tokens, np.int8)
+        row_bytes = self._members.strides[0]
+        self._rows = (self._members.ctypes.data + row_bytes * np.arange(max_tokens)).astype(np.uintp)
+        kinds = dict(api.llama_batch._fields_)
+        self.batch = api.llama_batch()
+        for name, array in (
+            ("token", self._tokens),
+            ("pos", self._positions),
+            ("n_seq_id", self._counts),
+            ("seq_id", self._rows),
+            ("logits", self._wanted),
+        ):
+            setattr(self.batch, name, ctypes.cast(array.ctypes.data, kinds[name]))
+
+    def fill(self, tokens: Int32s, positions: Int32s, outputs: Int32s) -> None:
+        """The tokens of the next pass, all of one sequence until told otherwise."""
+        n_tokens = len(tokens)
+        self._tokens[:n_tokens] = tokens
+        self._positions[:n_tokens] = positions
+        self._wanted[:n_tokens] = 0
+        self._wanted[outputs] = 1
+        self.batch.n_tokens = n_tokens
+
+    def give_all(self, member: int) -> None:
+        """Every token of the pass is in this sequence of llama.cpp's alone."""
+        n_tokens = self.batch.n_tokens
+        self._counts[:n_tokens] = 1
+        self._members[:n_tokens, 0] = member
+
+    def give(self, members: list[list[int]]) -> None:
+        """Each token is in these."""
+        for token, of_token in enumerate(members):
+            self._counts[token] = len(of_token)
+            self._members[token, : len(of_token)] = of_token

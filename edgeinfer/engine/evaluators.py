@@ -1,0 +1,191 @@
+"""What the engine runs models with: the one seam of everything that evaluates batches of sequences.
+
+`SequenceEvaluator`: tokens in, logits out, with accounting of sequences and memory. `Executor` is one, made of devices;
+`ForeignExecutor` is one around another program; `Isolated` is one in a process of its own. `open_evaluator` is the one
+place that asks which kind a device's name means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from edgeinfer.backends.base import (
+    DEVICES,
+    Batch,
+    DeviceKind,
+    DeviceOptions,
+    Floats,
+    Int32s,
+    Limits,
+    Progress,
+    kind_of,
+    no_progress,
+)
+from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.regime import Regime
+from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import open_model, spec_of
+from edgeinfer.models.spec import ModelSpec
+
+
+class SequenceEvaluator(Protocol):
+    """One model, ready to evaluate; one call at a time (callers hold a lock). Close it."""
+
+    regime: Regime
+
+    @property
+    def batch_invariant(self) -> bool: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def n_workers(self) -> int: ...
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def resident_bytes(self) -> int: ...
+
+    @property
+    def n_free_pages(self) -> int: ...
+
+    @property
+    def peaks(self) -> Floats | None: ...
+
+    def create(self) -> int: ...
+
+    def branch(self, sequence: int) -> int: ...
+
+    def free(self, sequence: int) -> None: ...
+
+    def truncate(self, sequence: int, n_cached: int) -> None: ...
+
+    def n_cached(self, sequence: int) -> int: ...
+
+    def evaluate(self, batch: Batch) -> Floats: ...
+
+    def commit(self, sequence: int, path: Int32s) -> None: ...
+
+    def pretend(self, sequence: int, n_tokens: int) -> None: ...
+
+    def save(self, sequence: int) -> bytes: ...
+
+    def restore(self, sequence: int, state: bytes) -> None: ...
+
+    def beside(
+        self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
+    ) -> SequenceEvaluator: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """An evaluator that can break off a pass: `evaluate` then raises Interrupted."""
+
+    def heed(self, stopped: StopFlag | None) -> None:
+        """Break off passes to come as soon as this is set."""
+        ...
+
+
+@runtime_checkable
+class Foreign(Protocol):
+    """An evaluator that knows the model by itself, without a ModelSpec."""
+
+    @property
+    def n_vocab(self) -> int: ...
+
+    @property
+    def n_context_trained(self) -> int: ...
+
+    @property
+    def text(self) -> ProgramText: ...
+
+    @property
+    def notices(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """An evaluator to which things happen that its user should know."""
+
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened since this was last asked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is to be run. `spec`: None for a model that only another program knows."""
+
+    file: GGUFFile
+    spec: ModelSpec | None
+    fingerprint: str
+
+
+def is_own(device: str) -> bool:
+    """Whether a device runs ops of our own graph. Raises UnknownKey."""
+    return isinstance(kind_of(device), DeviceKind)
+
+
+def open_subject(path: Path, device: str, n_context: int | None) -> Subject:
+    """The model of a file, to be run with `n_context` tokens (None: what it was trained for) on that device.
+
+    Raises ModelNotFound, BadGGUF, UnknownKey, and UnsupportedModel where the device needs what edgeinfer lacks.
+    """
+    if is_own(device):
+        model = open_model(path, n_context)
+        return Subject(model.file, model.spec, fingerprint(model.file))
+    file = GGUFFile.open(path)
+    try:
+        spec = spec_of(file.metadata, file.tensors, n_context)
+    except (UnsupportedModel, BadGGUF):
+        spec = None
+    except BaseException:
+        file.close()
+        raise
+    return Subject(file, spec, fingerprint(file))
+
+
+def other_device(reason: UnsupportedModel) -> str:
+    """A program that may run what our own devices cannot; UnsupportedModel with what to install where there is none."""
+    programs = [kind for kind in DEVICES.entries().values() if isinstance(kind, EvaluatorKind)]
+    for program in programs:
+        if program.installed:
+            return program.key
+    may = "; ".join(f"{program.key} may run it: {program.install}" for program in programs)
+    raise UnsupportedModel(f"{reason}; {may}") from None
+
+
+def open_evaluator(
+    device: str,
+    subject: Subject,
+    limits: Limits,
+    options: DeviceOptions,
+    progress: Progress = no_progress,
+    regime: Regime | None = None,
+) -> SequenceEvaluator:
+    """A model on a device, by its name.
+
+    Raises UnknownKey, DeviceUnavailable, DoesNotFit, UnsupportedModel.
+    """
+    from edgeinfer.engine.executor import Executor
+    from edgeinfer.engine.foreign import ForeignExecutor
+
+    kind = kind_of(device)
+    if not isinstance(kind, DeviceKind):
+        return ForeignExecutor.open(kind, device, subject, limits, options, progress, regime)
+    if subject.spec is None:
+        raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
+    arguments = (subject.spec, subject.file, subject.fingerprint, limits, device, options, progress)
+    return Executor.open(*arguments, regime=regime)

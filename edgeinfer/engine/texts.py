@@ -1,0 +1,76 @@
+"""What turns texts into tokens for a loaded model: our own tokenizer, or that of the program that runs the model.
+
+In: a file's metadata, and an evaluator that may have a tokenizer. Out: a `Tokenizer` and a `ChatTemplate`. Knows no
+devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from edgeinfer.backends.evaluator import ProgramText
+from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.models.gguf import Metadata
+from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
+
+Texts = tuple[Tokenizer, ChatTemplate]
+
+
+def own_texts(metadata: Metadata, vocabulary: Vocabulary) -> Texts:
+    """Ours, ready for use. Raises UnsupportedModel for a tokenizer that edgeinfer lacks, BadGGUF."""
+    template = ChatTemplate.from_metadata(metadata, vocabulary)
+    template.prepare()
+    return Tokenizer.with_vocabulary(vocabulary, metadata), template
+
+
+def texts_with(metadata: Metadata, program: ProgramText) -> Texts:
+    """Ours where edgeinfer has the tokenizer, else the program's."""
+    try:
+        return own_texts(metadata, vocabulary_of(metadata))
+    except (UnsupportedModel, BadGGUF):
+        vocabulary = program.vocabulary()
+        template = ChatTemplate.from_metadata(metadata, vocabulary)
+        template.prepare()
+        return ProgramTokenizer(vocabulary, program), template
+
+
+class ProgramTokenizer(Tokenizer):
+    """The tokenizer of another program behind our own interface."""
+
+    def __init__(self, vocabulary: Vocabulary, program: ProgramText) -> None:
+        super().__init__(vocabulary, _Pieces(program))
+        self._program = program
+
+    @property
+    def strips_first_space(self) -> bool:
+        """Whether encoding puts a space before a text, which decoding takes away again."""
+        return self.vocabulary.add_space_prefix
+
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Ids of `text`, as the program has it; lone surrogates, which have no UTF-8, become U+FFFD."""
+        written = text.encode("utf-8", "replace").decode()
+        return self._program.encode(written, add_special=add_special, parse_special=parse_special)
+
+
+class _Pieces:
+    """The encoder of a tokenizer that encodes by itself: it is only asked for pieces."""
+
+    def __init__(self, program: ProgramText) -> None:
+        self._program = program
+
+    def encode(self, text: str, *, starts: bool) -> list[int]:
+        """Ids of a plain text."""
+        return self._program.encode(text, add_special=False, parse_special=False)
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that a token stands for."""
+        return self._program.piece(token)
+
+    def unwritable(self, text: str) -> str:
+        """The characters of `text` that do not come back."""
+        back = b"".join(map(self.piece, self.encode(text, starts=True))).decode("utf-8", "replace")
+        return "".join(character for character in _distinct(text) if character not in back)
+
+
+def _distinct(text: str) -> Iterable[str]:
+    return dict.fromkeys(text)
