@@ -57,6 +57,12 @@ class Graph:
         self._small.setdefault(name, numpy_helper.from_array(np.array(values, np.int64), name))
         return name
 
+    def whole(self, value: int) -> str:
+        """An int64 scalar as an initialiser."""
+        name = f"whole.{value}"
+        self._small.setdefault(name, numpy_helper.from_array(np.array(value, np.int64), name))
+        return name
+
     def scalar(self, value: float) -> str:
         """A float32 scalar as an initialiser."""
         name = f"scalar.{float(value)!r}"
