@@ -62,6 +62,11 @@ def pages_of(player: Player) -> NDArray[np.uint8]:
     return player.lane.read_pages(np.arange(PAGES, dtype=np.int32)).copy()
 
 
+def same(device: Device, logits: NDArray[np.float32], expected: NDArray[np.float32]) -> bool:
+    """Whether logits are equal to the bit, or nearly where sums may follow the order of rows in the cache."""
+    return logits.tobytes() == expected.tobytes() if device.batch_invariant else distance(logits, expected) < 1e-3
+
+
 def test_entries_are_named_and_described(key: str, device: Device) -> None:
     entry = DEVICES.get(key)
     assert entry.key == key == device.name
@@ -122,7 +127,7 @@ def test_pages_survive_reading_and_writing(computing: Device, kv: KVKind) -> Non
         second.feed(golden.tokens[-70:])  # puts the second where the first is, with other contents
         second.lane.write_pages(pages[::-1].copy(), contents[::-1].copy())
         assert pages_of(second).tobytes() == contents.tobytes()
-        assert second.feed(golden.tokens[70:]).tobytes() == first.feed(golden.tokens[70:]).tobytes()
+        assert same(computing, second.feed(golden.tokens[70:]), first.feed(golden.tokens[70:]))
 
 
 def test_some_pages_are_written_and_no_others(computing: Device, kv: KVKind) -> None:
@@ -153,7 +158,7 @@ def test_copied_slots_take_the_place_of_others(computing: Device, kv: KVKind) ->
         player.lane.copy_slots(sources[mixed], targets[mixed])
         player.lane.write_pages(table[:2], np.zeros_like(pages_of(player)[:2]))
         table[[0, 1]] = free
-        assert player.feed(golden.tokens[70:]).tobytes() == plain.feed(golden.tokens[70:]).tobytes()
+        assert same(computing, player.feed(golden.tokens[70:]), plain.feed(golden.tokens[70:]))
 
 
 @pytest.mark.parametrize("name", [path.stem for path in RESULTS if "@" not in path.stem])

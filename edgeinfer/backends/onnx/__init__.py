@@ -1,0 +1,30 @@
+"""The onnx device: any model as an ONNX graph, run by ONNX Runtime on the execution provider that is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions
+from edgeinfer.backends.onnx.footprint import footprint
+from edgeinfer.errors import DeviceUnavailable
+
+PACKAGES = ("onnxruntime", "onnx")
+
+
+def _open(options: DeviceOptions) -> Device:
+    require_packages()
+    from edgeinfer.backends.onnx.device import open_device  # loads ONNX Runtime
+
+    return open_device(options)
+
+
+def require_packages(wanted: tuple[str, ...] = PACKAGES) -> None:
+    """Raises DeviceUnavailable, with what to install, where a package is missing."""
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        raise DeviceUnavailable(
+            f"the onnx device needs {' and '.join(missing)}, not installed here: pip install 'edgeinfer[onnx]'"
+        )
+
+
+DEVICE = DeviceKind("onnx", "ONNX Runtime, on any execution provider it has", _open, footprint)

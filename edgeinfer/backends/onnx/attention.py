@@ -1,0 +1,155 @@
+"""Attention over a cache of rows, as nodes: by GroupQueryAttention, or by plain operators.
+
+In: queries, keys and values as they come. Out: attended values; new keys and values go to the cache. A mask says what
+each token sees: no order of rows is assumed. Layouts of the cache: [1, G, rows, K], written in place, for
+GroupQueryAttention; [rows, G, K] for plain operators, which read what is there and put out the new rows. Knows
+no steps.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, Graph
+from edgeinfer.backends.onnx.lowering import Lowering, input_name
+from edgeinfer.backends.onnx.values import Part, Turned, Value
+from edgeinfer.ops import Attention, Embed, Rope
+
+HEAD_MULTIPLE = 8
+"""What GroupQueryAttention wants head widths to be multiples of;"""
+ROTATED_MULTIPLE = 16
+"""and those of heads and their rotated parts where it rotates them."""
+POSITIONS, OUTPUTS, LAST, TOTAL = "positions", "outputs", "last", "total"
+
+
+def mask_name(window: int | None) -> str:
+    """The input that says what tokens see: 0 or minus infinity, float32[1, 1, T, rows + T]."""
+    return "mask" if window is None else f"mask.{window}"
+
+
+def cache_names(layer: int) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The inputs and the outputs for keys and values of a layer."""
+    return (f"keys.{layer}", f"values.{layer}"), (f"new_keys.{layer}", f"new_values.{layer}")
+
+
+def may_rotate(op: Rope) -> bool:
+    """Whether GroupQueryAttention takes heads and rotations of these widths."""
+    return op.head_width % ROTATED_MULTIPLE == 0 and op.table.rotary_width % ROTATED_MULTIPLE == 0
+
+
+def rotary_inputs(query: Value, key: Value) -> tuple[Value, Value, Rope | None]:
+    """Query and key before their rotation, and the rotation, where an attention can do it for both."""
+    if not isinstance(query, Turned) or not isinstance(key, Turned):
+        return query, key, None
+    if query.rope.table == key.rope.table and may_rotate(query.rope):
+        return query.value, key.value, query.rope
+    return query, key, None
+
+
+def grouped_inputs(lowering: Lowering, query: Value, key: Value, value: Value) -> list[str]:
+    """Query, key and value as GroupQueryAttention takes them, two-dimensional: one tensor where they are one."""
+    if isinstance(query, Part) and isinstance(key, Part) and isinstance(value, Part):
+        in_order = (query.index, key.index, value.index) == (0, 1, 2) and len(query.widths) == 3
+        if in_order and query.whole == key.whole == value.whole:
+            return [query.whole, "", ""]
+    return [lowering.plain(part) for part in (query, key, value)]
+
+
+class LaneSurroundings:
+    """What our own lanes bind: embedded tokens, positions, the rows that are wanted; plain attention."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def embedded(self, lowering: Lowering, op: Embed) -> str:
+        """The rows of the embedding, which the host looks up."""
+        return self._graph.input(input_name(op.out), FLOAT, ("tokens", op.weight.columns))
+
+    def taken(self, lowering: Lowering, value: str) -> str:
+        """The rows whose logits are wanted."""
+        return self._graph.node("Gather", (value, self._graph.input(OUTPUTS, INT64, ("outputs",))), axis=0)
+
+    def rotated(self, lowering: Lowering, value: str, op: Rope) -> str:
+        """A rotation by itself."""
+        graph = self._graph
+        inputs = (
+            graph.reshape(value, 1, -1, op.heads * op.head_width),
+            self._positions(),
+            *lowering.rotations(op.table),
+        )
+        partial = op.table.rotary_width < op.head_width
+        width = {"num_heads": op.heads, "rotary_embedding_dim": op.table.rotary_width} if partial else {}
+        turned = graph.contrib("RotaryEmbedding", inputs, **width)
+        return graph.reshape(turned, -1, op.heads * op.head_width)
+
+    def _positions(self) -> str:
+        return self._graph.input(POSITIONS, INT64, (1, "tokens"))
+
+    def _mask(self, window: int | None) -> str:
+        return self._graph.input(mask_name(window), FLOAT, (1, 1, "tokens", "rows"))
+
+    def attended(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> str:
+        """Attention in plain operators: products, softmax and joins."""
+        graph, groups, width = self._graph, op.kv_heads, op.head_width
+        repeats = op.heads // groups
+        query = graph.reshape(lowering.tensor(op.query), -1, groups, repeats, width)
+        query = graph.node("Transpose", (query,), perm=(1, 2, 0, 3))
+        keys, values = (self._all_rows(lowering.plain(new), op, index) for index, new in enumerate((key, value)))
+        scores = graph.node("MatMul", (graph.reshape(query, groups, -1, width), keys))
+        scores = graph.node("Mul", (scores, graph.scalar(op.scale)))
+        if op.soft_cap is not None:
+            scores = lowering.capped(scores, op.soft_cap)
+        mask = self._mask(op.window)
+        by_head = graph.node("Concat", (graph.numbers(groups, repeats), graph.node("Shape", (mask,), start=2)), axis=0)
+        masked = graph.node("Add", (graph.node("Reshape", (scores, by_head)), mask))
+        shares = graph.node("Softmax", (masked,), axis=-1)
+        flat = graph.node("Reshape", (shares, graph.node("Shape", (scores,))))
+        attended = graph.reshape(graph.node("MatMul", (flat, values)), groups, repeats, -1, width)
+        turned = graph.node("Transpose", (attended,), perm=(2, 0, 1, 3))
+        return graph.reshape(turned, -1, op.heads * width)
+
+    def _all_rows(self, new: str, op: Attention, index: int) -> str:
+        """Cached and new rows per head: keys as [G, K, rows], values as [G, rows, K]; the new ones are put out."""
+        graph, (inputs, outputs) = self._graph, cache_names(op.layer)
+        rows = graph.node("Reshape", (new, graph.numbers(-1, op.kv_heads, op.head_width)), out=outputs[index])
+        graph.output(outputs[index], FLOAT, ("tokens", op.kv_heads, op.head_width))
+        cached = graph.input(inputs[index], FLOAT, ("cached", op.kv_heads, op.head_width))
+        together = graph.node("Concat", (cached, rows), axis=0)
+        return graph.node("Transpose", (together,), perm=(1, 2, 0) if index == 0 else (1, 0, 2))
+
+
+class GroupedSurroundings(LaneSurroundings):
+    """The same with GroupQueryAttention, which also rotates."""
+
+    def attended(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> str:
+        """One node; keys and values are written behind the cached rows of the same memory."""
+        graph = self._graph
+        query, key, rotation = rotary_inputs(lowering.value(op.query), key)
+        parts = grouped_inputs(lowering, query, key, value)
+        heads = (op.heads + 2 * op.kv_heads, 0, 0) if not parts[1] else (op.heads, op.kv_heads, op.kv_heads)
+        sources = [
+            graph.reshape(part, 1, -1, count * op.head_width) if part else ""
+            for part, count in zip(parts, heads, strict=True)
+        ]
+        inputs, outputs = cache_names(op.layer)
+        shape = (1, op.kv_heads, "slots", op.head_width)
+        past = [graph.input(name, FLOAT, shape) for name in inputs]
+        for name in outputs:
+            graph.output(name, FLOAT, shape)
+        counts = [graph.input(LAST, INT32, (1,)), graph.input(TOTAL, INT32, ())]
+        turns = ["", "", ""] if rotation is None else [*lowering.rotations(rotation.table), self._positions()]
+        attended = graph.nodes(
+            "GroupQueryAttention",
+            [*sources, *past, *counts, *turns, self._mask(op.window)],
+            ("?", *outputs),
+            domain=CONTRIB,
+            num_heads=op.heads,
+            kv_num_heads=op.kv_heads,
+            scale=op.scale,
+            softcap=op.soft_cap or 0.0,
+            do_rotary=int(rotation is not None),
+        )
+        return graph.reshape(attended[0], -1, op.heads * op.head_width)
+
+
+def surroundings(graph: Graph, *, grouped: bool) -> LaneSurroundings:
+    """The surroundings of a lane."""
+    return GroupedSurroundings(graph) if grouped else LaneSurroundings(graph)

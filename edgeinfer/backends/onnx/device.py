@@ -1,0 +1,55 @@
+"""The onnx device: finds the execution provider that is asked for, compiles fragments and whole models.
+
+In: options. Out: lanes. Raises DeviceUnavailable where ONNX Runtime lacks the provider.
+"""
+
+from __future__ import annotations
+
+import onnxruntime
+
+from edgeinfer.affinity import allowed_cpus, require_cpus
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
+from edgeinfer.backends.onnx.providers import providers_for
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.fragment import Fragment, whole
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+
+MOST_THREADS = 256
+
+
+class OnnxDevice:
+    """Graphs of ONNX operators on one execution provider."""
+
+    batch_invariant = False  # products of several rows take other kernels than those of one, and sums another order
+
+    def __init__(self, options: DeviceOptions) -> None:
+        self._providers = providers_for(options.target, onnxruntime.get_available_providers())
+        self.name = f"onnx:{options.target}" if options.target else "onnx"
+        cores = allowed_cpus() if options.cores is None else options.cores
+        require_cpus(cores)
+        self.n_workers = len(cores) if options.n_workers is None else options.n_workers
+        if not 1 <= self.n_workers <= MOST_THREADS:
+            raise BadSetting(f"{self.n_workers} threads asked for; use 1 to {len(cores)}")
+        pinned = options.cores is not None and options.pins and len(cores) >= self.n_workers
+        self._pinned_to = tuple(cores[: self.n_workers]) if pinned else ()
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> OnnxLane:
+        """A whole model as a graph."""
+        return OnnxLane(self.compile_fragment(whole(spec), file, limits, progress), spec.logits)
+
+    def compile_fragment(
+        self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> OnnxFragmentLane:
+        """Part of a model as a graph. Raises UnsupportedModel for a part that no graph can be, DeviceFailed."""
+        threads = self.n_workers, self._pinned_to
+        return OnnxFragmentLane(fragment, file, limits, self._providers, threads, progress)
+
+    def close(self) -> None:
+        """Lanes own everything."""
+
+
+def open_device(options: DeviceOptions) -> OnnxDevice:
+    """The onnx device with these options."""
+    return OnnxDevice(options)

@@ -1,0 +1,87 @@
+"""How much memory the onnx device takes for a model, counted from the header alone.
+
+In: a ModelSpec, the tensor table, limits. Out: exactly the bytes that a lane then says it holds: initialisers, rows of
+the cache, and what is bound as input and output. Not counted: activations, which ONNX Runtime keeps in an arena of its
+own (of the size of the largest pass so far), and the other form of the weights while a session is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from edgeinfer.backends.base import PAGE, Footprint, Limits
+from edgeinfer.backends.cache_rows import SPARE_ROWS, SPARE_SHARE
+from edgeinfer.backends.onnx.grouping import Product, joined
+from edgeinfer.models.fragment import Fragment, whole
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Attention, Embed, RMSNorm, Rope, RopeTable, Rows, TakeOutputs
+
+LEAD_ROWS = 1
+"""Rows before all others that nobody sees: with an empty cache GroupQueryAttention would count positions itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many rows the cache and the bound buffers of a fragment have."""
+
+    n_slots: int
+    cache_rows: int
+    max_tokens: int
+    max_outputs: int
+    table_rows: int
+
+    @classmethod
+    def of(cls, limits: Limits) -> Sizes:
+        """Room for every slot, for rows that are dead until they are many, and for those of one pass."""
+        n_slots = limits.n_pages * PAGE
+        spare = max(limits.max_tokens, SPARE_ROWS + int(SPARE_SHARE * n_slots))
+        cache_rows = LEAD_ROWS + n_slots + spare
+        # GroupQueryAttention wants a rotation for every row of the cache, though it looks up positions alone.
+        table_rows = max(limits.n_context, cache_rows)
+        return cls(n_slots, cache_rows, limits.max_tokens, max(1, limits.max_outputs), table_rows)
+
+
+def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """Bytes of a whole model. Raises UnsupportedModel for a quant format there is not."""
+    return fragment_footprint(whole(spec), tensors, limits)
+
+
+def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """Bytes of a fragment. Raises as `footprint`."""
+    spec, sizes = fragment.spec, Sizes.of(limits)
+    per_token = spec.kv_bytes_per_token(4)
+    spare = per_token * (sizes.cache_rows - sizes.n_slots)
+    held = weight_bytes(spec, tensors, sizes)
+    return Footprint(held, per_token, per_token * sizes.n_slots, spare + bound_bytes(fragment, sizes))
+
+
+def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], sizes: Sizes) -> int:
+    """Bytes of all initialisers but the few numbers that are shapes."""
+    products = {item for stage in spec.stages for item in joined(stage.ops, tensors) if isinstance(item, Product)}
+    norms = {op.weight for op in spec.ops() if isinstance(op, RMSNorm)}
+    tables = sum(4 * table.rotary_width * sizes.table_rows for table in rope_tables(spec))
+    return sum(product.nbytes for product in products) + sum(4 * norm.n_rows for norm in norms) + tables
+
+
+def bound_bytes(fragment: Fragment, sizes: Sizes) -> int:
+    """Bytes of the input and output buffers of the largest pass; inputs that a caller owns are not counted."""
+    spec = fragment.spec
+    rows = {Rows.TOKENS: sizes.max_tokens, Rows.OUTPUTS: sizes.max_outputs}
+    floats = sum(rows[spec.buffer(name).rows] * spec.buffer(name).width for name in fragment.outputs)
+    floats += sum(sizes.max_tokens * op.weight.columns for op in spec.ops() if isinstance(op, Embed))
+    floats += len(windows(spec)) * sizes.max_tokens * sizes.cache_rows
+    positions = 8 * sizes.max_tokens if rope_tables(spec) else 0
+    outputs = 8 * sizes.max_outputs if any(isinstance(op, TakeOutputs) for op in spec.ops()) else 0
+    return 4 * floats + positions + outputs
+
+
+def rope_tables(spec: ModelSpec) -> tuple[RopeTable, ...]:
+    """The different rotary tables, in order of use."""
+    return tuple(dict.fromkeys(op.table for op in spec.ops() if isinstance(op, Rope)))
+
+
+def windows(spec: ModelSpec) -> tuple[int | None, ...]:
+    """The different reaches of attention, in order of use: one mask each."""
+    return tuple(dict.fromkeys(op.window for op in spec.ops() if isinstance(op, Attention)))

@@ -1,0 +1,247 @@
+"""Lanes of the onnx device: a fragment as one session with its cache, and a whole model as such a fragment.
+
+In: steps, rows of input buffers. Out: rows of output buffers. All buffers lie where the session reads and writes them;
+only the mask, positions and embedded tokens are made anew for a step. Knows no plans.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Floats, Int32s, Limits, Progress, Step
+from edgeinfer.backends.onnx.attention import (
+    HEAD_MULTIPLE,
+    LAST,
+    OUTPUTS,
+    POSITIONS,
+    TOTAL,
+    cache_names,
+    mask_name,
+    surroundings,
+)
+from edgeinfer.backends.onnx.cache import Cache
+from edgeinfer.backends.onnx.footprint import Sizes, windows
+from edgeinfer.backends.onnx.graph import FLOAT, Graph
+from edgeinfer.backends.onnx.lowering import Lowering, input_name, output_name
+from edgeinfer.backends.onnx.providers import CPU
+from edgeinfer.backends.onnx.session import Session
+from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.models.fragment import Fragment
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.quants import decode_rows, format_of
+from edgeinfer.ops import Embed, Rows
+
+Threads = tuple[int, tuple[int, ...]]
+"""How many threads a session has, and the cores they are pinned to, () for none."""
+
+
+class OnnxFragmentLane:
+    """A compiled fragment. One step at a time: each `submit` is followed by a `wait`."""
+
+    def __init__(
+        self,
+        fragment: Fragment,
+        file: GGUFFile,
+        limits: Limits,
+        providers: tuple[str, ...],
+        threads: Threads,
+        progress: Progress,
+    ) -> None:
+        spec = fragment.spec
+        self._fragment, self._sizes = fragment, Sizes.of(limits)
+        grouped = providers[0] == CPU and all(layer.head_width % HEAD_MULTIPLE == 0 for layer in spec.kv)
+        graph = Graph()
+        lowering = Lowering(graph, file, surroundings(graph, grouped=grouped), self._sizes.table_rows)
+        for name, tensor in lowering.lower(fragment, progress).items():
+            graph.node("Identity", (tensor,), out=output_name(name))
+            graph.output(output_name(name), FLOAT, ("rows out." + name, spec.buffer(name).width))
+        self._weight_bytes = sum(array.nbytes for array in graph.large.values())
+        self._inputs = frozenset(graph.input_names)
+        self._session = Session(graph, providers, *threads)
+        self._cache = Cache(spec.kv, self._sizes, grouped=grouped)
+        self._grouped = grouped
+        self._embeds = [_Embedding(file, op, self._sizes.max_tokens) for op in spec.ops() if isinstance(op, Embed)]
+        self._masks = {
+            window: np.empty(self._sizes.max_tokens * self._sizes.cache_rows, np.float32) for window in windows(spec)
+        }
+        self._positions = np.zeros(self._sizes.max_tokens, np.int64)
+        self._wanted = np.zeros(self._sizes.max_outputs, np.int64)
+        self._outs = {name: self._buffer(name) for name in fragment.outputs}
+        self._last, self._total = np.zeros(1, np.int32), np.zeros(1, np.int32)
+        if grouped:
+            self._bind_cache()
+        self._thread: ThreadPoolExecutor | None = None
+        self._running: Future[Mapping[str, Floats]] | None = None
+        self._ran = (0.0, 0.0)
+        self._closed = False
+
+    def _buffer(self, name: str) -> Floats:
+        buffer = self._fragment.spec.buffer(name)
+        n_rows = self._sizes.max_tokens if buffer.rows is Rows.TOKENS else self._sizes.max_outputs
+        return np.zeros((n_rows, buffer.width), np.float32)
+
+    def _bind_cache(self) -> None:
+        """The cache is written where it is read."""
+        for layer, arrays in enumerate(self._cache.arrays):
+            inputs, outputs = cache_names(layer)
+            for read, written, array in zip(inputs, outputs, arrays, strict=True):
+                if read in self._inputs:
+                    self._session.bind_input(read, array, array.shape)
+                    self._session.bind_output(written, array, array.shape)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of initialisers, cache rows and bound buffers."""
+        bound = sum(array.nbytes for array in (*self._masks.values(), *self._outs.values()))
+        bound += sum(embedding.rows.nbytes for embedding in self._embeds)
+        bound += self._positions.nbytes if POSITIONS in self._inputs else 0
+        bound += self._wanted.nbytes if OUTPUTS in self._inputs else 0
+        return 0 if self._closed else self._weight_bytes + self._cache.nbytes + bound
+
+    @property
+    def ran(self) -> tuple[float, float]:
+        """When the last step began and ended, by time.perf_counter."""
+        return self._ran
+
+    def submit(self, step: Step, inputs: Mapping[str, Floats]) -> None:
+        """Start a step on a thread of the lane's own. Raises EngineClosed."""
+        self._check_open()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "onnx lane")
+        self._running = self._thread.submit(self.evaluate, step, inputs)
+
+    def wait(self) -> Mapping[str, Floats]:
+        """The output buffers of the step, views that the next one overwrites. Raises DeviceFailed, MemoryError."""
+        running, self._running = self._running, None
+        if running is None:
+            raise DeviceFailed("no step was submitted to the onnx device")
+        return running.result()
+
+    def evaluate(self, step: Step, inputs: Mapping[str, Floats]) -> Mapping[str, Floats]:
+        """Run a step on the calling thread; as `wait`."""
+        self._check_open()
+        started = time.perf_counter()
+        batch, cache = step.batch, self._cache
+        n_tokens, n_outputs = len(batch.tokens), len(batch.outputs)
+        cache.make_room(n_tokens)
+        for embedding in self._embeds:
+            embedding.fill(batch.tokens)
+            self._bind(input_name(embedding.out), embedding.rows, (n_tokens, embedding.rows.shape[1]))
+        for name in self._fragment.inputs:
+            rows = np.ascontiguousarray(inputs[name], np.float32)
+            self._bind(input_name(name), rows, rows.shape)
+        self._bind_places(step)
+        self._wanted[: max(1, n_outputs)] = batch.outputs if n_outputs else 0
+        self._bind(OUTPUTS, self._wanted, (max(1, n_outputs),))
+        counts = {Rows.TOKENS: n_tokens, Rows.OUTPUTS: n_outputs}
+        found = {}
+        for name, buffer in self._outs.items():
+            count = counts[self._fragment.spec.buffer(name).rows]
+            self._session.bind_output(output_name(name), buffer, (max(1, count), buffer.shape[1]))
+            found[name] = buffer[:count]
+        self._session.run()
+        cache.append(step.slots)
+        self._ran = started, time.perf_counter()
+        return found
+
+    def _bind_places(self, step: Step) -> None:
+        """Positions, masks, and the cache as it is before the step."""
+        n_tokens, n_cached = len(step.batch.tokens), self._cache.n_cached
+        n_rows = n_cached + n_tokens
+        self._positions[:n_tokens] = step.batch.positions
+        self._bind(POSITIONS, self._positions, (1, n_tokens))
+        for window, mask in self._masks.items():
+            self._cache.write_mask(step, window, mask)
+            self._bind(mask_name(window), mask, (1, 1, n_tokens, n_rows))
+        self._last[0], self._total[0] = n_rows - 1, n_rows
+        self._bind(LAST, self._last, (1,))
+        self._bind(TOTAL, self._total, ())
+        if self._grouped:
+            return
+        for layer, arrays in enumerate(self._cache.arrays):
+            for read, written, array in zip(*cache_names(layer), arrays, strict=True):
+                self._bind(read, array, (n_cached, *array.shape[1:]))
+                self._session.bind_output(written, array[n_cached:], (n_tokens, *array.shape[1:]))
+
+    def _bind(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> None:
+        """Bind an input that the graph may do without."""
+        if name in self._inputs:
+            self._session.bind_input(name, array, shape)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots: from now on they have the same rows."""
+        self._cache.copy_slots(sources, targets)
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages: uint8[len(pages), page_bytes], float32 keys and values."""
+        return self._cache.read_pages(pages)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages."""
+        self._cache.write_pages(pages, contents)
+
+    def close(self) -> None:
+        """End the thread and drop the session and its memory. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+        self._cache.close()
+        self._masks, self._outs, self._embeds = {}, {}, []
+        del self._session
+
+
+class _Embedding:
+    """Rows of an embedding, decoded from the file as tokens come."""
+
+    def __init__(self, file: GGUFFile, op: Embed, max_tokens: int) -> None:
+        tensor = file.tensors[op.weight.tensor]
+        self.out = op.out
+        self._format, self._scale = format_of(tensor.ggml_type), np.float32(op.scale)
+        self._raw = file.raw(op.weight.tensor).reshape(tensor.shape[0], -1)
+        self.rows: Floats = np.zeros((max_tokens, op.weight.columns), np.float32)
+
+    def fill(self, tokens: Int32s) -> None:
+        """Have the rows of these tokens."""
+        np.multiply(decode_rows(self._raw[tokens], self._format), self._scale, out=self.rows[: len(tokens)])
+
+
+class OnnxLane:
+    """A whole model."""
+
+    def __init__(self, part: OnnxFragmentLane, logits: str) -> None:
+        self._part, self._logits = part, logits
+
+    @property
+    def resident_bytes(self) -> int:
+        return self._part.resident_bytes
+
+    def run(self, step: Step) -> Floats:
+        """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed, DeviceFailed."""
+        return self._part.evaluate(step, {})[self._logits]
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """As of a fragment."""
+        self._part.copy_slots(sources, targets)
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """As of a fragment."""
+        return self._part.read_pages(pages)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """As of a fragment."""
+        self._part.write_pages(pages, contents)
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        self._part.close()

@@ -1,0 +1,78 @@
+"""One ONNX Runtime session: made from a graph, its buffers bound by address, run.
+
+In: a graph, options, arrays. Out: what it computes, in arrays it was given. Knows no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from edgeinfer.backends.onnx.graph import Graph
+from edgeinfer.errors import DeviceFailed, EdgeInferError
+
+FATAL = 4
+SHORT_OF_MEMORY = ("bad allocation", "bad_alloc", "failed to allocate", "out of memory")
+HOST = "cpu"
+
+
+class Session:
+    """A graph that can be run; what is bound stays bound until it is bound anew."""
+
+    def __init__(self, graph: Graph, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()) -> None:
+        """`cores`: what the threads are pinned to, but for the calling thread. Takes the graph's large arrays away.
+
+        Raises DeviceFailed where the runtime refuses the graph, MemoryError.
+        """
+        options = _options(n_threads, cores)
+        held = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in graph.large.items()}
+        if held:
+            options.add_external_initializers(list(held), list(held.values()))
+        model = graph.model().SerializeToString()
+        try:
+            self._session = onnxruntime.InferenceSession(model, options, providers=list(providers))
+        except Exception as error:
+            raise _judged(error, "ONNX Runtime cannot run this model") from error
+        graph.large.clear()  # the session has them in a form of its own
+        self._binding = self._session.io_binding()
+        self._kept: dict[str, NDArray[np.generic]] = {}
+
+    def bind_input(self, name: str, array: NDArray[np.generic], shape: Sequence[int]) -> None:
+        """Read an input from the beginning of an array, which is kept until the name is bound anew."""
+        self._kept[name] = array
+        self._binding.bind_input(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
+
+    def bind_output(self, name: str, array: NDArray[np.generic], shape: Sequence[int]) -> None:
+        """Write an output to the beginning of an array, which is kept until the name is bound anew."""
+        self._kept[name] = array
+        self._binding.bind_output(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
+
+    def run(self) -> None:
+        """Compute all outputs. Raises DeviceFailed, MemoryError."""
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except Exception as error:
+            raise _judged(error, "ONNX Runtime failed while it ran the model") from error
+
+
+def _options(n_threads: int, cores: Sequence[int]) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = FATAL
+    options.intra_op_num_threads = n_threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # no thread spins between two steps
+    if len(cores) > 1:
+        places = ";".join(str(core + 1) for core in cores[1:])
+        options.add_session_config_entry("session.intra_op_thread_affinities", places)
+    return options
+
+
+def _judged(error: Exception, what: str) -> EdgeInferError | MemoryError:
+    """The error that callers know: a shortage of memory, or a device that failed."""
+    text = str(error)
+    if isinstance(error, MemoryError) or any(mark in text.lower() for mark in SHORT_OF_MEMORY):
+        return MemoryError(text)
+    return DeviceFailed(f"{what}: {text.strip()[:400]}")
