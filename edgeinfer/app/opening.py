@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from edgeinfer.app.progress_line import ProgressLine
-from edgeinfer.errors import BadSetting
 from edgeinfer.settings import Settings, declared_options, load_settings, repeat_penalty_of
 
 if TYPE_CHECKING:
@@ -32,13 +31,12 @@ def open_llm(settings: Settings) -> LLM:
     from edgeinfer.engine.llm import load
 
     machine = settings.machine
-    if len(machine.device) > 1:
-        raise BadSetting(f"device cannot be {','.join(machine.device)}: one device at a time; try auto")
     chosen = choose_model(settings)
     with ProgressLine() as progress:
         return load(
             chosen.path,
-            device=machine.device[0],
+            device=",".join(machine.device),
+            schedule=machine.schedule,
             n_context=settings.generation.ctx,
             threads=machine.threads,
             cores=machine.cores,

@@ -49,6 +49,7 @@ History = Annotated[
 Threads = Annotated[int | None, setting_option("threads")]
 Cores = Annotated[str | None, setting_option("cores")]
 Device = Annotated[str | None, setting_option("device")]
+Schedule = Annotated[str | None, setting_option("schedule")]
 KV = Annotated[str | None, setting_option("kv")]
 Mode = Annotated[str | None, setting_option("mode")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]

@@ -26,11 +26,15 @@ from edgeinfer.backends.base import (
 from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.lanes.choosing import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.regime import Regime
-from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.models.spec import ModelSpec
+
+NEVER_RESCUED = ("cpu", "reference", "null")
+"""Devices of our own that have nothing to go on with."""
 
 
 class SequenceEvaluator(Protocol):
@@ -116,6 +120,14 @@ class Foreign(Protocol):
 
 
 @runtime_checkable
+class Noted(Protocol):
+    """An evaluator of which there is something to know from the start."""
+
+    @property
+    def notices(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
 class Telling(Protocol):
     """An evaluator to which things happen that its user should know."""
 
@@ -134,8 +146,15 @@ class Subject:
 
 
 def is_own(device: str) -> bool:
-    """Whether a device runs ops of our own graph. Raises UnknownKey."""
-    return isinstance(kind_of(device), DeviceKind)
+    """Whether a device, or each of several with commas between them, runs ops of our own graph.
+
+    Raises UnknownKey, and BadSetting for several of which some do not.
+    """
+    names = device.split(",")
+    others = [name for name in names if not isinstance(kind_of(name), DeviceKind)]
+    if others and len(names) > 1:
+        raise BadSetting(f"device cannot be {device}: {others[0]} runs whole models by itself; name it alone")
+    return not others
 
 
 def open_subject(path: Path, device: str, n_context: int | None) -> Subject:
@@ -174,18 +193,23 @@ def open_evaluator(
     options: DeviceOptions,
     progress: Progress = no_progress,
     regime: Regime | None = None,
+    schedule: str = AUTO_SCHEDULE,
 ) -> SequenceEvaluator:
-    """A model on a device, by its name.
+    """A model on a device, by its name, or on several by a plan; where one fails, the cpu goes on.
 
-    Raises UnknownKey, DeviceUnavailable, DoesNotFit, UnsupportedModel.
+    Raises UnknownKey, DeviceUnavailable, DoesNotFit, UnsupportedModel, BadSetting.
     """
-    from edgeinfer.engine.executor import Executor
+    from edgeinfer.engine.executor import AUTO_DEVICE, Executor
     from edgeinfer.engine.foreign import ForeignExecutor
+    from edgeinfer.engine.rescue import Rescued
 
-    kind = kind_of(device)
-    if not isinstance(kind, DeviceKind):
+    kind = None if is_own(device) else kind_of(device)
+    if isinstance(kind, EvaluatorKind):
         return ForeignExecutor.open(kind, device, subject, limits, options, progress, regime)
     if subject.spec is None:
         raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
-    arguments = (subject.spec, subject.file, subject.fingerprint, limits, device, options, progress)
-    return Executor.open(*arguments, regime=regime)
+    model = (subject.spec, subject.file, subject.fingerprint, limits)
+    executor = Executor.open(*model, device, options, progress, regime, schedule)
+    if executor.device in NEVER_RESCUED:
+        return executor
+    return Rescued(executor, lambda: Executor.open(*model, AUTO_DEVICE, options, progress, regime))

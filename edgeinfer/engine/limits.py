@@ -31,8 +31,12 @@ def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16") -> Limit
 
 
 def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:
-    """What a device takes for a model under these limits, from the header alone. Raises UnknownKey."""
-    taken = kind_of(device).footprint(spec, tensors, limits)
+    """What a device takes for a model under these limits, from the header alone; of several the largest need.
+
+    Raises UnknownKey.
+    """
+    needs = [kind_of(name).footprint(spec, tensors, limits) for name in device.split(",")]
+    taken = max(needs, key=lambda need: need.weight_bytes + need.kv_bytes + need.buffer_bytes)
     return MemoryNeed(
         taken.weight_bytes, taken.kv_bytes_per_token, taken.kv_bytes, taken.buffer_bytes, limits.n_context
     )

@@ -19,6 +19,7 @@ from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.evaluators import (
     Foreign,
+    Noted,
     SequenceEvaluator,
     Subject,
     is_own,
@@ -186,6 +187,7 @@ def load(
     name_or_path: str | Path,
     *,
     device: str = "auto",
+    schedule: str = "auto",
     n_context: int | None = None,
     threads: int | None = None,
     cores: Sequence[int] | None = None,
@@ -200,6 +202,8 @@ def load(
 ) -> LLM:
     """Load a model that is on this machine.
 
+    `device`: a name, or several with commas between them, which then share the model by a plan; `schedule` says how,
+    "auto" as is predicted to be fastest, which may be the cpu alone.
     `n_context` tokens (default: what it was trained for, CTX_CAP at most) for each of `n_sessions` whose whole context
     is kept at a time; more sessions may be open, and read their text again when memory is short. `kv`: how keys and
     values are kept; "int8" takes about half the memory of "f16" and rounds more. `mode`: how much of the machine may
@@ -223,6 +227,7 @@ def load(
     local = Store().find(str(name_or_path))
     wanted = _Wanted(
         device=AUTO_DEVICE if device == "auto" else device,
+        schedule=schedule,
         n_context=n_context,
         n_sessions=n_sessions,
         kv=kv,
@@ -257,6 +262,7 @@ class _Wanted:
     """What `load` was asked for, besides the model."""
 
     device: str
+    schedule: str
     n_context: int | None
     n_sessions: int
     kv: KVKind
@@ -322,7 +328,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
                 vocabulary = vocabulary_of(metadata)
                 _check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
                 texts = beside.submit(own_texts, metadata, vocabulary)
-            executor = open_evaluator(wanted.device, subject, limits, options, wanted.progress, regime)
+            executor = open_evaluator(wanted.device, subject, limits, options, wanted.progress, regime, wanted.schedule)
             tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
         drafts, draft_notices = drafts_for(
             executor, tokenizer, subject.fingerprint, wanted.speculation, loops, wanted.progress
@@ -332,7 +338,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
             executor.close()
         raise
     subject.file.release()
-    notices += (executor.notices if isinstance(executor, Foreign) else ()) + draft_notices
+    notices += (executor.notices if isinstance(executor, Noted) else ()) + draft_notices
     if limits.n_context > trained:
         notices += (f"a context of {limits.n_context} tokens is more than the {trained} this model was trained for",)
     facts = Facts(

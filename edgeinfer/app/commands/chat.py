@@ -33,6 +33,7 @@ def chat(
     threads: options.Threads = None,
     cores: options.Cores = None,
     device: options.Device = None,
+    schedule: options.Schedule = None,
     kv: options.KV = None,
     mode: options.Mode = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed of each answer on standard error.")] = False,

@@ -52,6 +52,7 @@ def run(
     threads: options.Threads = None,
     cores: options.Cores = None,
     device: options.Device = None,
+    schedule: options.Schedule = None,
     kv: options.KV = None,
     mode: options.Mode = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,

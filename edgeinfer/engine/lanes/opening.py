@@ -39,12 +39,14 @@ class Together:
 
     batch_invariant = False
 
-    def __init__(self, host: Device, others: Mapping[str, Device], placement: Placement) -> None:
+    def __init__(self, spec: ModelSpec, host: Device, others: Mapping[str, Device], placement: Placement) -> None:
         self.name = "+".join([host.name, *(device.name for device in others.values())])
-        self._host, self._others, self._placement = host, others, placement
+        self._spec, self._host, self._others, self._placement = spec, host, others, placement
 
-    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> SharedLane:
-        """The model it was planned for."""
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
+        """The model it was planned for on all devices; any other on the host alone."""
+        if spec is not self._spec:
+            return self._host.compile(spec, file, limits, progress)
         return SharedLane(spec, self._placement, self._host, self._others, file, limits, progress)
 
     def close(self) -> None:
@@ -126,7 +128,7 @@ def _together(
             if name in choice.devices or name == CPU:
                 opened[name] = open_device(name, options_for(name, shares, options))
         host = opened.pop(CPU)
-        device = Together(host, opened, choice.placement)
+        device = Together(spec, host, opened, choice.placement)
         return Opened(device, compiled(device, spec, file, limits, progress), (_planned(choice),))
     except BaseException:
         for each in opened.values():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgeinfer.affinity import require_cpus
-from edgeinfer.backends.base import DeviceOptions, FragmentDevice, Progress, kind_of, open_device
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, FragmentDevice, Progress, kind_of, open_device
 from edgeinfer.engine.probing.accelerator import AcceleratorProbe
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.probing.probe import Wanted, footprint, probe, rounded
@@ -29,7 +29,8 @@ HOST_MEMORY_SHARE = 0.5
 
 def on_host(name: str) -> bool:
     """Whether a device computes on the machine's own cores. Raises UnknownKey."""
-    return name.partition(":")[2] in kind_of(name).host_targets
+    kind = kind_of(name)
+    return isinstance(kind, DeviceKind) and name.partition(":")[2] in kind.host_targets
 
 
 def cores_of(names: Sequence[str], cores: Sequence[int]) -> dict[str, tuple[int, ...]]:

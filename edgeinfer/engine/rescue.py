@@ -1,0 +1,205 @@
+"""An evaluator that outlives its device: where that fails, the text goes on from the same token on another.
+
+In: an evaluator, and how to open another one. Out: the same calls, and a notice when the device was changed. Remembers
+the tokens of every sequence, for keys and values are lost with a device and are computed again. Knows no devices.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgeinfer.backends.base import Batch, Floats, Int32s, Limits, Progress, no_progress
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.evaluators import Interruptible, Noted, SequenceEvaluator, Telling
+from edgeinfer.engine.regime import Regime
+from edgeinfer.engine.state import seal, unseal
+from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+
+MAGIC = b"EDGEINFER TOKENS KV 1\n"
+Open = Callable[[], SequenceEvaluator]
+
+
+@dataclass(slots=True)
+class _Known:
+    """A sequence: its number with the evaluator, and its tokens; None where they are not known (measurements)."""
+
+    number: int
+    tokens: list[int] | None = field(default_factory=list)
+
+
+class Rescued:
+    """One model on an evaluator, and on `fallback` once that has failed. Owns whichever is in use; close it."""
+
+    def __init__(self, evaluator: SequenceEvaluator, fallback: Open) -> None:
+        self._inner = evaluator
+        self._fallback: Open | None = fallback
+        self._known: dict[int, _Known] = {}
+        self._pending: Batch | None = None
+        self._next, self._told = 0, list[str]()
+        self.regime: Regime = evaluator.regime
+
+    def close(self) -> None:
+        """Give everything back; may be called twice."""
+        self._fallback = None
+        self._inner.close()
+
+    @property
+    def batch_invariant(self) -> bool:
+        return self._inner.batch_invariant
+
+    @property
+    def device(self) -> str:
+        """The name of the device in use."""
+        return self._inner.device
+
+    @property
+    def n_workers(self) -> int:
+        return self._inner.n_workers
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        return self._inner.affinity
+
+    @property
+    def limits(self) -> Limits:
+        return self._inner.limits
+
+    @property
+    def resident_bytes(self) -> int:
+        return self._inner.resident_bytes
+
+    @property
+    def n_free_pages(self) -> int:
+        return self._inner.n_free_pages
+
+    @property
+    def peaks(self) -> Floats | None:
+        return self._inner.peaks
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What there is to know of the evaluator from the start."""
+        return self._inner.notices if isinstance(self._inner, Noted) else ()
+
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened since this was last asked."""
+        told, self._told = tuple(self._told), []
+        return told + (self._inner.take_notices() if isinstance(self._inner, Telling) else ())
+
+    def heed(self, stopped: StopFlag | None) -> None:
+        """Break off passes to come as soon as this is set, where the evaluator can."""
+        if isinstance(self._inner, Interruptible):
+            self._inner.heed(stopped)
+
+    def create(self) -> int:
+        """A new empty sequence."""
+        return self._join(_Known(self._inner.create()))
+
+    def branch(self, sequence: int) -> int:
+        """A new sequence that starts with the same cached tokens."""
+        known = self._known[sequence]
+        twin = self._inner.branch(known.number)
+        return self._join(_Known(twin, None if known.tokens is None else list(known.tokens)))
+
+    def _join(self, known: _Known) -> int:
+        self._next += 1
+        self._known[self._next] = known
+        return self._next
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence and give back its pages."""
+        self._inner.free(self._known.pop(sequence).number)
+
+    def truncate(self, sequence: int, n_cached: int) -> None:
+        """Forget everything of a sequence from position n_cached on."""
+        known = self._known[sequence]
+        self._inner.truncate(known.number, n_cached)
+        if n_cached == 0:
+            known.tokens = []
+        elif known.tokens is not None:
+            del known.tokens[n_cached:]
+
+    def n_cached(self, sequence: int) -> int:
+        """Committed tokens of a sequence."""
+        return self._inner.n_cached(self._known[sequence].number)
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """Logits of the batch's outputs, of another device where this one has failed. Raises as both do."""
+        self._pending = batch
+        try:
+            return self._inner.evaluate(self._numbered(batch))
+        except DeviceFailed as reason:
+            self._change(reason)
+            return self._inner.evaluate(self._numbered(batch))
+
+    def _numbered(self, batch: Batch) -> Batch:
+        """The batch with the evaluator's numbers of sequences."""
+        numbers = np.array([self._known[each].number for each in batch.sequences.tolist()], np.int32)
+        return Batch(batch.tokens, numbers, batch.positions, batch.parents, batch.outputs)
+
+    def _change(self, reason: DeviceFailed) -> None:
+        """Open the other device and read there what was read here. Raises DeviceFailed where there is none left."""
+        fallback, self._fallback = self._fallback, None
+        if fallback is None:
+            raise reason
+        failed = self._inner
+        with suppress(EdgeInferError, RuntimeError, OSError):
+            failed.close()
+        self._inner = fallback()
+        self.regime = self._inner.regime
+        self._told.append(f"{failed.device} failed and was dropped; {self._inner.device} goes on ({reason})")
+        for known in self._known.values():
+            known.number = self._inner.create()
+            self._read(known)
+
+    def _read(self, known: _Known) -> None:
+        """Compute the keys and values of a sequence's tokens."""
+        tokens, most = known.tokens or [], self._inner.limits.max_tokens
+        for start in range(0, len(tokens), most):
+            chunk = np.array(tokens[start : start + most], np.int32)
+            order = np.arange(len(chunk), dtype=np.int32)
+            sequences = np.full(len(chunk), known.number, np.int32)
+            self._inner.evaluate(Batch(chunk, sequences, order + np.int32(start), order - 1, order[-1:]))
+            self._inner.commit(known.number, order)
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
+        known, batch = self._known[sequence], self._pending
+        self._inner.commit(known.number, path)
+        if known.tokens is not None and batch is not None:
+            known.tokens += batch.tokens[path].tolist()
+
+    def pretend(self, sequence: int, n_tokens: int) -> None:
+        """Count tokens as cached that nobody read, for measurements."""
+        known = self._known[sequence]
+        known.tokens = None if n_tokens else []
+        self._inner.pretend(known.number, n_tokens)
+
+    def save(self, sequence: int) -> bytes:
+        """What is cached of a sequence, for `restore` by the same model on the same device."""
+        known = self._known[sequence]
+        return seal(MAGIC, {"tokens": json.dumps(known.tokens)}, self._inner.save(known.number))
+
+    def restore(self, sequence: int, state: bytes) -> None:
+        """Replace what is cached of a sequence by a saved state. Raises as the evaluator does."""
+        known = self._known[sequence]
+        header, inner = unseal(MAGIC, state, "the saved state")
+        try:
+            self._inner.restore(known.number, inner)
+        except (ContextOverflow, DoesNotFit):
+            known.tokens = []
+            raise
+        known.tokens = json.loads(str(header["tokens"]))
+
+    def beside(
+        self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
+    ) -> SequenceEvaluator:
+        """Another model on the same device, which is not rescued."""
+        return self._inner.beside(spec, file, fingerprint, limits, progress)
