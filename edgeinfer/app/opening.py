@@ -46,6 +46,7 @@ def open_llm(settings: Settings) -> LLM:
             verify_cost=settings.speculation.verify_cost,
             draft_from=settings.speculation.draft_from,
             history=settings.speculation.history,
+            race=True,
             progress=progress,
         )
 

@@ -307,7 +307,8 @@ class DeviceKind:
     """A registry entry: how to open a device of this kind, and what it would take, from a header alone.
 
     `open` raises DeviceUnavailable where the device cannot run. `host_targets`: its targets that compute on the
-    machine's own cores.
+    machine's own cores. `modules`: what must be importable for a device that may take the cpu's place, and `entrants`:
+    its names on this machine, with the targets that are there.
     """
 
     key: str
@@ -315,6 +316,8 @@ class DeviceKind:
     open: Callable[[DeviceOptions], Device]
     footprint: Callable[[ModelSpec, Mapping[str, TensorInfo], Limits], Footprint]
     host_targets: frozenset[str] = frozenset({""})
+    modules: tuple[str, ...] = ()
+    entrants: Callable[[], tuple[str, ...]] = tuple
 
 
 _SEAMS = ("base", "cache_rows", "evaluator", "host", "stopping", "weights")

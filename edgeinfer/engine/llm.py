@@ -29,6 +29,7 @@ from edgeinfer.engine.evaluators import (
 )
 from edgeinfer.engine.executor import AUTO_DEVICE
 from edgeinfer.engine.limits import context_of, limits_for, memory_need, unknown_need
+from edgeinfer.engine.race import chosen_device
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.session import Options, Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
@@ -46,6 +47,9 @@ from edgeinfer.scheduling.memory import require_fit
 from edgeinfer.scheduling.topology import CoreKind, available_bytes, read_topology
 from edgeinfer.scheduling.work import ModelWork, work_of
 from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
+
+AUTO = "auto"
+"""The device that is fastest for the model, as far as that was found out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +190,7 @@ class LLM:
 def load(
     name_or_path: str | Path,
     *,
-    device: str = "auto",
+    device: str = AUTO,
     schedule: str = "auto",
     n_context: int | None = None,
     threads: int | None = None,
@@ -198,12 +202,14 @@ def load(
     verify_cost: Mapping[int, float] | None = None,
     draft_from: Sequence[str | Path] = (),
     history: bool = False,
+    race: bool = False,
     progress: Progress = no_progress,
 ) -> LLM:
     """Load a model that is on this machine.
 
     `device`: a name, or several with commas between them, which then share the model by a plan; `schedule` says how,
-    "auto" as is predicted to be fastest, which may be the cpu alone.
+    "auto" as is predicted to be fastest, which may be the cpu alone. `race`: at first use of a model "auto" is
+    found by trying all there are; else it is the one found so before, or the cpu.
     `n_context` tokens (default: what it was trained for, CTX_CAP at most) for each of `n_sessions` whose whole context
     is kept at a time; more sessions may be open, and read their text again when memory is short. `kv`: how keys and
     values are kept; "int8" takes about half the memory of "f16" and rounds more. `mode`: how much of the machine may
@@ -226,7 +232,8 @@ def load(
     speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
     local = Store().find(str(name_or_path))
     wanted = _Wanted(
-        device=AUTO_DEVICE if device == "auto" else device,
+        device=device,
+        race=race,
         schedule=schedule,
         n_context=n_context,
         n_sessions=n_sessions,
@@ -240,7 +247,7 @@ def load(
     try:
         return _load(local, wanted, started)
     except UnsupportedModel as reason:
-        if device != "auto":
+        if device != AUTO:
             raise
         other = other_device(reason)
         notice = f"{other} runs this model, for edgeinfer itself cannot: {reason}"
@@ -249,8 +256,13 @@ def load(
 
 def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str, ...] = ()) -> LLM:
     """Load a model as it is wanted."""
-    subject = open_subject(local.path, wanted.device, wanted.n_context)
+    subject = open_subject(local.path, AUTO_DEVICE if wanted.device == AUTO else wanted.device, wanted.n_context)
     try:
+        if wanted.device == AUTO:
+            options = _staff(wanted, subject)[0]
+            found = chosen_device(subject, read_topology(), options, may_race=wanted.race, progress=wanted.progress)
+            wanted = replace(wanted, device=found.device)
+            notices += () if found.notice is None else (found.notice,)
         return _start(subject, local.name, wanted, started, notices)
     except BaseException:
         subject.file.close()
@@ -262,6 +274,7 @@ class _Wanted:
     """What `load` was asked for, besides the model."""
 
     device: str
+    race: bool
     schedule: str
     n_context: int | None
     n_sessions: int
