@@ -62,7 +62,9 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     from edgeinfer.scheduling.predict import Predictor
     from edgeinfer.scheduling.profile import CPU
 
-    profile = kept_profile() if llm.facts.device == CPU else None
+    if llm.facts.device != CPU:
+        return _predicted_elsewhere(llm, stats)
+    profile = kept_profile()
     if profile is None:
         return None
     known = [core.number for core in profile.cpu.cores]
@@ -70,6 +72,26 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     read_s = Predictor(reading, llm.work, llm.facts.kv).prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
     made_s = Predictor(decoding, llm.work, llm.facts.kv).decode_s(stats.n_generated, stats.n_prompt)
     return profile, read_s, made_s
+
+
+def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
+    """The same for other devices and for several, if they were measured."""
+    from edgeinfer.engine.evaluators import is_own
+    from edgeinfer.engine.probing.combination import kept_combination
+    from edgeinfer.scheduling.placement import all_on
+    from edgeinfer.scheduling.predict import Predictor
+    from edgeinfer.scheduling.topology import read_topology
+
+    names, topology = llm.facts.device.split("+"), read_topology()
+    if not is_own(",".join(names)):
+        return None
+    profile = kept_combination(names, topology, topology.workers()[: llm.facts.n_threads])
+    if profile is None:
+        return None
+    placement = llm.placement or all_on(llm.work, names[0])
+    predictor = Predictor(profile, llm.work, llm.facts.kv, placement)
+    read_s = predictor.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
+    return profile, read_s, predictor.decode_s(stats.n_generated, stats.n_prompt)
 
 
 def _cores_of(affinity: Sequence[Sequence[int]], known: Sequence[int]) -> Sequence[int] | None:

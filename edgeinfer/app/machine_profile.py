@@ -41,6 +41,24 @@ def measured_profile(
     return probe(topology, wanted, default_root(), progress or no_progress)
 
 
+def devices_profile(
+    names: tuple[str, ...],
+    formats: tuple[str, ...],
+    cores: tuple[int, ...] | None,
+    progress: Progress | None = None,
+    *,
+    again: bool = False,
+) -> Profile:
+    """This machine as these devices share it; measured `again`, or now where that was not done before."""
+    from edgeinfer.backends.base import no_progress
+    from edgeinfer.engine.probing.combination import combined_profile
+    from edgeinfer.scheduling.topology import read_topology
+
+    topology = read_topology()
+    chosen = cores or topology.workers()
+    return combined_profile(names, topology, chosen, formats, progress or no_progress, again=again)
+
+
 def profile_or_short_probe(formats: tuple[str, ...], progress: Progress | None = None) -> Profile:
     """The profile that was kept; where there is none, what a short probe measures now, kept if nobody disturbed it."""
     from edgeinfer.engine.profiles import ProfileStore

@@ -32,6 +32,7 @@ from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.placement import Placement
 
 NEVER_RESCUED = ("cpu", "reference", "null")
 """Devices of our own that have nothing to go on with."""
@@ -125,6 +126,16 @@ class Noted(Protocol):
 
     @property
     def notices(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class Placed(Protocol):
+    """An evaluator that knows where the model runs."""
+
+    @property
+    def placement(self) -> Placement | None:
+        """The parts of several devices, None where one has the whole model."""
+        ...
 
 
 @runtime_checkable

@@ -33,6 +33,7 @@ from edgeinfer.engine.state import check_same, seal, unseal
 from edgeinfer.errors import EngineClosed
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.placement import Placement
 
 MAGIC = b"EDGEINFER KV 3\n"
 
@@ -54,10 +55,10 @@ class Executor:
         is_guest: bool = False,
         regime: Regime | None = None,
         notices: tuple[str, ...] = (),
+        placement: Placement | None = None,
     ) -> None:
         """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything."""
-        self.notices = notices
-        """What the user should know of how it was opened."""
+        self.notices, self.placement = notices, placement
         self._device = device
         self._options = options
         self._is_guest = is_guest
@@ -87,7 +88,16 @@ class Executor:
     ) -> Executor:
         """Open devices by name and compile the model for them. Raises as `lanes.opening.open_model`."""
         found = open_model(device, spec, file, limits, options, schedule, progress)
-        return cls(found.device, found.lane, limits, fingerprint, options, regime=regime, notices=found.notices)
+        return cls(
+            found.device,
+            found.lane,
+            limits,
+            fingerprint,
+            options,
+            regime=regime,
+            notices=found.notices,
+            placement=found.placement,
+        )
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress

@@ -20,6 +20,7 @@ from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.evaluators import (
     Foreign,
     Noted,
+    Placed,
     SequenceEvaluator,
     Subject,
     is_own,
@@ -44,6 +45,7 @@ from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import ChatTemplate, Tokenizer, vocabulary_of
 from edgeinfer.scheduling.governor import Policy
 from edgeinfer.scheduling.memory import require_fit
+from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.topology import CoreKind, available_bytes, read_topology
 from edgeinfer.scheduling.work import ModelWork, work_of
 from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
@@ -112,6 +114,12 @@ class LLM:
     def affinity(self) -> tuple[tuple[int, ...], ...]:
         """The cores that each worker may run on, read back from the system; () where it does not say."""
         return self._pool.executor.affinity
+
+    @property
+    def placement(self) -> Placement | None:
+        """The parts of several devices; None where one has the whole model."""
+        executor = self._pool.executor
+        return executor.placement if isinstance(executor, Placed) else None
 
     @property
     def work(self) -> ModelWork:

@@ -15,12 +15,13 @@ import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats, Int32s, Limits, Progress, no_progress
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.engine.evaluators import Interruptible, Noted, SequenceEvaluator, Telling
+from edgeinfer.engine.evaluators import Interruptible, Noted, Placed, SequenceEvaluator, Telling
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.placement import Placement
 
 MAGIC = b"EDGEINFER TOKENS KV 1\n"
 Open = Callable[[], SequenceEvaluator]
@@ -87,6 +88,11 @@ class Rescued:
     def notices(self) -> tuple[str, ...]:
         """What there is to know of the evaluator from the start."""
         return self._inner.notices if isinstance(self._inner, Noted) else ()
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where the model runs now."""
+        return self._inner.placement if isinstance(self._inner, Placed) else None
 
     def take_notices(self) -> tuple[str, ...]:
         """What has happened since this was last asked."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from edgeinfer.scheduling.work import ModelWork
+
 Held = Literal["own", "streamed", "flash"]
 """Where rows lie between passes: in the memory of the device that computes them, in the machine's memory, from where
 they are sent over the link in every pass, or on disk, from where they are read in every pass."""
@@ -44,3 +46,23 @@ class Placement:
     """A whole model, stage by stage as in its `ModelWork`."""
 
     stages: tuple[StagePlacement, ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that take part, in order of their first work."""
+        found: dict[str, None] = {}
+        for stage in self.stages:
+            found[stage.home] = None
+            found.update({part.device: None for parts in stage.products for part in parts if part.n_rows})
+            if stage.attention is not None:
+                found[stage.attention] = None
+        return tuple(found)
+
+
+def all_on(work: ModelWork, device: str) -> Placement:
+    """A whole model on one device."""
+    stages = []
+    for stage in work.stages:
+        products = tuple((Part(device, 0, product.n_rows),) for product in stage.shape.products)
+        stages.append(StagePlacement(device, products, None if stage.shape.attention is None else device))
+    return Placement(tuple(stages))

@@ -1,7 +1,7 @@
-"""What a model will do on the CPU alone: seconds of prompts, of decoding, of passes over drafts.
+"""What a model will do: seconds of prompts, of decoding, of passes over drafts.
 
-In: a profile and the work of a model. Out: seconds and rates, from the header alone. Placed models are predicted by
-`step_time`, which gives the same for a model that is on the CPU as a whole.
+In: a profile, the work of a model, and where it is placed, if not on the CPU as a whole. Out: seconds and rates, from
+the header alone. Placed models are predicted by `step_time`, which gives the same for one that is all on the CPU.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from edgeinfer.scheduling.cost import DeviceCost, Pass, chunks
+from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.spent import Spent
+from edgeinfer.scheduling.step_time import step_time
 from edgeinfer.scheduling.work import ModelWork
 
 MOST_TOKENS = 256
@@ -20,16 +22,18 @@ DEPTH_STEP = 32
 
 
 class Predictor:
-    """Predicts one model on the CPU of a machine."""
+    """Predicts one model on a machine: on its CPU, or as it is placed."""
 
-    def __init__(self, profile: Profile, work: ModelWork, kv: str = "f16") -> None:
-        self._rates, self._work, self._kv = profile.cpu, work, kv
+    def __init__(self, profile: Profile, work: ModelWork, kv: str = "f16", placement: Placement | None = None) -> None:
+        self._profile, self._work, self._kv, self._placement = profile, work, kv, placement
         self.seconds = lru_cache(maxsize=4096)(self._seconds)
 
     def _seconds(self, step: Pass) -> Spent:
         """What a pass is spent on."""
+        if self._placement is not None:
+            return step_time(self._profile, self._work, self._placement, step, self._kv).spent
         footprint = self._work.weight_bytes + self._work.kv_bytes_per_token() * step.n_cached
-        return DeviceCost(self._rates, footprint).model(self._work, step, self._kv)
+        return DeviceCost(self._profile.cpu, footprint).model(self._work, step, self._kv)
 
     def pass_s(self, n_tokens: int, n_cached: int = 0, n_outputs: int = 1) -> float:
         """Seconds of one pass."""

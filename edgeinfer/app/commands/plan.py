@@ -93,7 +93,9 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wan
         facts, here = _facts(file, settings, asked.ram_bytes)
         speeds = Speeds() if machine else measured_speeds(file, chosen.device[0], here.n_workers, chosen.kv)
     fits = machine is not None or not missing_bytes(here.need, here.available_bytes)
-    profile = _profile(machine, chosen.device[0], facts.work.formats) if fits else None
+    profile = _profile(machine, chosen.device, facts.work.formats, asked.cores) if fits else None
+    if machine is None and len(chosen.device) == 1 and profile is not None and profile.accelerators:
+        asked = replace(asked, schedule="accelerator")
     if machine is not None and profile is not None:
         _check_cores(profile, asked.cores)
     wanted = replace(asked, n_context=here.need.n_context, ram_bytes=asked.ram_bytes if machine else None)
@@ -158,19 +160,31 @@ def _facts(file: GGUFFile, settings: Settings, ram_bytes: int | None) -> tuple[M
     return ModelFacts(spec, work, n_params, file_bytes, here.need.kv_bytes_per_token), here
 
 
-def _profile(machine: str | None, device: str, formats: tuple[str, ...]) -> Profile | None:
+def _profile(
+    machine: str | None, devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None
+) -> Profile | None:
     """The machine to plan for; None for a device that nothing is known of."""
-    from edgeinfer.app.machine_profile import profile_or_short_probe
+    from edgeinfer.app.machine_profile import devices_profile, profile_or_short_probe
     from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.engine.lanes.opening import FORMATS
     from edgeinfer.scheduling.machines import machine_profile
     from edgeinfer.scheduling.profile import CPU
 
     if machine is not None:
         return machine_profile(machine)
-    if device not in ("auto", CPU):
-        return None
     with ProgressLine() as progress:
-        return profile_or_short_probe(formats, progress)
+        if devices in (("auto",), (CPU,)):
+            return profile_or_short_probe(formats, progress)
+        if not _is_measurable(devices):
+            return None
+        return devices_profile(devices, formats[:FORMATS], cores, progress)
+
+
+def _is_measurable(devices: tuple[str, ...]) -> bool:
+    """Whether these devices run parts of models, so that what they take can be told apart."""
+    from edgeinfer.backends.base import DeviceKind, kind_of
+
+    return all(isinstance(kind := kind_of(name), DeviceKind) and kind.modules for name in devices if name != "cpu")
 
 
 def _lines(

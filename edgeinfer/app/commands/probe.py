@@ -13,6 +13,10 @@ from edgeinfer.app.options import Cores, Json, Threads
 
 if TYPE_CHECKING:
     from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.settings import MachineSettings
+
+DEVICE_FORMATS = ("Q4_0",)
+"""Of the weights that other devices are measured with; those of a model are, when it is planned or run."""
 
 
 def probe(
@@ -22,12 +26,19 @@ def probe(
     ] = None,
     threads: Threads = None,
     cores: Cores = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", metavar="NAMES", help="Measure these devices instead, such as openvino or cpu,openvino."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure this machine: memory, kernels, disk. The profile is kept, printed, and what plan predicts from.
 
     Takes some 16 seconds, and a few more the first time ever, when kernels are compiled. Nothing else should run:
-    what others disturb is measured again, and the profile says how idle the machine was.
+    what others disturb is measured again, and the profile says how idle the machine was. With --device other devices are
+    measured as they run models here, launches and the way there among them: that takes longer.
     """
     from edgeinfer.app.machine_profile import measured_profile
     from edgeinfer.app.progress_line import ProgressLine
@@ -38,21 +49,46 @@ def probe(
     if out is not None and not out.parent.is_dir():
         raise EdgeInferError(f"{out} cannot be written: there is no folder {out.parent}")
     machine = load_settings({"threads": threads, "cores": cores}).machine
+    if device is not None:
+        _show_devices(device, machine, out, as_json)
+        return
     with ProgressLine() as progress:
         profile = measured_profile(short=short, threads=machine.threads, cores=machine.cores, progress=progress)
     is_whole = not (machine.threads or machine.cores)
     kept = _keep(profile) if is_whole else None
-    if out is not None:
-        try:
-            out.write_text(profile_text(profile), encoding="utf-8")
-        except OSError as reason:
-            raise EdgeInferError(f"{out} cannot be written: {reason.strerror or reason}") from None
+    _write(profile, out)
     if as_json:
         typer.echo(json.dumps(_record(profile, kept)))
     else:
         typer.echo(profile_text(profile), nl=False)
         why = "all of this machine was measured before" if is_whole else "not all of its cores were measured"
         typer.echo(f"not kept: {why}" if kept is None else f"kept in {kept}", err=True)
+
+
+def _show_devices(device: str, machine: MachineSettings, out: Path | None, as_json: bool) -> None:
+    """Measure other devices and print what plans of them are made from. Raises UnknownKey, DeviceUnavailable."""
+    from edgeinfer.app.machine_profile import devices_profile
+    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.scheduling.profile_writing import profile_text
+    from edgeinfer.settings import load_settings
+
+    names = load_settings({"device": device}).machine.device
+    cores = machine.cores
+    with ProgressLine() as progress:
+        profile = devices_profile(names, DEVICE_FORMATS, cores, progress, again=True)
+    _write(profile, out)
+    typer.echo(json.dumps(_record(profile, None)) if as_json else profile_text(profile), nl=as_json)
+
+
+def _write(profile: Profile, out: Path | None) -> None:
+    from edgeinfer.errors import EdgeInferError
+    from edgeinfer.scheduling.profile_writing import profile_text
+
+    if out is not None:
+        try:
+            out.write_text(profile_text(profile), encoding="utf-8")
+        except OSError as reason:
+            raise EdgeInferError(f"{out} cannot be written: {reason.strerror or reason}") from None
 
 
 def _keep(profile: Profile) -> Path | None:

@@ -35,13 +35,7 @@ class Choice:
     @property
     def devices(self) -> tuple[str, ...]:
         """Devices that take part, in order of their first work."""
-        found: dict[str, None] = {}
-        for stage in self.placement.stages:
-            found[stage.home] = None
-            found.update({part.device: None for parts in stage.products for part in parts if part.n_rows})
-            if stage.attention is not None:
-                found[stage.attention] = None
-        return tuple(found)
+        return self.placement.devices
 
     @property
     def prefers_cpu(self) -> bool:

@@ -27,11 +27,12 @@ FORMATS = 2
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A model ready to run; the device is to be closed after the lane."""
+    """A model ready to run, by `placement` where several devices do; the device is to be closed after the lane."""
 
     device: Device
     lane: Lane
     notices: tuple[str, ...] = ()
+    placement: Placement | None = None
 
 
 class Together:
@@ -129,7 +130,7 @@ def _together(
                 opened[name] = open_device(name, options_for(name, shares, options))
         host = opened.pop(CPU)
         device = Together(spec, host, opened, choice.placement)
-        return Opened(device, compiled(device, spec, file, limits, progress), (_planned(choice),))
+        return Opened(device, compiled(device, spec, file, limits, progress), (_planned(choice),), choice.placement)
     except BaseException:
         for each in opened.values():
             each.close()

@@ -55,23 +55,49 @@ def machine_profile(topology: Topology, formats: tuple[str, ...], progress: Prog
 
 
 def combined_profile(
-    names: Sequence[str], topology: Topology, cores: Sequence[int], formats: tuple[str, ...], progress: Progress
+    names: Sequence[str],
+    topology: Topology,
+    cores: Sequence[int],
+    formats: tuple[str, ...],
+    progress: Progress,
+    *,
+    again: bool = False,
 ) -> Profile:
-    """The machine as these devices share it. Raises DeviceUnavailable, DeviceFailed, BadSetting."""
+    """The machine as these devices share it, measured `again` or where nothing is kept.
+
+    Raises DeviceUnavailable, DeviceFailed, BadSetting.
+    """
     require_cpus(cores)
-    shares = cores_of(names, cores)
-    key = f"{fingerprint_of(topology)}-{'+'.join(name.replace(':', '_') for name in names)}-{len(cores)}"
+    shares, key = cores_of(names, cores), _key(names, topology, cores)
     store = ProfileStore()
     machine = machine_profile(topology, formats, progress)
-    kept = store.find(key)
+    kept = None if again else store.find(key)
     missing = [form for form in formats if kept is None or any(form not in d.products for d in kept.accelerators)]
     if missing:
         kept = _measured(names, shares, topology, formats, machine, progress)
         store.save(replace(kept, fingerprint=key))
     assert kept is not None
+    return _as_shared(kept, machine, shares)
+
+
+def kept_combination(names: Sequence[str], topology: Topology, cores: Sequence[int]) -> Profile | None:
+    """The machine as these devices share it, if that was measured. Raises BadSetting."""
+    store = ProfileStore()
+    kept, machine = store.find(_key(names, topology, cores)), store.find(fingerprint_of(topology))
+    return None if kept is None else _as_shared(kept, machine or kept, cores_of(names, cores))
+
+
+def _key(names: Sequence[str], topology: Topology, cores: Sequence[int]) -> str:
+    """What a combination is kept under."""
+    return f"{fingerprint_of(topology)}-{'+'.join(name.replace(':', '_') for name in names)}-{len(cores)}"
+
+
+def _as_shared(kept: Profile, machine: Profile, shares: dict[str, tuple[int, ...]]) -> Profile:
+    """Rates of the devices as they work together; without the CPU among them, of each alone."""
+    if CPU not in shares:
+        return replace(kept, devices=(machine.cpu, *kept.accelerators))
     read_s = read_bytes_s(machine.cpu, machine.cpu.cores) if machine.cpu.cores else machine.cpu.read.values[-1]
-    cpu = with_cores(machine, shares[CPU]).cpu if CPU in shares else machine.cpu
-    shared = replace(kept, devices=(cpu, *kept.accelerators))
+    shared = replace(kept, devices=(with_cores(machine, shares[CPU]).cpu, *kept.accelerators))
     return side_by_side(shared, tuple(shares), read_s)
 
 
