@@ -178,7 +178,7 @@ def _alike(task: Task, places: Sequence[Places], options: Sequence[Option]) -> P
 
 
 def _shared(name: str, task: Task, allowed: Allowed) -> MachinePlan:
-    """Rows shared out with each stage's home on an accelerator, caches there as far as they fit."""
+    """Rows shared out with all homes on accelerators, caches there as far as they fit, or with all on the CPU."""
     order = _order(task)
     rooms = _rooms(task, order)
     kinds = [
@@ -187,6 +187,8 @@ def _shared(name: str, task: Task, allowed: Allowed) -> MachinePlan:
         tuple((order[0], order[0] if s.shape.attention is None else 0) for s in task.work.stages),
         whole_layers(task.work, order, rooms, task.caching, order[-1]),
     ]
+    if allowed.cpu_computes:
+        kinds.append(((0, 0),) * len(task.work.stages))
     found = searched(name, task, _costs(task), allowed, kinds)
     if found is None:
         raise _refused(task)

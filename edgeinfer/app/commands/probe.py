@@ -37,7 +37,7 @@ def probe(
     """Measure this machine: memory, kernels, disk. The profile is kept, printed, and what plan predicts from.
 
     Takes some 16 seconds, and a few more the first time ever, when kernels are compiled. Nothing else should run:
-    what others disturb is measured again, and the profile says how idle the machine was. With --device other devices are
+    what others disturb is measured again, and the profile says how idle the machine was. With --device others are
     measured as they run models here, launches and the way there among them: that takes longer.
     """
     from edgeinfer.app.machine_profile import measured_profile
