@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import BadSetting as BadSetting
     from edgeinfer.errors import BadTemplate as BadTemplate
     from edgeinfer.errors import ContextOverflow as ContextOverflow
+    from edgeinfer.errors import DeviceFailed as DeviceFailed
     from edgeinfer.errors import DeviceUnavailable as DeviceUnavailable
     from edgeinfer.errors import DoesNotFit as DoesNotFit
     from edgeinfer.errors import DownloadFailed as DownloadFailed
@@ -44,6 +45,7 @@ __all__ = [
     "BadSetting",
     "BadTemplate",
     "ContextOverflow",
+    "DeviceFailed",
     "DeviceUnavailable",
     "DoesNotFit",
     "DownloadFailed",

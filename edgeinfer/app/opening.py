@@ -44,6 +44,7 @@ def open_llm(settings: Settings) -> LLM:
             cores=machine.cores,
             kv=machine.kv,
             mode=machine.mode,
+            isolate=machine.isolate,
             spec=settings.speculation.spec,
             verify_cost=settings.speculation.verify_cost,
             draft_from=settings.speculation.draft_from,

@@ -27,6 +27,7 @@ from edgeinfer.engine.evaluators import (
     other_device,
 )
 from edgeinfer.engine.executor import AUTO_DEVICE
+from edgeinfer.engine.isolation.isolated import Isolated
 from edgeinfer.engine.limits import context_of, limits_for, memory_need, unknown_need
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.session import Options, Session
@@ -192,6 +193,7 @@ def load(
     n_sessions: int = 1,
     kv: KVKind = "f16",
     mode: Mode = "balanced",
+    isolate: bool = False,
     spec: Spec = "auto",
     verify_cost: Mapping[int, float] | None = None,
     draft_from: Sequence[str | Path] = (),
@@ -204,6 +206,7 @@ def load(
     is kept at a time; more sessions may be open, and read their text again when memory is short. `kv`: how keys and
     values are kept; "int8" takes about half the memory of "f16" and rounds more. `mode`: how much of the machine may
     be used, which changes no text: "max", "balanced" (less when it is hot or its battery low), "quiet" or "battery".
+    `isolate`: the device runs in a process of its own, and if it crashes there another one reads the text again.
     `spec`: "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere, "off"
     nowhere, a number: that many tokens a pass, or as many as the mode allows; `verify_cost` is assumed instead of what
     passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller
@@ -227,6 +230,7 @@ def load(
         n_sessions=n_sessions,
         kv=kv,
         mode=mode,
+        isolate=isolate,
         threads=threads,
         cores=cores,
         speculation=speculation,
@@ -261,6 +265,7 @@ class _Wanted:
     n_sessions: int
     kv: KVKind
     mode: Mode
+    isolate: bool
     threads: int | None
     cores: Sequence[int] | None
     speculation: Speculation
@@ -322,7 +327,11 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
                 vocabulary = vocabulary_of(metadata)
                 _check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
                 texts = beside.submit(own_texts, metadata, vocabulary)
-            executor = open_evaluator(wanted.device, subject, limits, options, wanted.progress, regime)
+            if wanted.isolate:
+                places = wanted.mode, kinds, regime
+                executor = Isolated.open(wanted.device, subject.file, limits, options, *places, wanted.progress)
+            else:
+                executor = open_evaluator(wanted.device, subject, limits, options, wanted.progress, regime)
             tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
         drafts, draft_notices = drafts_for(
             executor, tokenizer, subject.fingerprint, wanted.speculation, loops, wanted.progress

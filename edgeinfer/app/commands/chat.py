@@ -35,6 +35,7 @@ def chat(
     device: options.Device = None,
     kv: options.KV = None,
     mode: options.Mode = None,
+    isolate: options.Isolate = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed of each answer on standard error.")] = False,
 ) -> None:
     """Chat with a model, line by line.

@@ -54,6 +54,7 @@ def run(
     device: options.Device = None,
     kv: options.KV = None,
     mode: options.Mode = None,
+    isolate: options.Isolate = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
     as_json: options.Json = False,
 ) -> None:
