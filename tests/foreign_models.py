@@ -68,9 +68,9 @@ def _add_bytes(writer: gguf.GGUFWriter) -> int:
     return len(tokens)
 
 
-def write_gpt2(path: Path, seed: int = 0) -> Arrays:
-    """A GPT-2; gives its weights."""
-    writer = _begin(path, "gpt2", "tiny-gpt2")
+def write_gpt2(path: Path, seed: int = 0, architecture: str = "gpt2") -> Arrays:
+    """A GPT-2, by that name; gives its weights."""
+    writer = _begin(path, architecture, "tiny-gpt2")
     writer.add_layer_norm_eps(EPSILON)
     n_tokens = _add_bytes(writer)
     shapes: dict[str, tuple[int, ...]] = {
@@ -111,7 +111,9 @@ def gpt2_logits(arrays: Arrays, tokens: NDArray[np.int32]) -> NDArray[np.float32
     hidden = arrays["token_embd.weight"][tokens] + arrays["position_embd.weight"][:n_tokens]
     future = np.triu(np.full((n_tokens, n_tokens), -np.inf, np.float32), 1)
     for layer in range(LAYERS):
-        query, key, value = np.split(linear(norm(hidden, f"blk.{layer}.attn_norm"), f"blk.{layer}.attn_qkv"), 3, axis=-1)
+        query, key, value = np.split(
+            linear(norm(hidden, f"blk.{layer}.attn_norm"), f"blk.{layer}.attn_qkv"), 3, axis=-1
+        )
         heads = []
         for head in range(HEADS):
             part = slice(head * WIDTH // HEADS, (head + 1) * WIDTH // HEADS)

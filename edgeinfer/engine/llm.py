@@ -241,9 +241,12 @@ def load(
     except UnsupportedModel as reason:
         if device != "auto":
             raise
-        other = other_device(reason)
-        notice = f"{other} runs this model, for edgeinfer itself cannot: {reason}"
-    return _load(local, replace(wanted, device=other), started, (notice,))
+        own_reason, other = reason, other_device(reason)
+    notice = f"{other} runs this model, for edgeinfer itself cannot: {own_reason}"
+    try:
+        return _load(local, replace(wanted, device=other), started, (notice,))
+    except UnsupportedModel as reason:
+        raise UnsupportedModel(f"{own_reason}; and {reason}") from None
 
 
 def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str, ...] = ()) -> LLM:
