@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.llm import Facts as Facts
-    from edgeinfer.engine.llm import load as load
+    from edgeinfer.engine.loading import load as load
     from edgeinfer.engine.sampling import SamplingSettings as SamplingSettings
     from edgeinfer.engine.session import Session as Session
     from edgeinfer.engine.stats import Stats as Stats
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import BadSetting as BadSetting
     from edgeinfer.errors import BadTemplate as BadTemplate
     from edgeinfer.errors import ContextOverflow as ContextOverflow
+    from edgeinfer.errors import DeviceFailed as DeviceFailed
     from edgeinfer.errors import DeviceUnavailable as DeviceUnavailable
     from edgeinfer.errors import DoesNotFit as DoesNotFit
     from edgeinfer.errors import DownloadFailed as DownloadFailed
@@ -44,6 +45,7 @@ __all__ = [
     "BadSetting",
     "BadTemplate",
     "ContextOverflow",
+    "DeviceFailed",
     "DeviceUnavailable",
     "DoesNotFit",
     "DownloadFailed",
@@ -73,7 +75,7 @@ def _home(name: str) -> str:
         "Session": "engine.session",
         "Stats": "engine.stats",
         "TextStream": "engine.stream",
-        "load": "engine.llm",
+        "load": "engine.loading",
     }
     return f"edgeinfer.{homes.get(name, 'errors')}"
 

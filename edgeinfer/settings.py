@@ -145,6 +145,9 @@ class MachineSettings:
         "What may be used: max (everything), balanced (less when hot or on a low battery), quiet, battery.",
         one_of(get_args(Mode)),
     )
+    isolate: bool = option(
+        False, "Run the device in a process of its own: if it crashes, another one goes on with the text.", switch
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

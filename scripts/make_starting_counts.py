@@ -18,7 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.llm import LLM
+
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.chances import STARTING_COUNTS, compact
 from edgeinfer.engine.speculation.drafts import LAYOUT_VERSION, MODES, ModelDrafts
 

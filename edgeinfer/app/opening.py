@@ -28,7 +28,7 @@ def given_settings(context: typer.Context) -> Settings:
 def open_llm(settings: Settings) -> LLM:
     """Choose the model (pulling it if need be) and load it. Raises EdgeInferError."""
     from edgeinfer.app.model_choice import choose_model
-    from edgeinfer.engine.llm import load
+    from edgeinfer.engine.loading import load
 
     machine = settings.machine
     chosen = choose_model(settings)
@@ -42,6 +42,7 @@ def open_llm(settings: Settings) -> LLM:
             cores=machine.cores,
             kv=machine.kv,
             mode=machine.mode,
+            isolate=machine.isolate,
             spec=settings.speculation.spec,
             verify_cost=settings.speculation.verify_cost,
             draft_from=settings.speculation.draft_from,

@@ -52,4 +52,12 @@ Device = Annotated[str | None, setting_option("device")]
 Schedule = Annotated[str | None, setting_option("schedule")]
 KV = Annotated[str | None, setting_option("kv")]
 Mode = Annotated[str | None, setting_option("mode")]
+Isolate = Annotated[
+    bool | None,
+    typer.Option(
+        "--isolate/--no-isolate",
+        help=f"{find_option('isolate').help} Default: no. [{find_option('isolate').environment_name}]",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]

@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.cli import build_app
 from edgeinfer.app.dialogue import Dialogue
 from edgeinfer.app.slash_commands import Then, is_command, run_line, slash_commands
-from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadSetting
 
 OPTIONS = {"temperature": 0.0, "max_tokens": 8}

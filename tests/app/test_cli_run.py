@@ -15,7 +15,7 @@ from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.cli import build_app
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.engine import power
-from edgeinfer.engine.llm import load
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.power import EnergyCounter, package_domains
 from edgeinfer.engine.stops import StopStrings
 from tests.unit.engine.test_power import count, powercap

@@ -17,7 +17,8 @@ from edgeinfer.app.expectation import (
     note_experience,
     worker_lines,
 )
-from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.engine.stats import Stats

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.app import first_look, machine_profile
-from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import DeviceUnavailable

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.engine.llm import load
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation import drafts as drafts_module
 from edgeinfer.engine.speculation.drafters import DRAFTERS
 from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, PROPOSED, VOICES

@@ -36,6 +36,7 @@ def chat(
     schedule: options.Schedule = None,
     kv: options.KV = None,
     mode: options.Mode = None,
+    isolate: options.Isolate = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed of each answer on standard error.")] = False,
 ) -> None:
     """Chat with a model, line by line.

@@ -64,7 +64,7 @@ def _clear_history(*, as_json: bool) -> None:
 
 def _prime(name: str, *, as_json: bool) -> None:
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.engine.llm import load
+    from edgeinfer.engine.loading import load
 
     with ProgressLine() as progress, load(name, progress=progress) as llm:
         llm.prime(progress)

@@ -55,6 +55,7 @@ def run(
     schedule: options.Schedule = None,
     kv: options.KV = None,
     mode: options.Mode = None,
+    isolate: options.Isolate = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
     as_json: options.Json = False,
 ) -> None:

@@ -311,7 +311,7 @@ class LlamaEvaluator:
     def _logits(self, n_outputs: int) -> Floats:
         if not n_outputs:
             return np.zeros((0, self.n_vocab), np.float32)
-        address = ctypes.cast(self._api.llama_get_logits(self._opened.context), ctypes.c_void_p).value or 0
+        address = ctypes.addressof(self._api.llama_get_logits(self._opened.context).contents)
         view = self._views.get((address, n_outputs))
         if view is None:
             if len(self._views) > 2 * self.limits.max_outputs:  # llama.cpp moved its buffer

@@ -96,7 +96,9 @@ def open_context(library: Library, model: Any, limits: Limits, options: DeviceOp
     context = api.llama_init_from_model(model, wanted)
     if not context:
         if limits.kv == "int8" and "cache type" in library.errors:
-            raise BadSetting(f"llama.cpp cannot keep this model's cache as int8: {library.errors}; use kv f16 (--kv f16)")
+            raise BadSetting(
+                f"llama.cpp cannot keep this model's cache as int8: {library.errors}; use kv f16 (--kv f16)"
+            )
         raise DoesNotFit(
             f"llama.cpp cannot run this model with a context of {limits.n_context} tokens and kv {limits.kv}: "
             f"{library.errors or 'no reason given'}; a smaller context may fit (--ctx)"

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import openvino as ov
-from openvino import opset6, opset13 as op
+from openvino import opset6
+from openvino import opset13 as op
 
 from edgeinfer.backends.openvino.nodes import indices, numbers
 from edgeinfer.errors import UnsupportedModel

@@ -9,10 +9,10 @@ from __future__ import annotations
 import openvino as ov
 
 from edgeinfer.backends.base import PAGE, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.feeding import Feed
 from edgeinfer.backends.openvino.footprint import capped_layers, fragment_footprint
 from edgeinfer.backends.openvino.graph import Lowering
-from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.lane import OpenVinoFragmentLane, OpenVinoLane
 from edgeinfer.backends.openvino.properties import properties_of
 from edgeinfer.backends.openvino.signature import signature_of
@@ -21,7 +21,6 @@ from edgeinfer.errors import DeviceFailed, DeviceUnavailable
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-
 
 KEY = "openvino"
 

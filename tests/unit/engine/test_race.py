@@ -69,7 +69,7 @@ def test_a_race_is_run_once_and_remembered(subject: Subject, tmp_path: Path, mon
 
 
 def test_alone_the_cpu_does_not_race(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "_installed", lambda: [])
+    monkeypatch.setattr(race, "_installed", list)
     monkeypatch.setattr(race, "race", None)
     assert chosen_device(subject, read_topology(), OPTIONS, may_race=True) == race.Chosen("cpu")
 

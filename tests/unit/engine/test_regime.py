@@ -10,7 +10,8 @@ from typing import get_args
 
 import pytest
 
-from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.power import EnergyCounter, Sensors
 from edgeinfer.engine.regime import LEAST_REST_S, NAP_S, Regime
 from edgeinfer.scheduling.governor import Condition, Governor

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.engine.llm import load
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.chances import Chances
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.draft_model import UNASKED, Asking, Follower, Offer

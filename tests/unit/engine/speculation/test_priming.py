@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import Int32s
-from edgeinfer.engine.llm import LLM, load
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation import priming
 from edgeinfer.engine.speculation.priming import IdlePriming, Priming
 from edgeinfer.engine.speculation.records import BEST, TOKEN_BITS

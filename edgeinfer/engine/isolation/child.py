@@ -1,0 +1,208 @@
+"""The child process: opens a model on a device and answers calls until its parent is done with it or gone.
+
+In: standard input with an address and a key, then calls. Out: replies. Standard input that ends means that nobody needs
+this process any more: it ends at once, whatever it computes.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+
+import numpy as np
+
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.evaluators import Foreign, Interruptible, SequenceEvaluator, open_evaluator, open_subject
+from edgeinfer.engine.isolation.messages import Call, Opening, Plain, Reply, Shared, receive_call, send_reply
+from edgeinfer.engine.regime import Regime
+
+
+class SharedFlag(StopFlag):
+    """A stop flag that lies in memory which the parent writes."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__()
+        self._shared = shared
+
+    def is_set(self) -> bool:
+        """Whether the parent asks for a stop."""
+        return bool(self._shared.flag[0])
+
+    @property
+    def address(self) -> int:
+        """Of the text that the parent writes."""
+        return int(self._shared.flag.ctypes.data)
+
+
+class Server:
+    """Answers calls with one evaluator."""
+
+    def __init__(self, evaluator: SequenceEvaluator, n_vocab: int) -> None:
+        self._evaluator = evaluator
+        self._n_vocab = n_vocab
+        self._shared: Shared | None = None
+        self._calls: dict[str, Callable[[Call], Reply]] = {
+            "share": self._share,
+            "create": lambda _: Reply(evaluator.create()),
+            "branch": lambda call: Reply(evaluator.branch(_number(call, "sequence"))),
+            "free": self._free,
+            "truncate": self._truncate,
+            "evaluate": self._evaluate,
+            "commit": self._commit,
+            "pretend": self._pretend,
+            "save": lambda call: Reply(body=evaluator.save(_number(call, "sequence"))),
+            "restore": self._restore,
+            "vocabulary": self._vocabulary,
+            "encode": self._encode,
+        }
+
+    def facts(self) -> dict[str, Plain]:
+        """What the parent should know of the open model."""
+        evaluator = self._evaluator
+        foreign = evaluator if isinstance(evaluator, Foreign) else None
+        return {
+            "device": evaluator.device,
+            "batch_invariant": evaluator.batch_invariant,
+            "n_vocab": self._n_vocab,
+            "n_context_trained": 0 if foreign is None else foreign.n_context_trained,
+            "max_tokens": evaluator.limits.max_tokens,
+            "max_outputs": evaluator.limits.max_outputs,
+            "n_workers": evaluator.n_workers,
+            "affinity": [list(cores) for cores in evaluator.affinity],
+            "resident_bytes": evaluator.resident_bytes,
+            "notices": [] if foreign is None else list(foreign.notices),
+        }
+
+    def serve(self, connection: Connection) -> None:
+        """Answer calls until there are no more. What goes wrong in one that is not answered is told with the next."""
+        unsaid: Reply | None = None
+        while True:
+            try:
+                call = receive_call(connection)
+            except (EOFError, OSError):
+                return
+            reply, unsaid = (unsaid, None) if unsaid is not None else (self._answer(call), None)
+            if call.answered:
+                send_reply(connection, reply)
+            elif reply.error:
+                unsaid = reply
+
+    def _answer(self, call: Call) -> Reply:
+        try:
+            reply = self._calls[call.name](call)
+        except Exception as reason:
+            return failure(reason)
+        if call.name == "evaluate" or reply.body or call.name in ("vocabulary", "encode"):
+            return reply
+        return Reply([reply.value, self._evaluator.n_free_pages])
+
+    def _share(self, call: Call) -> Reply:
+        limits = self._evaluator.limits
+        self._shared = Shared(Path(str(call.arguments["path"])), limits.max_tokens, limits.max_outputs, self._n_vocab)
+        if isinstance(self._evaluator, Interruptible):
+            self._evaluator.heed(SharedFlag(self._shared))
+        return Reply()
+
+    def _evaluate(self, call: Call) -> Reply:
+        assert self._shared is not None
+        batch = self._shared.batch(_number(call, "n_tokens"), _number(call, "n_outputs"))
+        logits = self._evaluator.evaluate(batch)
+        shapes = self._shared.put_results(logits, self._evaluator.peaks)
+        return Reply([shapes, self._evaluator.n_free_pages, self._evaluator.n_workers])
+
+    def _commit(self, call: Call) -> Reply:
+        path = call.arguments["path"]
+        assert isinstance(path, list)
+        self._evaluator.commit(_number(call, "sequence"), np.array(path, np.int32))
+        return Reply()
+
+    def _free(self, call: Call) -> Reply:
+        self._evaluator.free(_number(call, "sequence"))
+        return Reply()
+
+    def _truncate(self, call: Call) -> Reply:
+        self._evaluator.truncate(_number(call, "sequence"), _number(call, "n_cached"))
+        return Reply()
+
+    def _pretend(self, call: Call) -> Reply:
+        self._evaluator.pretend(_number(call, "sequence"), _number(call, "n_tokens"))
+        return Reply()
+
+    def _restore(self, call: Call) -> Reply:
+        sequence = _number(call, "sequence")
+        self._evaluator.restore(sequence, call.body)
+        return Reply(self._evaluator.n_cached(sequence))
+
+    def _vocabulary(self, _: Call) -> Reply:
+        assert isinstance(self._evaluator, Foreign)
+        text = self._evaluator.text
+        vocabulary = text.vocabulary()
+        fields = {
+            name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(vocabulary).items()
+        }
+        pieces: list[Plain] = [base64.b64encode(text.piece(token)).decode() for token in range(vocabulary.n_tokens)]
+        return Reply({"fields": fields, "pieces": pieces})
+
+    def _encode(self, call: Call) -> Reply:
+        assert isinstance(self._evaluator, Foreign)
+        add_special, parse_special = (bool(call.arguments[key]) for key in ("add_special", "parse_special"))
+        found = self._evaluator.text.encode(
+            str(call.arguments["text"]), add_special=add_special, parse_special=parse_special
+        )
+        return Reply(list(found))
+
+
+def failure(reason: Exception) -> Reply:
+    """A reply that raises the same on the other side."""
+    return Reply(error=type(reason).__name__, message=str(reason))
+
+
+def _number(call: Call, name: str) -> int:
+    return int(str(call.arguments[name]))
+
+
+def _open(opening: Opening, connection: Connection) -> Server:
+    def tell(what: str, done: int, total: int) -> None:
+        send_reply(connection, Reply(progress=(what, done, total)))
+
+    subject = open_subject(opening.path, opening.device, opening.n_context)
+    regime = Regime.of_machine(opening.mode, opening.kinds)
+    how = opening.limits, opening.options, tell, regime, opening.schedule
+    evaluator = open_evaluator(opening.device, subject, *how)
+    subject.file.release()
+    if isinstance(evaluator, Foreign):
+        return Server(evaluator, evaluator.n_vocab)
+    assert subject.spec is not None
+    return Server(evaluator, subject.spec.n_vocab)
+
+
+def _end_with_parent() -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(0)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which tells what to stop
+    address, key = (sys.stdin.buffer.readline().decode().strip() for _ in range(2))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with Client(address, authkey=bytes.fromhex(key)) as connection:
+        opening: Opening = connection.recv()
+        try:
+            server = _open(opening, connection)
+        except Exception as reason:
+            send_reply(connection, failure(reason))
+            return
+        send_reply(connection, Reply(server.facts()))
+        server.serve(connection)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What the two processes say to each other: small JSON messages over a connection, arrays through shared memory.
+
+In: calls and replies. Out: bytes, and back. What comes from the child is only ever read as numbers and text, for the
+child may run a program that a file has made do as it likes. Knows no models.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer import errors
+from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, Batch, DeviceOptions, Floats, Limits
+from edgeinfer.backends.stopping import Interrupted
+from edgeinfer.errors import DeviceFailed, EdgeInferError
+from edgeinfer.scheduling.topology import CoreKind
+from edgeinfer.settings import Mode
+
+Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
+FLAG_BYTES = 64
+"""At the start of the shared memory: the text of a stop flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a child is to open. `n_context`: what the model is to be run with."""
+
+    path: Path
+    device: str
+    n_context: int
+    limits: Limits
+    options: DeviceOptions
+    mode: Mode
+    kinds: tuple[CoreKind, ...]
+    schedule: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its name, its plain arguments, and bytes if it takes any. `answered`: whether a reply is waited for."""
+
+    name: str
+    arguments: Mapping[str, Plain] = field(default_factory=dict)
+    body: bytes = b""
+    answered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a call: a plain value and bytes, or an error by its class; or only progress, before the reply."""
+
+    value: Plain = None
+    body: bytes = b""
+    error: str = ""
+    message: str = ""
+    progress: tuple[str, int, int] | None = None
+
+    def raise_error(self) -> None:
+        """Raise the error, if there is one, as what it was."""
+        if not self.error:
+            return
+        if self.error == Interrupted.__name__:
+            raise Interrupted
+        if self.error == ValueError.__name__:
+            raise ValueError(self.message)
+        kind = vars(errors).get(self.error)
+        if isinstance(kind, type) and issubclass(kind, EdgeInferError):
+            raise kind(self.message)
+        raise DeviceFailed(f"the process of the device says {self.error}: {self.message}")
+
+
+def send_call(connection: Connection, call: Call) -> None:
+    """Send a call. Raises OSError where nobody is there."""
+    _send(connection, {"name": call.name, "arguments": dict(call.arguments), "answered": call.answered}, call.body)
+
+
+def receive_call(connection: Connection) -> Call:
+    """The next call. Raises EOFError or OSError at the end."""
+    fields, body = _receive(connection)
+    return Call(fields["name"], fields["arguments"], body, fields["answered"])
+
+
+def send_reply(connection: Connection, reply: Reply) -> None:
+    """Send a reply. Raises OSError where nobody is there."""
+    fields = {"value": reply.value, "error": reply.error, "message": reply.message, "progress": reply.progress}
+    _send(connection, fields, reply.body)
+
+
+def receive_reply(connection: Connection) -> Reply:
+    """The next reply. Raises EOFError or OSError at the end, ValueError for what is none."""
+    fields, body = _receive(connection)
+    told = fields["progress"]
+    progress = None if told is None else (str(told[0]), int(told[1]), int(told[2]))
+    return Reply(fields["value"], body, str(fields["error"]), str(fields["message"]), progress)
+
+
+def _send(connection: Connection, fields: object, body: bytes) -> None:
+    connection.send_bytes(json.dumps(fields).encode() + b"\n" + body)
+
+
+def _receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
+    head, _, body = connection.recv_bytes().partition(b"\n")
+    fields = json.loads(head)
+    if not isinstance(fields, dict):
+        raise ValueError("no message")
+    return fields, body
+
+
+class Shared:
+    """Memory that both processes map: a stop flag, a batch, logits and peaks, at the same places for the same sizes."""
+
+    def __init__(self, path: Path, max_tokens: int, max_outputs: int, n_vocab: int) -> None:
+        """Map a file, which is made as large as it must be."""
+        peak_width = (n_vocab // PEAK_BLOCK + 2) * PEAK_LANES
+        n_bytes = FLAG_BYTES + 4 * (5 * max_tokens + max_outputs * (n_vocab + peak_width))
+        with path.open("r+b") as file:
+            file.truncate(n_bytes)
+            self._memory = mmap.mmap(file.fileno(), n_bytes)
+        self.flag: NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8, 2)
+        numbers = np.frombuffer(self._memory, np.int32, 5 * max_tokens, FLAG_BYTES)
+        self._batch = numbers.reshape(5, max_tokens)
+        start = FLAG_BYTES + numbers.nbytes
+        self._logits: Floats = np.frombuffer(self._memory, np.float32, max_outputs * n_vocab, start)
+        self._peaks: Floats = np.frombuffer(
+            self._memory, np.float32, max_outputs * peak_width, start + self._logits.nbytes
+        )
+
+    def put_batch(self, batch: Batch) -> dict[str, Plain]:
+        """Write a batch; what the other side needs to know to read it."""
+        n_tokens, n_outputs = len(batch.tokens), len(batch.outputs)
+        for row, values in enumerate((batch.tokens, batch.sequences, batch.positions, batch.parents)):
+            self._batch[row, :n_tokens] = values
+        self._batch[4, :n_outputs] = batch.outputs
+        return {"n_tokens": n_tokens, "n_outputs": n_outputs}
+
+    def batch(self, n_tokens: int, n_outputs: int) -> Batch:
+        """A copy of the batch that was written."""
+        tokens, sequences, positions, parents = self._batch[:4, :n_tokens].copy()
+        return Batch(tokens, sequences, positions, parents, self._batch[4, :n_outputs].copy())
+
+    def put_results(self, logits: Floats, peaks: Floats | None) -> Plain:
+        """Write logits and peaks; their shapes. Peaks that are larger than they should be are left out."""
+        self._logits[: logits.size] = logits.ravel()
+        if peaks is None or peaks.size > self._peaks.size:
+            return [list(logits.shape), None]
+        self._peaks[: peaks.size] = peaks.ravel()
+        return [list(logits.shape), list(peaks.shape)]
+
+    def results(self, shapes: Plain) -> tuple[Floats, Floats | None]:
+        """Logits and peaks of these shapes, as views. Raises ValueError for shapes that cannot be."""
+        assert isinstance(shapes, list)
+        logits, peaks = shapes
+        assert isinstance(logits, list)
+        found = _shaped(self._logits, logits)
+        return found, _shaped(self._peaks, peaks) if isinstance(peaks, list) else None
+
+
+def _shaped(numbers: Floats, shape: list[Plain]) -> Floats:
+    rows, width = (int(str(size)) for size in shape)
+    return numbers[: rows * width].reshape(rows, width)

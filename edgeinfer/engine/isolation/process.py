@@ -1,0 +1,192 @@
+"""The process of an isolated evaluator, as its parent has it: started, spoken to, found dead.
+
+In: an `Opening`. Out: replies, and `ChildDied` with what it died of. The child ends when its parent closes it or dies:
+it listens at its standard input for that. Works wherever Python can start itself; nothing is forked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from typing import IO
+
+from edgeinfer.backends.base import Progress, no_progress
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.isolation.messages import Call, Opening, Plain, Reply, Shared, receive_reply, send_call
+from edgeinfer.errors import DeviceFailed
+
+MODULE = "edgeinfer.engine.isolation.child"
+LOOK_S = 0.02
+"""Time between two looks whether a stop was asked for while the child computes."""
+START_S, END_S = 60.0, 5.0
+"""What a child may take to connect, and to end."""
+KEPT_CHARACTERS = 300
+
+
+class ChildDied(Exception):
+    """The child is gone; the message says of what."""
+
+
+class Child:
+    """One child process with a model open. Close it."""
+
+    def __init__(self, opening: Opening, progress: Progress = no_progress) -> None:
+        """Raises what opening the model raises there, and DeviceFailed where the process dies of it."""
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
+        self._folder = tempfile.TemporaryDirectory(prefix="edgeinfer-", dir=_memory_folder())
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        try:
+            self._connect()
+            assert self._connection is not None
+            self._connection.send(opening)
+            self.facts: Mapping[str, Plain] = self._opened(progress)
+            shared = Path(self._folder.name) / "shared"
+            shared.touch(0o600)
+            sizes = (int(str(self.facts[key])) for key in ("max_tokens", "max_outputs", "n_vocab"))
+            self.shared: Shared = Shared(shared, *sizes)
+            self.call(Call("share", {"path": str(shared)}))
+        except ChildDied as reason:
+            self.close()
+            raise DeviceFailed(f"{opening.device} cannot run {opening.path}: its process {reason}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid if self._process is not None else 0
+
+    def call(self, call: Call, stopped: StopFlag | None = None) -> Reply:
+        """Send a call and wait for its reply; a stop that is asked for meanwhile is passed on.
+
+        Raises ChildDied, and what the call raises there.
+        """
+        connection = self._alive()
+        try:
+            send_call(connection, call)
+            if not call.answered:
+                return Reply()
+            if stopped is not None:
+                while not connection.poll(LOOK_S):
+                    if stopped.is_set():
+                        self.shared.flag[0] = 1
+            reply = receive_reply(connection)
+        except (OSError, EOFError, ValueError, KeyError) as reason:
+            raise ChildDied(self._end(reason)) from None
+        reply.raise_error()
+        return reply
+
+    def close(self) -> None:
+        """End the process and give back what it shared; may be called twice."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._process is not None:
+            self._wait()
+        self._errors.close()
+        self._folder.cleanup()
+
+    def _connect(self) -> None:
+        key = secrets.token_bytes(32)
+        with Listener(authkey=key) as listener:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", MODULE],
+                stdin=subprocess.PIPE,
+                stdout=self._errors,
+                stderr=self._errors,
+                env=_environment(),
+            )
+            assert self._process.stdin is not None
+            address = listener.address
+            text = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+            with contextlib.suppress(OSError):
+                self._process.stdin.write(f"{text}\n{key.hex()}\n".encode())
+                self._process.stdin.flush()
+            self._connection = self._accepted(listener)
+
+    def _accepted(self, listener: Listener) -> Connection:
+        """The child's connection; a child that dies before it connects must not be waited for."""
+        import threading
+
+        found: list[Connection] = []
+        waiting = threading.Thread(target=lambda: found.append(listener.accept()), daemon=True)
+        waiting.start()
+        assert self._process is not None
+        left_s = START_S
+        while waiting.is_alive() and left_s > 0 and self._process.poll() is None:
+            waiting.join(LOOK_S)
+            left_s -= LOOK_S
+        if not found:
+            raise ChildDied(self._end(None))
+        return found[0]
+
+    def _opened(self, progress: Progress) -> Mapping[str, Plain]:
+        """What the child tells of the open model."""
+        connection = self._alive()
+        while True:
+            try:
+                reply = receive_reply(connection)
+            except (OSError, EOFError, ValueError, KeyError) as reason:
+                raise ChildDied(self._end(reason)) from None
+            reply.raise_error()
+            if reply.progress is None:
+                assert isinstance(reply.value, dict)
+                return reply.value
+            progress(*reply.progress)
+
+    def _alive(self) -> Connection:
+        if self._connection is None:
+            raise ChildDied("was closed")
+        return self._connection
+
+    def _end(self, reason: Exception | None) -> str:
+        """What the process died of, for people; it is ended if it was not."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        code = self._wait()
+        self._errors.seek(0)
+        said = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        last = f": {said[-1][:KEPT_CHARACTERS]}" if said else ""
+        if code < 0:
+            name = {number.value: number.name for number in signal.Signals}.get(-code, "unknown")
+            return f"crashed (signal {-code}, {name}){last}"
+        if code:
+            return f"ended with exit code {code}{last}"
+        return f"stopped talking ({reason or 'no answer'}){last}"
+
+    def _wait(self) -> int:
+        """The process's exit code; what does not end by itself is killed."""
+        assert self._process is not None
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            return self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def _memory_folder() -> str | None:
+    """Where files never reach a disk, if there is such a place."""
+    return "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
+
+
+def _environment() -> dict[str, str]:
+    """The environment in which a child runs the same edgeinfer as this process."""
+    import edgeinfer
+
+    here = str(Path(edgeinfer.__file__).resolve().parent.parent)
+    inherited = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([here, inherited] if inherited else [here])}

@@ -1,0 +1,254 @@
+"""Loading a model: what is behind `edgeinfer.load`.
+
+In: a model's name or path and what to run it on. Out: an open `LLM`. Pulls nothing from the network, installs no signal
+handler, prints nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.engine.cached import Pool
+from edgeinfer.engine.evaluators import (
+    Foreign,
+    Noted,
+    SequenceEvaluator,
+    Subject,
+    is_own,
+    open_evaluator,
+    open_subject,
+    other_device,
+)
+from edgeinfer.engine.executor import AUTO_DEVICE
+from edgeinfer.engine.isolation.isolated import Isolated
+from edgeinfer.engine.limits import context_of, limits_for, memory_need, unknown_need
+from edgeinfer.engine.llm import LLM, Facts
+from edgeinfer.engine.race import chosen_device
+from edgeinfer.engine.regime import Regime
+from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for
+from edgeinfer.engine.staffing import device_options, known_core_plans, worker_kinds
+from edgeinfer.engine.texts import Texts, own_texts, texts_with
+from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.models.load import spec_of
+from edgeinfer.models.store import LocalModel, Store
+from edgeinfer.models.text import vocabulary_of
+from edgeinfer.scheduling.memory import require_fit
+from edgeinfer.scheduling.topology import CoreKind, available_bytes, read_topology
+from edgeinfer.scheduling.work import work_of
+from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
+
+AUTO = "auto"
+"""The device that is fastest for the model, as far as that was found out."""
+
+
+def load(
+    name_or_path: str | Path,
+    *,
+    device: str = AUTO,
+    schedule: str = "auto",
+    n_context: int | None = None,
+    threads: int | None = None,
+    cores: Sequence[int] | None = None,
+    n_sessions: int = 1,
+    kv: KVKind = "f16",
+    mode: Mode = "balanced",
+    isolate: bool = False,
+    spec: Spec = "auto",
+    verify_cost: Mapping[int, float] | None = None,
+    draft_from: Sequence[str | Path] = (),
+    history: bool = False,
+    race: bool = False,
+    progress: Progress = no_progress,
+) -> LLM:
+    """Load a model that is on this machine.
+
+    `device`: a name, or several with commas between them, which then share the model by a plan; `schedule` says how,
+    "auto" as is predicted to be fastest, which may be the cpu alone. `race`: at first use of a model "auto" is
+    found by trying all there are; else it is the one found so before, or the cpu.
+    `n_context` tokens (default: what it was trained for, CTX_CAP at most) for each of `n_sessions` whose whole context
+    is kept at a time; more sessions may be open, and read their text again when memory is short. `kv`: how keys and
+    values are kept; "int8" takes about half the memory of "f16" and rounds more. `mode`: how much of the machine may
+    be used, which changes no text: "max", "balanced" (less when it is hot or its battery low), "quiet" or "battery".
+    `isolate`: the device runs in a process of its own, and if it crashes there another one reads the text again.
+    `spec`: "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere, "off"
+    nowhere, a number: that many tokens a pass, or as many as the mode allows; `verify_cost` is assumed instead of what
+    passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller
+    model with the same vocabulary, if its file or name is among them. `history`: what is learnt of texts is kept in
+    the user's data folder and used the next time, and tables that drafts come from are made while nothing is generated,
+    except in the sparing modes. `progress` is called with what is done, how much of it and how much there is.
+    Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
+    """
+    started = time.perf_counter()
+    if n_sessions < 1:
+        raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
+    if kv not in get_args(KVKind):
+        raise BadSetting(f"kv cannot be {kv!r}: it must be {' or '.join(get_args(KVKind))}")
+    if mode not in get_args(Mode):
+        raise BadSetting(f"mode cannot be {mode!r}: it must be {' or '.join(get_args(Mode))}")
+    speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
+    local = Store().find(str(name_or_path))
+    wanted = _Wanted(
+        device=device,
+        race=race,
+        schedule=schedule,
+        n_context=n_context,
+        n_sessions=n_sessions,
+        kv=kv,
+        mode=mode,
+        isolate=isolate,
+        threads=threads,
+        cores=cores,
+        speculation=speculation,
+        progress=progress,
+    )
+    try:
+        return _load(local, wanted, started)
+    except UnsupportedModel as reason:
+        if device != AUTO:
+            raise
+        own_reason, other = reason, other_device(reason)
+    notice = f"{other} runs this model, for edgeinfer itself cannot: {own_reason}"
+    try:
+        return _load(local, replace(wanted, device=other), started, (notice,))
+    except UnsupportedModel as reason:
+        raise UnsupportedModel(f"{own_reason}; and {reason}") from None
+
+
+def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str, ...] = ()) -> LLM:
+    """Load a model as it is wanted."""
+    subject = open_subject(local.path, AUTO_DEVICE if wanted.device == AUTO else wanted.device, wanted.n_context)
+    try:
+        if wanted.device == AUTO:
+            options = _staff(wanted, subject)[0]
+            found = chosen_device(subject, read_topology(), options, may_race=wanted.race, progress=wanted.progress)
+            wanted = replace(wanted, device=found.device)
+            notices += () if found.notice is None else (found.notice,)
+        return _start(subject, local.name, wanted, started, notices)
+    except BaseException:
+        subject.file.close()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What `load` was asked for, besides the model."""
+
+    device: str
+    race: bool
+    schedule: str
+    n_context: int | None
+    n_sessions: int
+    kv: KVKind
+    mode: Mode
+    isolate: bool
+    threads: int | None
+    cores: Sequence[int] | None
+    speculation: Speculation
+    progress: Progress
+
+
+def _staff(wanted: _Wanted, subject: Subject) -> tuple[DeviceOptions, tuple[CoreKind, ...]]:
+    """What a device is opened with, and the kind of each worker's core."""
+    topology, spec = read_topology(), subject.spec
+    is_asked = wanted.threads is not None or wanted.cores is not None
+    plans = None
+    if not is_asked and spec is not None:
+        plans = known_core_plans(topology, work_of(spec, subject.file.tensors), wanted.kv)
+    options = device_options(topology, wanted.threads, wanted.cores, plans)
+    return options, worker_kinds(options, topology)
+
+
+def _check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
+    if n_tokens > n_vocab:
+        raise BadGGUF(
+            f"{path} has a tokenizer of {n_tokens} tokens and a model of {n_vocab}: "
+            "the tokenizer belongs to another model; get the file again or convert it anew"
+        )
+
+
+def _fitting(subject: Subject, wanted: _Wanted) -> tuple[Subject, Limits, int]:
+    """The model for its context, the limits it is run with, and the context it was trained with.
+
+    Raises DoesNotFit where memory is short.
+    """
+    file, spec = subject.file, subject.spec
+    metadata, tensors = file.metadata, file.tensors
+    if spec is None:
+        trained = metadata.integer(f"{metadata.text('general.architecture')}.context_length", CTX_CAP)
+    else:
+        trained = spec.n_context_trained
+    n_context = context_of(trained, wanted.n_context)
+    limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
+    if spec is None:
+        require_fit(unknown_need(metadata, tensors, limits), available_bytes())
+        return subject, limits, trained
+    spec = spec_of(metadata, tensors, n_context)
+    require_fit(memory_need(wanted.device, spec, tensors, limits), available_bytes())
+    return replace(subject, spec=spec), limits, trained
+
+
+def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
+    """Compile an open model for its device."""
+    subject, limits, trained = _fitting(subject, wanted)
+    metadata = subject.file.metadata
+    options, kinds = _staff(wanted, subject)
+    loops = None if wanted.speculation.spec == "off" else Loops()
+    executor: SequenceEvaluator | None = None
+    try:
+        regime = Regime.of_machine(wanted.mode, kinds)
+        with ThreadPoolExecutor(1) as beside:
+            texts = None
+            if is_own(wanted.device) and subject.spec is not None:
+                vocabulary = vocabulary_of(metadata)
+                _check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
+                texts = beside.submit(own_texts, metadata, vocabulary)
+            if wanted.isolate:
+                places = wanted.mode, kinds, regime
+                executor = Isolated.open(
+                    wanted.device, subject.file, limits, options, *places, wanted.progress, wanted.schedule
+                )
+            else:
+                arguments = (subject, limits, options, wanted.progress, regime, wanted.schedule)
+                executor = open_evaluator(wanted.device, *arguments)
+            tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
+        drafts, draft_notices = drafts_for(
+            executor, tokenizer, subject.fingerprint, wanted.speculation, loops, wanted.progress
+        )
+    except BaseException:
+        if executor is not None:
+            executor.close()
+        raise
+    subject.file.release()
+    notices += (executor.notices if isinstance(executor, Noted) else ()) + draft_notices
+    if limits.n_context > trained:
+        notices += (f"a context of {limits.n_context} tokens is more than the {trained} this model was trained for",)
+    facts = Facts(
+        name=name,
+        path=subject.file.path,
+        fingerprint=subject.fingerprint,
+        architecture=metadata.text("general.architecture"),
+        device=executor.device,
+        n_context=limits.n_context,
+        n_context_trained=trained,
+        kv=wanted.kv,
+        n_threads=options.n_workers or len(options.cores or ()),
+        mode=wanted.mode,
+        load_s=time.perf_counter() - started,
+        resident_bytes=executor.resident_bytes,
+        notices=notices,
+    )
+    return LLM(subject, Pool(executor), tokenizer, template, facts, drafts, primes=wanted.speculation.history)
+
+
+def _program_texts(subject: Subject, executor: SequenceEvaluator) -> Texts:
+    """Tokenizer and template of a model that another program runs."""
+    assert isinstance(executor, Foreign)
+    texts = texts_with(subject.file.metadata, executor.text)
+    _check_vocabulary(subject.file.path, texts[0].n_tokens, executor.n_vocab)
+    return texts
