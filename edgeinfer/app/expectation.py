@@ -88,7 +88,7 @@ def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float]
     profile = kept_combination(names, topology, topology.workers()[: llm.facts.n_threads])
     if profile is None:
         return None
-    placement = llm.placement or all_on(llm.work, names[0])
+    placement = all_on(llm.work, names[0]) if llm.shared is None else llm.shared.placement
     predictor = Predictor(profile, llm.work, llm.facts.kv, placement)
     read_s = predictor.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
     return profile, read_s, predictor.decode_s(stats.n_generated, stats.n_prompt)
@@ -123,6 +123,17 @@ def expectation_lines(expected: Expected | None, stats: Stats) -> list[str]:
             found = "" if measured is None else f" (measured {measured:.1f})"
             parts.append(f"{what} {predicted:.1f} tok/s{found}")
     return ["predicted: " + ", ".join(parts)] if parts else []
+
+
+def timeline_lines(llm: LLM) -> list[str]:
+    """What each of several devices did in the last pass."""
+    if llm.shared is None:
+        return []
+    timeline = llm.shared.timeline
+    whole_s = max(1e-9, timeline.ended - timeline.began)
+    shares = ", ".join(f"{name} {100 * timeline.busy_s(name) / whole_s:.0f} %" for name in timeline.devices)
+    beside = f"; of the time of the less busy one the other worked {100 * timeline.overlap:.0f} %"
+    return [f"last pass, {1e3 * whole_s:.2f} ms: {shares} busy{beside if len(timeline.devices) > 1 else ''}"]
 
 
 def worker_lines(affinity: Sequence[Sequence[int]]) -> list[str]:

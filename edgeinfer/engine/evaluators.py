@@ -27,12 +27,12 @@ from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.lanes.choosing import AUTO as AUTO_SCHEDULE
+from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.scheduling.placement import Placement
 
 NEVER_RESCUED = ("cpu", "reference", "null")
 """Devices of our own that have nothing to go on with."""
@@ -129,12 +129,12 @@ class Noted(Protocol):
 
 
 @runtime_checkable
-class Placed(Protocol):
-    """An evaluator that knows where the model runs."""
+class Sharing(Protocol):
+    """An evaluator whose model several devices may share."""
 
     @property
-    def placement(self) -> Placement | None:
-        """The parts of several devices, None where one has the whole model."""
+    def shared(self) -> SharedLane | None:
+        """What they do, and when they did it; None where one device has the whole model."""
         ...
 
 

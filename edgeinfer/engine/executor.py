@@ -27,13 +27,13 @@ from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.kvcache import Copies, KVCache
 from edgeinfer.engine.lanes.choosing import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.opening import open_model
+from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.opening import compiled
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
 from edgeinfer.errors import EngineClosed
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.scheduling.placement import Placement
 
 MAGIC = b"EDGEINFER KV 3\n"
 
@@ -55,10 +55,9 @@ class Executor:
         is_guest: bool = False,
         regime: Regime | None = None,
         notices: tuple[str, ...] = (),
-        placement: Placement | None = None,
     ) -> None:
         """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything."""
-        self.notices, self.placement = notices, placement
+        self.notices = notices
         self._device = device
         self._options = options
         self._is_guest = is_guest
@@ -88,16 +87,8 @@ class Executor:
     ) -> Executor:
         """Open devices by name and compile the model for them. Raises as `lanes.opening.open_model`."""
         found = open_model(device, spec, file, limits, options, schedule, progress)
-        return cls(
-            found.device,
-            found.lane,
-            limits,
-            fingerprint,
-            options,
-            regime=regime,
-            notices=found.notices,
-            placement=found.placement,
-        )
+        told = found.notices
+        return cls(found.device, found.lane, limits, fingerprint, options, regime=regime, notices=told)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
@@ -128,6 +119,11 @@ class Executor:
     def device(self) -> str:
         """The device's name."""
         return self._device.name
+
+    @property
+    def shared(self) -> SharedLane | None:
+        """The lane of several devices, if they are several."""
+        return self._lane if isinstance(self._lane, SharedLane) else None
 
     @property
     def n_workers(self) -> int:

@@ -16,9 +16,10 @@ from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.evaluators import (
-    Placed,
+    Sharing,
     Subject,
 )
+from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.session import Options, Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
@@ -27,7 +28,6 @@ from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import EdgeInferError, UnsupportedModel
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.governor import Policy
-from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.work import ModelWork, work_of
 from edgeinfer.settings import KVKind, Mode
 
@@ -94,10 +94,10 @@ class LLM:
         return self._pool.executor.affinity
 
     @property
-    def placement(self) -> Placement | None:
-        """The parts of several devices; None where one has the whole model."""
+    def shared(self) -> SharedLane | None:
+        """What several devices do and when they did it in the last pass; None where one has the whole model."""
         executor = self._pool.executor
-        return executor.placement if isinstance(executor, Placed) else None
+        return executor.shared if isinstance(executor, Sharing) else None
 
     @property
     def work(self) -> ModelWork:

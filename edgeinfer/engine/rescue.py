@@ -15,13 +15,13 @@ import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats, Int32s, Limits, Progress, no_progress
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.engine.evaluators import Interruptible, Noted, Placed, SequenceEvaluator, Telling
+from edgeinfer.engine.evaluators import Interruptible, Noted, SequenceEvaluator, Sharing, Telling
+from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.scheduling.placement import Placement
 
 MAGIC = b"EDGEINFER TOKENS KV 1\n"
 Open = Callable[[], SequenceEvaluator]
@@ -90,9 +90,9 @@ class Rescued:
         return self._inner.notices if isinstance(self._inner, Noted) else ()
 
     @property
-    def placement(self) -> Placement | None:
-        """Where the model runs now."""
-        return self._inner.placement if isinstance(self._inner, Placed) else None
+    def shared(self) -> SharedLane | None:
+        """The lane of several devices, if they are several."""
+        return self._inner.shared if isinstance(self._inner, Sharing) else None
 
     def take_notices(self) -> tuple[str, ...]:
         """What has happened since this was last asked."""

@@ -90,7 +90,7 @@ def run(
 def _report(llm: LLM, stream: TextStream, *, as_json: bool, as_text: bool) -> None:
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
-    from edgeinfer.app.expectation import expectation_lines, expected_of, worker_lines
+    from edgeinfer.app.expectation import expectation_lines, expected_of, timeline_lines, worker_lines
 
     assert stream.stats is not None
     expected = expected_of(llm, stream.stats) if as_json or as_text else None
@@ -99,7 +99,7 @@ def _report(llm: LLM, stream: TextStream, *, as_json: bool, as_text: bool) -> No
     if as_text:
         typer.echo(stats_text(stream.stats), err=True)
         told = expectation_lines(expected, stream.stats) if llm.policy.idle_work else []  # of all cores, all the time
-        for line in (*worker_lines(llm.affinity), *told):
+        for line in (*worker_lines(llm.affinity), *timeline_lines(llm), *told):
             typer.echo(line, err=True)
 
 

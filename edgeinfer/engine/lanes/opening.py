@@ -27,12 +27,11 @@ FORMATS = 2
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A model ready to run, by `placement` where several devices do; the device is to be closed after the lane."""
+    """A model ready to run; the device is to be closed after the lane."""
 
     device: Device
     lane: Lane
     notices: tuple[str, ...] = ()
-    placement: Placement | None = None
 
 
 class Together:
@@ -130,7 +129,7 @@ def _together(
                 opened[name] = open_device(name, options_for(name, shares, options))
         host = opened.pop(CPU)
         device = Together(spec, host, opened, choice.placement)
-        return Opened(device, compiled(device, spec, file, limits, progress), (_planned(choice),), choice.placement)
+        return Opened(device, compiled(device, spec, file, limits, progress), (_planned(choice),))
     except BaseException:
         for each in opened.values():
             each.close()

@@ -55,6 +55,7 @@ class SharedLane:
         if not isinstance(host, HostDevice):
             raise DeviceUnavailable(f"the device {host.name} cannot run a model together with others; cpu can")
         self._logits, self._closed = spec.logits, False
+        self.placement = placement
         self._tasks = partition(spec, placement, host.name)
         self._turns = turns_of(self._tasks, host.name)
         self._host_name = host.name
@@ -63,6 +64,7 @@ class SharedLane:
         self._host: HostLane = host.compile_sections(part.spec, part.exposed, file, limits, progress)
         self._away: dict[int, _Away] = {}
         self.timeline = Timeline((), 0.0, 0.0)
+        """When each device worked in the last step."""
         try:
             for number, task in enumerate(self._tasks):
                 if task.device != host.name:
