@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.engine.llm import LLM
-
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.chances import STARTING_COUNTS, compact
 from edgeinfer.engine.speculation.drafts import LAYOUT_VERSION, MODES, ModelDrafts
