@@ -38,6 +38,8 @@ N_CONTEXT, MOST_TOKENS = 2304, 256
 LINK_WIDTH = 8192
 """Numbers of a row that cross to the device: with MOST_TOKENS rows, 8 MB."""
 CHUNK = 256
+MOST_RATE = 1e13
+"""Of anything in a second that is believed: where a difference of two times is nothing or less, it is that."""
 LEAST_S = 1e-9
 
 
@@ -77,15 +79,17 @@ class AcceleratorProbe:
         for n_tokens in SIZES:
             idle = empty(n_tokens)
             products = {n: max(LEAST_S, times.first[n_tokens] - idle) / share for n, times in parts.items()}
-            others = max(0.0, whole.first[n_tokens] - idle - products[many])
+            least = stage.n_elements * n_tokens * many / MOST_RATE
+            others = max(least, whole.first[n_tokens] - idle - products[many])
             cached.append(self._pass(n_tokens, 0, 1, products[1], 0.0, 0.0))
             passes.append(self._pass(n_tokens, 0, many, products[many], 0.0, others))
-        deep = [
-            self._pass(n, DEEP, many, LEAST_S, max(LEAST_S, whole.deep[n] - whole.first[n]), 0.0)
-            for n in ATTENTION_SIZES
-        ]
         heads = stage.attention
         assert heads is not None
+        deep = []
+        for n_tokens in ATTENTION_SIZES:
+            least = heads.multiply_adds(n_tokens, DEEP) * many / MOST_RATE
+            attention = max(least, whole.deep[n_tokens] - whole.first[n_tokens])
+            deep.append(self._pass(n_tokens, DEEP, many, LEAST_S, attention, 0.0))
         n_bytes = self._shape.layer_weights * many * self._per_weight
         product = fit.product_rates(self._per_weight, passes, cached, n_bytes)
         op_s, elements = fit.element_rates(stage.n_elements, stage.n_ops, passes)
@@ -117,8 +121,9 @@ class AcceleratorProbe:
         back = self._timed((Add("wide", "wide", LINK_WIDTH),), (wide,))
         small = self._timed((Add("x", "x", NARROW),), (Buffer("x", NARROW),))
         n_bytes = 4.0 * LINK_WIDTH * (MOST_TOKENS - 1)
-        there_s = max(LEAST_S, there.first[MOST_TOKENS] - there.first[1])
-        back_s = max(LEAST_S, back.first[MOST_TOKENS] - back.first[1] - there_s)
+        least = n_bytes / MOST_RATE
+        there_s = max(least, there.first[MOST_TOKENS] - there.first[1])
+        back_s = max(least, back.first[MOST_TOKENS] - back.first[1] - there_s)
         link = Link(n_bytes / there_s, n_bytes / back_s, max(LEAST_S, small.first[1] / 2))
         return link, lambda n_tokens: small.first[n_tokens]
 

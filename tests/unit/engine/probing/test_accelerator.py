@@ -1,0 +1,150 @@
+"""Rates of devices that run fragments, and of combinations of devices: measured, kept, shared out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.backends.base import DeviceOptions, no_progress
+from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.lanes.choosing import choose
+from edgeinfer.engine.probing import accelerator, combination
+from edgeinfer.engine.probing.accelerator import AcceleratorProbe
+from edgeinfer.engine.probing.combination import combined_profile, cores_of, kept_combination, on_host, options_for
+from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
+from edgeinfer.models.load import open_model
+from edgeinfer.scheduling.beside import side_by_side
+from edgeinfer.scheduling.budgets import Budgets, Caching
+from edgeinfer.scheduling.profile import CPU, CoreRates, Curve, DeviceRates, Link, NodeRates, ProductRates
+from edgeinfer.scheduling.topology import Topology, read_topology
+from edgeinfer.scheduling.work import work_of
+from tests.golden.goldens import Golden
+from tests.unit.scheduling.profiles import GB, device, machine
+
+FEW = {1: 2, 4: 1, 8: 1}
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference device is slow: few layers, few runs, shallow caches."""
+    monkeypatch.setattr(accelerator, "SIZES", FEW)
+    for name, value in (("DEEP", 64), ("ATTENTION_SIZES", (1, 8)), ("MOST_TOKENS", 8), ("CHUNK", 8)):
+        monkeypatch.setattr(accelerator, name, value)
+    monkeypatch.setattr(combination, "footprint", lambda topology: 1 << 20)
+
+
+@pytest.fixture
+def topology(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Topology:
+    """This machine, whose profile is made up, in a folder of its own."""
+    found = read_topology()
+    monkeypatch.setenv("EDGEINFER_HOME", str(tmp_path))
+    monkeypatch.setattr(combination, "ProfileStore", lambda: ProfileStore(tmp_path))
+    cores = tuple(CoreRates(number, "performance", 0, 10 * GB, 1.0) for number in found.workers())
+    cpu = replace(device(), cores=cores, nodes=(NodeRates(0, 1 << 40, 12 * GB),))
+    ProfileStore(tmp_path).save(replace(machine(cpu=cpu), fingerprint=fingerprint_of(found)))
+    return found
+
+
+def measured(form: str = "Q4_0") -> DeviceRates:
+    probe = AcceleratorProbe(ReferenceDevice(), form, 1 << 20)
+    try:
+        return probe.rates("reference", "numpy", 1 << 30)
+    finally:
+        probe.close()
+
+
+@pytest.mark.parametrize("form", ["Q4_0", "F16"])
+def test_every_rate_is_measured(form: str) -> None:
+    found = measured(form)
+    assert found.link is not None
+    assert found.link.latency_s > 0
+    assert found.link.to_device_bytes_s > 0
+    assert found.link.from_device_bytes_s > 0
+    product = found.products[form]
+    assert product.rate.at == tuple(FEW)
+    assert min(product.rate.values) > 1e6
+    assert found.attention[0].rate.at == accelerator.ATTENTION_SIZES
+    assert found.pass_s == 2 * found.link.latency_s
+    assert found.op_s >= 0
+
+
+def test_a_combination_is_measured_once_and_kept(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, cores = (CPU, "reference"), topology.workers()
+    if len(cores) < 2:
+        pytest.skip("two devices on the machine's own cores need two of them")
+    assert kept_combination(names, topology, cores) is None
+    first = combined_profile(names, topology, cores, ("Q4_0",), no_progress)
+    assert [each.name for each in first.devices] == list(names)
+    assert len(first.cpu.cores) == len(cores) // 2
+    monkeypatch.setattr(combination, "accelerator_rates", None)
+    again = combined_profile(names, topology, cores, ("Q4_0",), no_progress)
+    assert again.accelerators == first.accelerators == kept_combination(names, topology, cores).accelerators
+    with pytest.raises(TypeError):  # another format is not known yet
+        combined_profile(names, topology, cores, ("Q8_0",), no_progress)
+
+
+def test_a_device_alone_has_all_cores_and_all_memory_gives(topology: Topology) -> None:
+    cores = topology.workers()
+    found = combined_profile(("reference",), topology, cores, ("Q4_0",), no_progress)
+    assert len(found.cpu.cores) == len(cores)
+    assert found.device("reference").read.values[0] > 0
+
+
+def test_cores_are_shared_among_devices_on_the_machine() -> None:
+    assert cores_of((CPU, "openvino"), (0, 1, 2, 3)) == {CPU: (0, 1), "openvino": (2, 3)}
+    assert cores_of((CPU, "openvino"), (4, 5, 6)) == {CPU: (4,), "openvino": (5, 6)}
+    assert cores_of((CPU, "openvino:gpu"), (0, 1)) == {CPU: (0, 1)}
+    with pytest.raises(BadSetting, match="share 1 cores"):
+        cores_of((CPU, "openvino"), (0,))
+    shares = cores_of((CPU, "openvino:gpu"), (0, 1))
+    assert options_for(CPU, shares, DeviceOptions()).cores == (0, 1)
+    assert options_for("openvino:gpu", shares, DeviceOptions(n_workers=7)).n_workers == 7
+
+
+def test_who_computes_on_the_machines_cores() -> None:
+    assert on_host("cpu")
+    assert on_host("openvino")
+    assert not on_host("openvino:gpu")
+    with pytest.raises(UnknownKey):
+        on_host("abacus")
+
+
+def test_devices_that_take_no_parts_cannot_be_measured(topology: Topology) -> None:
+    with pytest.raises(DeviceUnavailable, match="null cannot run part"):
+        combination.accelerator_rates("null", DeviceOptions(), topology, ("Q4_0",))
+
+
+def test_together_devices_read_no_more_than_memory_gives() -> None:
+    other = device("other", read=10 * GB, madds=20e9)
+    together = side_by_side(machine(other), ("other",), 12 * GB)
+    for rates in together.devices:
+        assert rates.read.values == (6 * GB,)
+        assert rates.products["*"].rate(1) == pytest.approx(12e9)
+        assert rates.products["*"].weights_read_s == pytest.approx(12e9)
+    assert side_by_side(machine(other), ("other",), 100 * GB) == machine(other)
+    assert side_by_side(machine(other), (), 1 * GB) == machine(other)
+
+
+def test_arithmetic_is_each_ones_own() -> None:
+    rates = ProductRates(2.0, Curve((1, 64), (1e9, 20e9)))
+    other = replace(device("other"), products={"*": rates})
+    together = side_by_side(machine(other), ("other",), 10 * GB)
+    assert together.device("other").products["*"].rate.values == (0.5e9, 20e9)
+
+
+def test_the_cpu_is_preferred_where_it_is_faster_alone() -> None:
+    golden = Golden.read("llama-q8_0")
+    with open_model(golden.model, 128) as model:
+        work = work_of(model.spec, model.file.tensors)
+    caching, budgets = Caching(128), Budgets(1e12, {"other": 1e12})
+    slow = machine(device("other", madds=1e8, link=Link(1e9, 1e9, 1e-3)))
+    fast = machine(device("other", madds=1e13, read=1e13, link=Link(1e12, 1e12, 1e-9)))
+    assert choose(slow, machine(), work, caching, budgets).prefers_cpu
+    chosen = choose(fast, machine(), work, caching, budgets)
+    assert not chosen.prefers_cpu
+    assert "other" in chosen.devices
+    assert chosen.plan.seconds < chosen.cpu_s
