@@ -100,7 +100,7 @@ class AcceleratorProbe:
             read=Curve.level(product.weights_read_s * self._per_weight),
             products=MappingProxyType({self._form: product}),
             attention=(fit.attention_rates(heads, deep),),
-            element_rate=elements,
+            element_rate=Curve(elements.at, tuple(min(MOST_RATE, value) for value in elements.values)),
             op_s=op_s,
             pass_s=2 * link.latency_s,
             link=link,
