@@ -67,11 +67,13 @@ def is_exact(device: Device, kv: KVKind) -> bool:
     return device.batch_invariant or kv == "f16"
 
 
-def assert_same(device: Device, found: NDArray[np.float32], expected: NDArray[np.float32]) -> None:
+def assert_same(
+    device: Device, found: NDArray[np.float32], expected: NDArray[np.float32], tolerance: float = 1e-3
+) -> None:
     """The same bits; or nearly so, where sums follow the order of rows in the cache."""
     if device.batch_invariant:
         assert found.tobytes() == expected.tobytes()
-    assert distance(found, expected) < 1e-3
+    assert distance(found, expected) < tolerance
 
 
 def test_entries_are_named_and_described(key: str, device: Device) -> None:
@@ -130,7 +132,8 @@ def test_pages_survive_reading_and_writing(computing: Device, kv: KVKind) -> Non
         second.lane.write_pages(pages[::-1].copy(), contents[::-1].copy())
         if is_exact(computing, kv):
             assert pages_of(second).tobytes() == contents.tobytes()
-        assert_same(computing, second.feed(golden.tokens[70:]), first.feed(golden.tokens[70:]))
+        tolerance = 1e-3 if is_exact(computing, kv) else 5e-2
+        assert_same(computing, second.feed(golden.tokens[70:]), first.feed(golden.tokens[70:]), tolerance)
 
 
 def test_some_pages_are_written_and_no_others(computing: Device, kv: KVKind) -> None:

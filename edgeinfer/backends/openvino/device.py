@@ -16,11 +16,13 @@ from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.lane import OpenVinoFragmentLane, OpenVinoLane
 from edgeinfer.backends.openvino.properties import properties_of
 from edgeinfer.backends.openvino.signature import signature_of
-from edgeinfer.backends.openvino.states import StateForm, States
+from edgeinfer.backends.openvino.holder import StateForm
+from edgeinfer.backends.openvino.states import States
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import MatMul
 
 
 KEY = "openvino"
@@ -42,7 +44,8 @@ class OpenVinoDevice:
     ) -> OpenVinoLane:
         """A whole model."""
         fragment = whole(spec)
-        return OpenVinoLane(*self._parts(fragment, file, limits, progress))
+        n_weights = sum(op.weight.n_rows * op.weight.columns for op in spec.ops() if isinstance(op, MatMul))
+        return OpenVinoLane(*self._parts(fragment, file, limits, progress), n_weights, spec.n_vocab)
 
     def compile_fragment(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
@@ -52,17 +55,17 @@ class OpenVinoDevice:
 
     def _parts(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress
-    ) -> tuple[ov.InferRequest, Feed, States, tuple[str, ...], int]:
+    ) -> tuple[Feed, States, tuple[str, ...], int]:
         model = Lowering(fragment, file).model(progress)
         properties = properties_of(fragment.spec, file.tensors, limits, self._options, self._target)
         try:
-            request = self._core.compile_model(model, self._target, properties).create_infer_request()
+            compiled = self._core.compile_model(model, self._target, properties)
         except RuntimeError as reason:
             raise _failure(reason, self._target) from None
-        states = States(request, state_forms(fragment), limits.n_pages * PAGE)
+        states = States(compiled, state_forms(fragment), limits.n_pages * PAGE)
         taken = fragment_footprint(fragment, file.tensors, limits)
         n_bytes = taken.weight_bytes + taken.kv_bytes + taken.buffer_bytes
-        return request, Feed(signature_of(fragment), file), states, fragment.outputs, n_bytes
+        return Feed(signature_of(fragment), file), states, fragment.outputs, n_bytes
 
     def close(self) -> None:
         """Lanes own their graphs; nothing is left here."""
