@@ -19,8 +19,8 @@ class Judged:
     float32 sums in another order differ by some 1e-6 of the logits here, and transformers computes rotary angles in
     float32 where edgeinfer uses float64, which adds as much; 1e-5 leaves room for another BLAS. Every mistake that
     `test_goldens_see_every_feature` knows costs over 1e-3. Activations rounded to int8 cost up to 5e-2 on these tiny
-    widths, where errors hardly average out; llama.cpp shows as much on these files. OpenVINO rounds activations likewise
-    and keeps keys and values as float16.
+    widths, where errors hardly average out; llama.cpp shows as much on these files. OpenVINO rounds activations
+    likewise, or computes in bfloat16, and keeps keys and values as float16.
     """
 
     device: Device

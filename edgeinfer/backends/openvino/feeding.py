@@ -32,8 +32,7 @@ class Feed:
     def __init__(self, signature: Signature, file: GGUFFile) -> None:
         self._signature, self._file = signature, file
         self._frequencies = [
-            (rope.frequencies(table, weights.rope_factors(file, table)), table.magnitude)
-            for table in signature.tables
+            (rope.frequencies(table, weights.rope_factors(file, table)), table.magnitude) for table in signature.tables
         ]
         self._beam = np.zeros(1, np.int32)
 

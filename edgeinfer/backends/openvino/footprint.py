@@ -81,5 +81,3 @@ def _buffer_bytes(fragment: Fragment, limits: Limits) -> int:
         buffer = fragment.spec.buffer(name)
         floats += buffer.width * (n_rows if buffer.rows is Rows.TOKENS else limits.max_outputs)
     return FLOAT_BYTES * floats
-
-

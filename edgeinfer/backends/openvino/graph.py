@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import openvino as ov
+from openvino import Node
 from openvino import opset13 as op
 
 from edgeinfer.backends import weights
@@ -37,8 +38,6 @@ from edgeinfer.ops import (
     TakeOutputs,
     Weight,
 )
-
-Node = ov.Node
 
 
 @dataclass(slots=True)

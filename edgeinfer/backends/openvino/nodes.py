@@ -55,6 +55,8 @@ def matrix(stored: Stored) -> ov.Node:
         zero = constant(stored.zero, (*shape[:2], 1), form.code)
     else:
         zero = constant(stored.zero, (1, 1, 1), "u8")
-    scaled = op.multiply(op.subtract(codes, op.convert(zero, kind)), constant(stored.scale, (*shape[:2], 1), form.scale))
+    scaled = op.multiply(
+        op.subtract(codes, op.convert(zero, kind)), constant(stored.scale, (*shape[:2], 1), form.scale)
+    )
     whole = op.reshape(scaled, indices(n_rows, columns), False)
     return whole if form.scale == "f32" else op.convert(whole, ov.Type.f32)
