@@ -1,7 +1,6 @@
 """The OpenVINO device: finds the processor that is asked for and compiles graphs for it.
 
-In: worker count and target. Out: lanes. OpenVINO places its own threads; cores that are asked for only say how many
-there are.
+In: worker count, cores and target. Out: lanes.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from edgeinfer.backends.openvino.graph import Lowering
 from edgeinfer.backends.openvino.holder import StateForm
 from edgeinfer.backends.openvino.kept import KeptGraphs, default_folder, key_of
 from edgeinfer.backends.openvino.lane import OpenVinoFragmentLane, OpenVinoLane
+from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.properties import properties_of
 from edgeinfer.backends.openvino.signature import signature_of
 from edgeinfer.backends.openvino.states import States
@@ -37,6 +37,7 @@ class OpenVinoDevice:
 
     def __init__(self, options: DeviceOptions, folder: Path | None = None) -> None:
         """`folder`: where compiled graphs are kept; None: in the user's cache."""
+        self._placing = Placing(options)
         self._core = ov.Core()
         self._options, self._kept = options, KeptGraphs(folder or default_folder())
         self.n_compiled = 0
@@ -60,12 +61,13 @@ class OpenVinoDevice:
 
     def _parts(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress
-    ) -> tuple[Feed, States, tuple[str, ...], int]:
+    ) -> tuple[Feed, States, tuple[str, ...], int, Placing]:
         compiled = self._compiled(fragment, file, limits, progress)
+        self._placing.expect_threads()
         states = States(compiled, state_forms(fragment), limits.n_pages * PAGE)
         taken = fragment_footprint(fragment, file.tensors, limits)
         n_bytes = taken.weight_bytes + taken.kv_bytes + taken.buffer_bytes
-        return Feed(signature_of(fragment), file), states, fragment.outputs, n_bytes
+        return Feed(signature_of(fragment), file), states, fragment.outputs, n_bytes, self._placing
 
     def _compiled(self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress) -> ov.CompiledModel:
         """The graph of a fragment: the one that was kept, or a new one, which is kept."""

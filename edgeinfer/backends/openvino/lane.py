@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Floats, Int32s, Step
 from edgeinfer.backends.openvino.feeding import Arrays, Feed
 from edgeinfer.backends.openvino.holder import Holder
+from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.states import States
 from edgeinfer.errors import DeviceFailed, EngineClosed
 
@@ -29,7 +30,10 @@ JOINED_PRODUCTS = 1.5e11
 class OpenVinoFragmentLane:
     """A fragment on one processor of OpenVINO; steps are asynchronous infer requests."""
 
-    def __init__(self, feed: Feed, states: States, outputs: tuple[str, ...], resident_bytes: int) -> None:
+    def __init__(
+        self, feed: Feed, states: States, outputs: tuple[str, ...], resident_bytes: int, placing: Placing
+    ) -> None:
+        self._placing = placing
         self._feed, self._states, self._outputs = feed, states, outputs
         self._resident_bytes = resident_bytes
         self._request: ov.InferRequest | None = None
@@ -60,6 +64,7 @@ class OpenVinoFragmentLane:
             raise DeviceFailed("openvino was asked for the results of a step that was never started")
         with _failures("failed in the middle of a step"):
             request.wait()
+        self._placing.after_step()
         self.ran = (self._began, self._began + request.latency / 1e3)
         return {name: request.get_output_tensor(place).data[0] for place, name in enumerate(self._outputs)}
 
@@ -103,9 +108,16 @@ class OpenVinoLane(OpenVinoFragmentLane):
     """
 
     def __init__(
-        self, feed: Feed, states: States, outputs: tuple[str, ...], resident_bytes: int, n_weights: int, n_vocab: int
+        self,
+        feed: Feed,
+        states: States,
+        outputs: tuple[str, ...],
+        resident_bytes: int,
+        placing: Placing,
+        n_weights: int,
+        n_vocab: int,
     ) -> None:
-        super().__init__(feed, states, outputs, resident_bytes)
+        super().__init__(feed, states, outputs, resident_bytes, placing)
         self._most_tokens = min(MOST_JOINED, int(JOINED_PRODUCTS / n_weights))
         self._n_vocab = n_vocab
         self._waiting: list[Arrays] = []

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.openvino.constants import CodeType, form_of
+from edgeinfer.backends.openvino.placing import chosen_cores
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
@@ -44,7 +45,7 @@ def properties_of(
     n_threads = options.n_workers or (len(options.cores) if options.cores else None)
     if n_threads is not None:
         found["INFERENCE_NUM_THREADS"] = n_threads
-    found["ENABLE_CPU_PINNING"] = options.pins
+    found["ENABLE_CPU_PINNING"] = options.pins and not chosen_cores(options)  # it would pin to cores of its own choice
     return found
 
 

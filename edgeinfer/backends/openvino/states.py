@@ -30,25 +30,26 @@ class States:
     def __init__(self, compiled: ov.CompiledModel, forms: Sequence[StateForm], n_slots: int) -> None:
         self._compiled, self._forms, self._n_slots = compiled, forms, n_slots
         self._holders = [Holder(compiled.create_infer_request(), forms, n_slots)]
+        self._settled: tuple[bytes, Holder] | None = None  # tables of a single token's step, and who has their rows
 
     def holder_for(self, step: Step) -> Holder:
         """The holder to run a step with; it has every row that the step sees."""
-        if not self._forms:
+        is_long, sees_cached = len(step.slots) >= LONG_PASS, bool(step.starts.any())
+        if not self._forms or (len(self._holders) == 1 and (sees_cached or not is_long)):
             return self._holders[0]
-        seen = _seen_slots(step)
-        if not len(seen):
-            return self._empty() if len(step.slots) >= LONG_PASS else self._holders[0]
-        if len(self._holders) == 1:
-            return self._holders[0]
-        counts = [int((holder.rows.rows(seen) >= 0).sum()) for holder in self._holders]
-        chosen = self._holders[int(np.argmax(counts))]
-        for holder, count in zip(self._holders, counts, strict=True):
-            if count and holder is not chosen:
-                self._move(seen[holder.rows.rows(seen) >= 0], holder, chosen)
+        if not sees_cached:
+            return self._empty() if is_long else self._holders[0]
+        tables = step.tables.tobytes() if len(step.slots) == 1 else b""
+        if self._settled is not None and self._settled[0] == tables:
+            return self._settled[1]
+        chosen = self._gathered(_seen_slots(step))
+        self._settled = (tables, chosen) if tables else None
         return chosen
 
     def appended(self, slots: NDArray[np.integer], chosen: Holder) -> None:
         """A step wrote rows for slots at the end of a holder's."""
+        if self._settled is not None and (len(slots) > 1 or self._settled[1] is not chosen):
+            self._settled = None
         chosen.rows.append(slots)
         for holder in self._holders:
             if holder is not chosen:
@@ -56,6 +57,7 @@ class States:
 
     def copy(self, sources: Int32s, targets: Int32s) -> None:
         """The targets name the rows of the sources; nothing is moved."""
+        self._settled = None
         for holder in self._holders:
             holder.rows.copy(sources, targets)
 
@@ -78,14 +80,14 @@ class States:
             paged = bits.reshape(len(pages), form.kv_heads, PAGE, form.head_width).swapaxes(0, 1)
             values.append(paged.reshape(form.kv_heads, -1, form.head_width).astype(np.float32))
             start += form.page_bytes
-        slots = slots_of(pages)
+        slots, self._settled = slots_of(pages), None
         for holder in self._holders[1:]:
             holder.rows.forget(slots)
         self._holders[0].add(slots, values)
 
     def close(self) -> None:
         """Let go of the requests."""
-        self._holders = []
+        self._holders, self._settled = [], None
 
     def _empty(self) -> Holder:
         """A holder without rows, or the one with the fewest."""
@@ -98,11 +100,16 @@ class States:
             return self._holders[-1]
         return min(self._holders, key=lambda holder: holder.rows.n_rows)
 
-    @staticmethod
-    def _move(slots: NDArray[np.int64], source: Holder, target: Holder) -> None:
-        values = source.read(slots)
-        target.add(slots, values)
-        source.rows.forget(slots)
+    def _gathered(self, seen: NDArray[np.int64]) -> Holder:
+        """The holder with most of the rows of slots, after those that others have were moved to it."""
+        counts = [int((holder.rows.rows(seen) >= 0).sum()) for holder in self._holders]
+        chosen = self._holders[int(np.argmax(counts))]
+        for holder, count in zip(self._holders, counts, strict=True):
+            if count and holder is not chosen:
+                moved = seen[holder.rows.rows(seen) >= 0]
+                chosen.add(moved, holder.read(moved))
+                holder.rows.forget(moved)
+        return chosen
 
 
 def slots_of(pages: Int32s) -> NDArray[np.int64]:

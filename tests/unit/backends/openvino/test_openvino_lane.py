@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, FragmentDevice, Limits, Step, open_device
 from edgeinfer.backends.reference import ReferenceDevice, rms_norm, silu
-from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EngineClosed, UnsupportedModel
+from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, EngineClosed, UnsupportedModel
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.spec import ModelSpec, Stage
@@ -221,6 +222,33 @@ def test_targets_that_are_not_there_are_named() -> None:
     assert open_device("openvino:cpu").name == "openvino:cpu"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="threads can be placed on Linux only")
+def test_threads_stay_on_chosen_cores() -> None:
+    """In a process of its own, as OpenVINO shares threads between graphs."""
+    code = """
+import os, sys
+sys.path.insert(0, os.getcwd())
+from edgeinfer.backends.base import DeviceOptions, open_device
+from tests.golden.goldens import Golden, Player
+golden = Golden.read("llama-f32")
+cpu, before = max(os.sched_getaffinity(0)), set(os.listdir("/proc/self/task"))
+device = open_device("openvino", DeviceOptions(n_workers=1, cores=(cpu,)))
+with Player(device, golden) as player:
+    player.feed(golden.tokens[:20])
+    player.feed(golden.tokens[20:])
+    started = set(os.listdir("/proc/self/task")) - before
+    placed = [os.sched_getaffinity(int(thread)) == {cpu} for thread in started]
+print(len(placed) > 0, all(placed))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", "True"]
+
+
+def test_cores_that_are_not_there_are_refused() -> None:
+    with pytest.raises(BadSetting, match="core 9999"):
+        open_device("openvino", DeviceOptions(cores=(9999,)))
+
+
 def test_without_the_package_the_install_line_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     for name in [name for name in sys.modules if name.startswith("edgeinfer.backends.openvino.")]:
@@ -230,7 +258,5 @@ def test_without_the_package_the_install_line_is_given(monkeypatch: pytest.Monke
 
 
 def test_the_entry_imports_no_runtime() -> None:
-    import subprocess
-
     code = "import sys, edgeinfer.backends.base as b; b.DEVICES.get('openvino'); sys.exit('openvino' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
