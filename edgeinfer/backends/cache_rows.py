@@ -46,10 +46,19 @@ class CacheRows:
         """The targets name the rows of the sources."""
         self._row_of[targets] = self._row_of[sources]
 
+    def forget(self, slots: NDArray[np.integer]) -> None:
+        """These slots have no rows any more."""
+        self._row_of[slots] = NO_ROW
+
+    @property
+    def n_live(self) -> int:
+        """Rows that slots name."""
+        return len(self._live())
+
     @property
     def is_crowded(self) -> bool:
         """Whether so many rows are dead that it pays to compact."""
-        n_live = len(self._live())
+        n_live = self.n_live
         return self.n_rows - n_live > SPARE_ROWS + SPARE_SHARE * n_live
 
     def compact(self, slots: Iterable[int] | None = None) -> Int64s:

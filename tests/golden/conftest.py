@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from edgeinfer.backends.base import Device
+from edgeinfer.backends.base import Device, DeviceOptions, open_device
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.errors import DeviceUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class Judged:
     float32 sums in another order differ by some 1e-6 of the logits here, and transformers computes rotary angles in
     float32 where edgeinfer uses float64, which adds as much; 1e-5 leaves room for another BLAS. Every mistake that
     `test_goldens_see_every_feature` knows costs over 1e-3. Activations rounded to int8 cost up to 5e-2 on these tiny
-    widths, where errors hardly average out; llama.cpp shows as much on these files.
+    widths, where errors hardly average out; llama.cpp shows as much on these files. OpenVINO rounds activations
+    likewise, or computes in bfloat16, and keeps keys and values as float16.
     """
 
     device: Device
@@ -26,9 +28,16 @@ class Judged:
     batching: float
 
 
-@pytest.fixture(params=["reference", "reference-int8"])
+@pytest.fixture(params=["reference", "reference-int8", "openvino"])
 def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
     if request.param == "reference":
         yield Judged(ReferenceDevice(), 1e-5, 1e-5)
-    else:
+    elif request.param == "reference-int8":
         yield Judged(ReferenceDevice("int8", "f16"), 1e-1, 2e-2)
+    else:
+        try:
+            device = open_device(request.param, DeviceOptions(n_workers=2))
+        except DeviceUnavailable as reason:
+            pytest.skip(str(reason))
+        yield Judged(device, 1e-1, 5e-2)
+        device.close()

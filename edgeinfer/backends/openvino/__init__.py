@@ -1,5 +1,7 @@
-"""The OpenVINO device: op lists as OpenVINO graphs, on whatever processors OpenVINO drives (Intel CPU, GPU, NPU; any x86
-or ARM CPU). Weights stay 4 and 8 bits wide, keys and values are state of the graph.
+"""The OpenVINO device: op lists as OpenVINO graphs, on whatever processors OpenVINO drives.
+
+These are any x86 or ARM CPU, and Intel's GPUs and NPUs. Weights stay 4 and 8 bits wide, keys and values are state of
+the graph.
 """
 
 from __future__ import annotations

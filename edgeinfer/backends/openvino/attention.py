@@ -11,15 +11,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import openvino as ov
-from openvino import opset6
+from openvino import Node, opset6
 from openvino import opset13 as op
 
 from edgeinfer.backends.openvino.nodes import indices, numbers
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.spec import KVLayer
 from edgeinfer.ops import Attention, StoreKV
-
-Node = ov.Node
 
 
 def state_name(layer: int, part: str) -> str:

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.models.quants import BlockFormat, Codes, FloatFormat, QuantFormat, decode_rows
+from edgeinfer.models.quants import Codes, FloatFormat, QuantFormat, decode_rows
 
 CodeType = Literal["u4", "u8", "f16", "bf16", "f32"]
 CODE_BITS = {"u4": 4, "u8": 8, "f16": 16, "bf16": 16, "f32": 32}
@@ -57,7 +57,7 @@ class Form:
         if not self.group:
             return code_bytes
         n_groups = n_rows * (columns // self.group)
-        zero_bytes = 1 if self.zero is not None else n_groups * CODE_BITS[self.code] // 8
+        zero_bytes = 1 if self.zero is not None else -(-n_groups * CODE_BITS[self.code] // 8)
         return code_bytes + zero_bytes + n_groups * (2 if self.scale == "f16" else 4)
 
 
@@ -102,22 +102,18 @@ def store(raw: NDArray[np.uint8], quant: QuantFormat, columns: int) -> Stored:
     n_groups, per_byte = n_columns // form.group, 8 // CODE_BITS[form.code]
     codes = np.empty((n_rows, n_columns // per_byte), np.uint8)
     scale = np.empty((n_rows, n_groups, 1), np.float16 if form.scale == "f16" else np.float32)
-    zero = np.full((1, 1, 1), form.zero or 0, np.uint8)
-    if form.has_sums:
-        zero = np.empty((n_rows, n_groups), np.uint8)
+    zeros = np.empty((n_rows if form.has_sums else 0, n_groups), np.uint8)
     step = max(1, CHUNK_WEIGHTS // columns)
     for first in range(0, n_rows, step):
-        rows = slice(first, first + step)
-        if form.has_sums:
-            whole, scale[rows, :, 0], zero[rows] = _with_sums(quant.unpack(raw[rows]), form)
+        rows, unpacked = slice(first, first + step), quant.unpack(raw[first : first + step])
+        if form.zero is None:
+            whole, scale[rows, :, 0], zeros[rows] = _with_sums(unpacked, form)
         else:
-            unpacked = quant.unpack(raw[rows])
-            whole = (unpacked.codes.view(np.uint8) + np.uint8(form.zero or 0)).astype(np.uint8)
-            scale[rows, :, 0] = unpacked.scale
+            whole, scale[rows, :, 0] = unpacked.codes.view(np.uint8) + np.uint8(form.zero), unpacked.scale
         codes[rows] = _packed(whole, form)
-    if form.has_sums:
-        zero = _packed(zero.reshape(1, -1), form).reshape(-1)
-    return Stored(form, n_rows, columns, codes, scale, zero)
+    if form.zero is None:
+        return Stored(form, n_rows, columns, codes, scale, _packed(zeros.reshape(1, -1), form).reshape(-1))
+    return Stored(form, n_rows, columns, codes, scale, np.full((1, 1, 1), form.zero, np.uint8))
 
 
 def _plain(raw: NDArray[np.uint8], quant: FloatFormat, form: Form) -> NDArray[np.generic]:
@@ -157,43 +153,3 @@ def _with_sums(unpacked: Codes, form: Form) -> tuple[NDArray[np.uint8], NDArray[
     codes = np.concatenate([unpacked.codes.view(np.uint8), sum_codes.reshape(len(left), -1)], axis=1)
     zeros = np.concatenate([zero.astype(np.uint8), np.full(sum_scale.shape, middle, np.uint8)], axis=1)
     return codes, np.concatenate([scale, sum_scale], axis=1), zeros
-
-
-def values_of(stored: Stored) -> NDArray[np.float32]:
-    """What the arrays mean: float32[N, K], the columns of sums added to those they stand for."""
-    form = stored.form
-    if not form.group:
-        return _plain_values(stored)
-    columns = stored.columns + form.sum_columns(stored.columns)
-    codes = _unpacked(stored.codes.reshape(-1), form).reshape(stored.n_rows, -1, form.group).astype(np.float32)
-    assert stored.scale is not None
-    assert stored.zero is not None
-    zero = np.float32(form.zero or 0)
-    if form.has_sums:
-        zero = _unpacked(stored.zero, form).reshape(-1)[: codes.shape[0] * codes.shape[1]]
-        zero = zero.reshape(codes.shape[0], codes.shape[1], 1).astype(np.float32)
-    values = ((codes - zero) * stored.scale.astype(np.float32)).reshape(stored.n_rows, columns)
-    if form.has_sums:
-        n_groups = stored.columns // form.group
-        sums = values[:, stored.columns : stored.columns + n_groups]
-        return values[:, : stored.columns] + np.repeat(sums, form.group, axis=1)
-    return values
-
-
-def _plain_values(stored: Stored) -> NDArray[np.float32]:
-    if stored.form.code == "f16":
-        return stored.codes.view(np.float16).astype(np.float32)
-    if stored.form.code == "bf16":
-        return (stored.codes.astype(np.uint32) << 16).view(np.float32)
-    return stored.codes.astype(np.float32)
-
-
-def _unpacked(packed: NDArray[np.generic], form: Form) -> NDArray[np.uint8]:
-    if form.code != "u4":
-        return packed.astype(np.uint8)
-    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1).astype(np.uint8)  # type: ignore[operator]
-
-
-def is_block(quant: QuantFormat) -> bool:
-    """Whether a format has codes with scales."""
-    return isinstance(quant, BlockFormat)

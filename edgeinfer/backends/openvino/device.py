@@ -1,10 +1,11 @@
 """The OpenVINO device: finds the processor that is asked for and compiles graphs for it.
 
-In: worker count and target. Out: lanes. OpenVINO places its own threads; cores that are asked for only say how many
-there are.
+In: worker count, cores and target. Out: lanes.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import openvino as ov
 
@@ -13,14 +14,18 @@ from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.feeding import Feed
 from edgeinfer.backends.openvino.footprint import capped_layers, fragment_footprint
 from edgeinfer.backends.openvino.graph import Lowering
+from edgeinfer.backends.openvino.holder import StateForm
+from edgeinfer.backends.openvino.kept import KeptGraphs, default_folder, key_of
 from edgeinfer.backends.openvino.lane import OpenVinoFragmentLane, OpenVinoLane
+from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.properties import properties_of
 from edgeinfer.backends.openvino.signature import signature_of
-from edgeinfer.backends.openvino.states import StateForm, States
+from edgeinfer.backends.openvino.states import States
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import MatMul
 
 KEY = "openvino"
 
@@ -30,10 +35,14 @@ class OpenVinoDevice:
 
     batch_invariant = False
 
-    def __init__(self, options: DeviceOptions) -> None:
+    def __init__(self, options: DeviceOptions, folder: Path | None = None) -> None:
+        """`folder`: where compiled graphs are kept; None: in the user's cache."""
+        self._placing = Placing(options)
         self._core = ov.Core()
-        self._options = options
+        self._options, self._kept = options, KeptGraphs(folder or default_folder())
+        self.n_compiled = 0
         self._target = processor(options.target, self._core.available_devices)
+        self._processor, self._has_bf16 = self._description()
         self.name = f"{KEY}:{options.target}" if options.target else KEY
 
     def compile(
@@ -41,7 +50,8 @@ class OpenVinoDevice:
     ) -> OpenVinoLane:
         """A whole model."""
         fragment = whole(spec)
-        return OpenVinoLane(*self._parts(fragment, file, limits, progress))
+        n_weights = sum(op.weight.n_rows * op.weight.columns for op in spec.ops() if isinstance(op, MatMul))
+        return OpenVinoLane(*self._parts(fragment, file, limits, progress), n_weights, spec.n_vocab)
 
     def compile_fragment(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
@@ -51,17 +61,37 @@ class OpenVinoDevice:
 
     def _parts(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress
-    ) -> tuple[ov.InferRequest, Feed, States, tuple[str, ...], int]:
-        model = Lowering(fragment, file).model(progress)
-        properties = properties_of(fragment.spec, file.tensors, limits, self._options, self._target)
-        try:
-            request = self._core.compile_model(model, self._target, properties).create_infer_request()
-        except RuntimeError as reason:
-            raise _failure(reason, self._target) from None
-        states = States(request, state_forms(fragment), limits.n_pages * PAGE)
+    ) -> tuple[Feed, States, tuple[str, ...], int, Placing]:
+        compiled = self._compiled(fragment, file, limits, progress)
+        self._placing.expect_threads()
+        states = States(compiled, state_forms(fragment), limits.n_pages * PAGE)
         taken = fragment_footprint(fragment, file.tensors, limits)
         n_bytes = taken.weight_bytes + taken.kv_bytes + taken.buffer_bytes
-        return request, Feed(signature_of(fragment), file), states, fragment.outputs, n_bytes
+        return Feed(signature_of(fragment), file), states, fragment.outputs, n_bytes, self._placing
+
+    def _compiled(self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress) -> ov.CompiledModel:
+        """The graph of a fragment: the one that was kept, or a new one, which is kept."""
+        properties = properties_of(fragment.spec, file.tensors, limits, self._options, self._target, self._has_bf16)
+        key = key_of(fragment, file, properties, self._processor)
+        found = self._kept.find(self._core, key, self._target, properties)
+        if found is None:
+            model = Lowering(fragment, file).model(progress)
+            progress("compiling the graph", 0, 1)
+            try:
+                found = self._core.compile_model(model, self._target, properties)
+            except RuntimeError as reason:
+                raise _failure(reason, self._target) from None
+            self._kept.keep(key, found)
+            self.n_compiled += 1
+            progress("compiling the graph", 1, 1)
+        return found
+
+    def _description(self) -> tuple[str, bool]:
+        """What the processor calls itself, and whether it computes with bfloat16."""
+        if self._target == "AUTO":
+            return " ".join(self._core.available_devices), False
+        name = str(self._core.get_property(self._target, "FULL_DEVICE_NAME"))
+        return name, "BF16" in self._core.get_property(self._target, "OPTIMIZATION_CAPABILITIES")
 
     def close(self) -> None:
         """Lanes own their graphs; nothing is left here."""

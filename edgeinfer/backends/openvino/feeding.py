@@ -6,7 +6,7 @@ OpenVINO.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class Feed:
         self._beam = np.zeros(1, np.int32)
 
     def arrays(self, step: Step, rows: CacheRows, inputs: Mapping[str, Floats]) -> Arrays:
-        """The inputs of a step whose own rows are not appended yet."""
+        """The inputs of a step, its own rows not yet appended."""
         batch, found = step.batch, Arrays()
         for name, width in self._signature.given:
             found[name] = np.ascontiguousarray(inputs[name], np.float32).reshape(1, -1, width)
@@ -56,9 +56,36 @@ class Feed:
             found["beam"] = self._beam
         return found
 
+    def joined(self, parts: Sequence[Arrays]) -> Arrays:
+        """The inputs of several steps, each of which may see the rows of those before it, as one step.
+
+        Only the last one's outputs are taken.
+        """
+        found, n_tokens = dict(parts[-1]), 0
+        for name in found:
+            if name.startswith("mask."):
+                found[name] = _joined_masks([part[name] for part in parts])
+                n_tokens = found[name].shape[2] - parts[-1][name].shape[2]
+            elif name.startswith(("cos.", "sin.")):
+                found[name] = np.concatenate([part[name] for part in parts], axis=2)
+            elif name.startswith("embed."):
+                found[name] = np.concatenate([part[name] for part in parts], axis=1)
+        found["outputs"] = (parts[-1]["outputs"] + n_tokens).astype(np.int32)
+        return found
+
     def _embedded(self, embed: Embed, tokens: Int32s) -> Floats:
         """Rows of the embedding, decoded from the file: float32[T, D]."""
         info = self._file.tensors[embed.weight.tensor]
         raw = self._file.raw(embed.weight.tensor).reshape(info.shape[0], -1)[embed.weight.start + tokens]
         values = decode_rows(raw, format_of(info.ggml_type))
         return np.ascontiguousarray(values if embed.scale == 1.0 else values * np.float32(embed.scale), np.float32)
+
+
+def _joined_masks(masks: Sequence[NDArray[np.generic]]) -> NDArray[np.float32]:
+    """Masks below each other; earlier ones do not see the rows that are added after them."""
+    joined = np.full((1, 1, sum(mask.shape[2] for mask in masks), masks[-1].shape[3]), UNSEEN, np.float32)
+    start = 0
+    for mask in masks:
+        joined[:, :, start : start + mask.shape[2], : mask.shape[3]] = mask
+        start += mask.shape[2]
+    return joined

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import openvino as ov
+from openvino import Node
 from openvino import opset13 as op
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import Progress
 from edgeinfer.backends.openvino.attention import Caches
 from edgeinfer.backends.openvino.constants import store
-from edgeinfer.backends.openvino.nodes import indices, matrix, numbers, parameter, sliced
+from edgeinfer.backends.openvino.nodes import indices, matrix, numbers, parameter
 from edgeinfer.backends.openvino.signature import Signature, mask_name, rope_name, signature_of
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.fragment import Fragment
@@ -37,8 +38,6 @@ from edgeinfer.ops import (
     TakeOutputs,
     Weight,
 )
-
-Node = ov.Node
 
 
 @dataclass(slots=True)
@@ -167,19 +166,16 @@ class Lowering:
         return value.sums[columns, group]
 
     def _rotated(self, each: Rope) -> Node:
-        """Half-split rotation: value * cos + (-second half, first half) * sin."""
+        """Half-split rotation, value * cos + (-second half, first half) * sin, in the form that OpenVINO recognises."""
         value = self._heads(each.value, each.heads, each.head_width)
-        width = each.table.rotary_width
-        turning = value if width == each.head_width else sliced(value, 0, width)
-        cos, sin = (
-            self.parameters[rope_name(self.signature.tables.index(each.table), part)] for part in ("cos", "sin")
-        )
-        minus = op.constant(np.full((1, 1, 1, 1), -1, np.float32))
-        swapped = op.concat([op.multiply(sliced(turning, width // 2, width), minus), sliced(turning, 0, width // 2)], 3)
-        turned = op.add(op.multiply(turning, cos), op.multiply(swapped, sin))
-        if width == each.head_width:
-            return turned
-        return op.concat([turned, sliced(value, width, each.head_width)], 3)
+        number, width, rest = self.signature.tables.index(each.table), each.table.rotary_width, None
+        if width < each.head_width:
+            value, rest = op.variadic_split(value, numbers(3), indices(width, each.head_width - width)).outputs()
+        first, second = op.variadic_split(value, numbers(3), indices(width // 2, width // 2)).outputs()
+        swapped = op.concat([op.multiply(second, op.constant(np.full((1, 1, 1, 1), -1, np.float32))), first], -1)
+        along = op.multiply(value, self.parameters[rope_name(number, "cos")])
+        turned = op.add(along, op.multiply(swapped, self.parameters[rope_name(number, "sin")]))
+        return turned if rest is None else op.concat([turned, rest], -1)
 
 
 def _rms_norm(source: Node, weight: np.ndarray[tuple[int, ...], np.dtype[np.float32]], epsilon: float) -> Node:

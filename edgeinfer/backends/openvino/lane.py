@@ -7,7 +7,8 @@ about.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import openvino as ov
@@ -15,86 +16,162 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Floats, Int32s, Step
 from edgeinfer.backends.openvino.feeding import Arrays, Feed
+from edgeinfer.backends.openvino.holder import Holder
+from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.states import States
 from edgeinfer.errors import DeviceFailed, EngineClosed
+
+MOST_JOINED = 1024
+"""Tokens of passes that are joined into one;"""
+JOINED_PRODUCTS = 1.5e11
+"""and multiplications of weights in it, so that a pass stays near a second on a slow machine."""
 
 
 class OpenVinoFragmentLane:
     """A fragment on one processor of OpenVINO; steps are asynchronous infer requests."""
 
     def __init__(
-        self, request: ov.InferRequest, feed: Feed, states: States, outputs: tuple[str, ...], resident_bytes: int
+        self, feed: Feed, states: States, outputs: tuple[str, ...], resident_bytes: int, placing: Placing
     ) -> None:
-        self._request: ov.InferRequest | None = request
+        self._placing = placing
         self._feed, self._states, self._outputs = feed, states, outputs
         self._resident_bytes = resident_bytes
+        self._request: ov.InferRequest | None = None
         self._lent: Arrays = {}
         self._began = 0.0
+        self._closed = False
         self.ran = (0.0, 0.0)
 
     @property
     def resident_bytes(self) -> int:
-        return self._resident_bytes if self._request is not None else 0
+        return 0 if self._closed else self._resident_bytes
 
     def submit(self, step: Step, inputs: Mapping[str, Floats]) -> None:
         """Start a step."""
-        request = self._open_request()
-        try:
-            self._states.make_room()
-            self._lent = self._feed.arrays(step, self._states.rows, inputs)
-            for name, array in self._lent.items():
-                request.set_tensor(name, ov.Tensor(array, shared_memory=True))
-            self._began = time.perf_counter()
-            request.start_async()
-        except RuntimeError as reason:
-            raise DeviceFailed(f"openvino could not start a step: {_first_line(reason)}") from None
-        self._states.rows.append(step.slots)
+        self._require_open()
+        with _failures("could not start a step"):
+            holder = self._states.holder_for(step)
+            holder.make_room()
+            arrays = self._feed.arrays(step, holder.rows, inputs)
+            self._start(holder, arrays)
+        self._states.appended(step.slots, holder)
 
     def wait(self) -> Mapping[str, Floats]:
         """The outputs of the step, float32[T or O, width]. Raises DeviceFailed."""
-        request = self._open_request()
-        try:
+        self._require_open()
+        request = self._request
+        if request is None:
+            raise DeviceFailed("openvino was asked for the results of a step that was never started")
+        with _failures("failed in the middle of a step"):
             request.wait()
-        except RuntimeError as reason:
-            raise DeviceFailed(f"openvino failed in the middle of a step: {_first_line(reason)}") from None
+        self._placing.after_step()
         self.ran = (self._began, self._began + request.latency / 1e3)
         return {name: request.get_output_tensor(place).data[0] for place, name in enumerate(self._outputs)}
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """The targets name the rows of the sources; nothing is moved."""
-        self._states.rows.copy(sources, targets)
+        self._states.copy(sources, targets)
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
         """Contents of pages: uint8[len(pages), page_bytes]."""
-        self._open_request()
+        self._require_open()
         return self._states.read(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
         """Put back contents of pages."""
-        self._open_request()
+        self._require_open()
         self._states.write(pages, contents)
 
     def close(self) -> None:
         """Give back the graph and its states."""
-        self._request, self._lent = None, {}
+        self._request, self._lent, self._closed = None, {}, True
         self._states.close()
 
-    def _open_request(self) -> ov.InferRequest:
-        if self._request is None:
+    def _start(self, holder: Holder, arrays: Arrays) -> None:
+        """Start a request with these inputs, which are kept until the next."""
+        self._request, self._lent = holder.request, arrays
+        for name, array in arrays.items():
+            holder.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
+        self._began = time.perf_counter()
+        holder.request.start_async()
+
+    def _require_open(self) -> None:
+        if self._closed:
             raise EngineClosed("the model is closed; load it again")
-        return self._request
 
 
 class OpenVinoLane(OpenVinoFragmentLane):
-    """A whole model on one processor of OpenVINO."""
+    """A whole model on one processor of OpenVINO.
+
+    Steps of which no logits are wanted, the earlier parts of a prompt, wait to be joined with those after them, as long
+    as the model is small: attention over what an earlier pass cached is far slower than within one pass.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        states: States,
+        outputs: tuple[str, ...],
+        resident_bytes: int,
+        placing: Placing,
+        n_weights: int,
+        n_vocab: int,
+    ) -> None:
+        super().__init__(feed, states, outputs, resident_bytes, placing)
+        self._most_tokens = min(MOST_JOINED, int(JOINED_PRODUCTS / n_weights))
+        self._n_vocab = n_vocab
+        self._waiting: list[Arrays] = []
+        self._holder: Holder | None = None
+        self._n_waiting = 0
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], valid until the next run."""
-        self.submit(step, {})
+        self._require_open()
+        n_tokens, n_outputs = len(step.batch.tokens), len(step.batch.outputs)
+        with _failures("could not start a step"):
+            holder = self._states.holder_for(step)
+            if self._waiting and (holder is not self._holder or self._n_waiting + n_tokens > MOST_JOINED):
+                self._flush()
+            if not self._waiting:
+                holder.make_room()
+            self._holder = holder
+            self._waiting.append(self._feed.arrays(step, holder.rows, {}))
+            self._n_waiting += n_tokens
+        self._states.appended(step.slots, holder)
+        if not n_outputs and self._n_waiting + n_tokens <= self._most_tokens:
+            return np.zeros((0, self._n_vocab), np.float32)
+        return self._flush()
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages: uint8[len(pages), page_bytes]."""
+        self._flush()
+        return super().read_pages(pages)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages."""
+        self._flush()
+        super().write_pages(pages, contents)
+
+    def close(self) -> None:
+        """Give back the graph and its states."""
+        self._waiting, self._holder = [], None
+        super().close()
+
+    def _flush(self) -> Floats:
+        """Run the steps that wait; the logits of the last one, or none."""
+        waiting, self._waiting, self._n_waiting = self._waiting, [], 0
+        if not waiting or self._holder is None:
+            return np.zeros((0, self._n_vocab), np.float32)
+        with _failures("could not start a step"):
+            self._start(self._holder, waiting[0] if len(waiting) == 1 else self._feed.joined(waiting))
         return self.wait()[self._outputs[0]]
 
 
-def _first_line(reason: BaseException) -> str:
-    """What an error of OpenVINO says, without the places in its sources that it names."""
-    lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
-    return lines[-1] if lines else type(reason).__name__
+@contextmanager
+def _failures(what: str) -> Iterator[None]:
+    """Turn what OpenVINO raises into DeviceFailed, without the places in its sources that it names."""
+    try:
+        yield
+    except RuntimeError as reason:
+        lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
+        raise DeviceFailed(f"openvino {what}: {lines[-1] if lines else 'it does not say why'}") from None

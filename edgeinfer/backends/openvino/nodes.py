@@ -1,4 +1,4 @@
-"""Small pieces of OpenVINO graphs: constants, slices, and a stored matrix as the form that plugins keep compressed.
+"""Small pieces of OpenVINO graphs: constants, inputs, and a stored matrix as the form that plugins keep compressed.
 
 In: numbers and `Stored` arrays. Out: nodes. Constants own their memory, so nothing of ours has to live on.
 """
@@ -30,11 +30,6 @@ def parameter(name: str, shape: tuple[int, ...], is_index: bool) -> ov.Node:
     node = op.parameter(list(shape), ov.Type.i32 if is_index else ov.Type.f32, name)
     node.output(0).set_names({name})
     return node
-
-
-def sliced(value: ov.Node, start: int, stop: int) -> ov.Node:
-    """Columns start to stop of the last of four axes."""
-    return op.slice(value, indices(start), indices(stop), indices(1), indices(3))
 
 
 def constant(contents: NDArray[np.generic], shape: tuple[int, ...], kind: str) -> ov.Node:

@@ -1,0 +1,118 @@
+"""Compiled graphs on disk, so that a second start neither builds nor compiles anything.
+
+In: compiled models and a key of all that they depend on. Out: the same ones later, or None. A file that is damaged,
+cut short or of another version counts as none. The least recently used are deleted where all take too much room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import openvino as ov
+import platformdirs
+
+from edgeinfer.backends.openvino.properties import Properties
+from edgeinfer.models.fragment import Fragment
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.ops import Rope
+
+MAGIC = b"EDGEINFER OPENVINO 1\n"
+SUM_BYTES = 4
+SAMPLE_BYTES = 4096
+MOST_BYTES = 8 << 30
+"""Of all files together; a graph has the size of its weights."""
+
+
+def default_folder() -> Path:
+    """Where compiled graphs are kept."""
+    return Path(platformdirs.user_cache_dir("edgeinfer")) / "openvino"
+
+
+def key_of(fragment: Fragment, file: GGUFFile, properties: Properties, processor: str) -> str:
+    """A name for a compiled graph: of its ops and weights, how it is compiled and for what, and the code that does it.
+
+    Of each tensor, some 8 KB are read.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for path in _sources():
+        digest.update(path.read_bytes())
+    digest.update(f"{ov.__version__}|{processor}|{sorted(properties.items())}|{fragment}".encode())
+    names = {weight.tensor for weight in fragment.spec.weights()}
+    names |= {op.table.factors for op in fragment.spec.ops() if isinstance(op, Rope) and op.table.factors}
+    for name in sorted(names):
+        info, raw = file.tensors[name], file.raw(name).reshape(-1)
+        digest.update(f"{name} {info.shape} {info.ggml_type}\n".encode())
+        digest.update(raw[:SAMPLE_BYTES].tobytes())
+        digest.update(raw[len(raw) // 2 :][:SAMPLE_BYTES].tobytes())
+    return digest.hexdigest()
+
+
+def _sources() -> Iterator[Path]:
+    """Files of ours that a graph depends on."""
+    here = Path(__file__).parent
+    yield here.parent / "weights.py"
+    yield from sorted(here.glob("*.py"))
+    yield from sorted((here.parent.parent / "models" / "quants").glob("*.py"))
+
+
+class KeptGraphs:
+    """A folder of compiled graphs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, core: ov.Core, key: str, target: str, properties: Properties) -> ov.CompiledModel | None:
+        """The graph that was kept under a key."""
+        path = self._path(key)
+        try:
+            content = path.read_bytes()
+            os.utime(path)
+        except OSError:
+            return None
+        start = len(MAGIC) + SUM_BYTES
+        body = memoryview(content)[start:]
+        if content[:start] != MAGIC + _sum_of(body):
+            return None
+        try:
+            return core.import_model(bytes(body), target, properties)
+        except RuntimeError:  # written by a build of OpenVINO that calls itself the same
+            return None
+
+    def keep(self, key: str, compiled: ov.CompiledModel) -> None:
+        """Write a graph, if it can be written; other processes see all of it or nothing."""
+        try:
+            body = compiled.export_model().getbuffer()
+        except RuntimeError:  # a processor that cannot export
+            return
+        with contextlib.suppress(OSError):  # a read-only or full disk
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._make_room(len(body))
+            with tempfile.TemporaryDirectory(dir=self._folder) as beside:
+                whole = Path(beside) / "graph"
+                with whole.open("wb") as out:
+                    out.write(MAGIC + _sum_of(body))
+                    out.write(body)
+                os.replace(whole, self._path(key))
+
+    def _make_room(self, n_bytes: int) -> None:
+        """Delete what was not used for longest, until so many bytes more are not too many."""
+        found = sorted((entry.stat().st_mtime, entry.stat().st_size, entry) for entry in self._folder.glob("*.graph"))
+        total = n_bytes + sum(size for _, size, _ in found)
+        for _, size, path in found:
+            if total <= MOST_BYTES:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.graph"
+
+
+def _sum_of(body: memoryview) -> bytes:
+    return zlib.crc32(body).to_bytes(SUM_BYTES, "little")
