@@ -108,7 +108,8 @@ class _Exported:
         parts = grouped_inputs(lowering, query, key, value)
         sources = [graph.node("Reshape", (part, self._by_sequence)) if part else "" for part in parts]
         past_shape, present_shape = (
-            ("batch_size", op.kv_heads, rows, op.head_width) for rows in ("past_sequence_length", "total_sequence_length")
+            ("batch_size", op.kv_heads, rows, op.head_width)
+            for rows in ("past_sequence_length", "total_sequence_length")
         )
         past = [graph.input(name % op.layer, FLOAT, past_shape) for name in PAST]
         present = [name % op.layer for name in PRESENT]
