@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from edgeinfer.backends.base import Device
+from edgeinfer.backends.base import Device, DeviceOptions, open_device
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.errors import DeviceUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,19 @@ class Judged:
     batching: float
 
 
-@pytest.fixture(params=["reference", "reference-int8"])
+def _opened(key: str) -> Device:
+    """A device with two workers; skips where it cannot run."""
+    try:
+        return open_device(key, DeviceOptions(n_workers=2))
+    except DeviceUnavailable as reason:
+        pytest.skip(f"{key}: {reason}")
+
+
+@pytest.fixture(params=["reference", "reference-int8", "onnx"])
 def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
     if request.param == "reference":
         yield Judged(ReferenceDevice(), 1e-5, 1e-5)
+    elif request.param == "onnx":
+        yield Judged(_opened("onnx"), 1e-1, 2e-2)
     else:
         yield Judged(ReferenceDevice("int8", "f16"), 1e-1, 2e-2)

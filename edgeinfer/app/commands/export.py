@@ -26,8 +26,8 @@ def export(
 ) -> None:
     """Write a model as a folder for other programs.
 
-    With --onnx the folder is one of onnxruntime-genai: a graph, its weights as they are quantised in the file, settings,
-    and the tokenizer where it is a byte-level one. The folder must be new or empty.
+    With --onnx the folder is one of onnxruntime-genai: a graph, its weights as they are quantised in the file,
+    settings, and the tokenizer where it is a byte-level one. The folder must be new or empty.
     """
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.engine.limits import context_of

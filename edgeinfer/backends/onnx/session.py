@@ -17,6 +17,7 @@ from edgeinfer.errors import DeviceFailed, EdgeInferError
 FATAL = 4
 SHORT_OF_MEMORY = ("bad allocation", "bad_alloc", "failed to allocate", "out of memory")
 HOST = "cpu"
+SPIN_US = "20"
 
 
 class Session:
@@ -38,17 +39,25 @@ class Session:
             raise _judged(error, "ONNX Runtime cannot run this model") from error
         graph.large.clear()  # the session has them in a form of its own
         self._binding = self._session.io_binding()
-        self._kept: dict[str, NDArray[np.generic]] = {}
+        self._bound: dict[str, tuple[NDArray[np.generic], tuple[int, ...]]] = {}
 
-    def bind_input(self, name: str, array: NDArray[np.generic], shape: Sequence[int]) -> None:
+    def bind_input(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> None:
         """Read an input from the beginning of an array, which is kept until the name is bound anew."""
-        self._kept[name] = array
-        self._binding.bind_input(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
+        if self._is_new(name, array, shape):
+            self._binding.bind_input(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
 
-    def bind_output(self, name: str, array: NDArray[np.generic], shape: Sequence[int]) -> None:
+    def bind_output(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> None:
         """Write an output to the beginning of an array, which is kept until the name is bound anew."""
-        self._kept[name] = array
-        self._binding.bind_output(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
+        if self._is_new(name, array, shape):
+            self._binding.bind_output(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
+
+    def _is_new(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> bool:
+        """Whether a name is not bound like this already; notes that it will be."""
+        held = self._bound.get(name)
+        if held is not None and held[0] is array and held[1] == shape:
+            return False
+        self._bound[name] = array, shape
+        return True
 
     def run(self) -> None:
         """Compute all outputs. Raises DeviceFailed, MemoryError."""
@@ -63,7 +72,9 @@ def _options(n_threads: int, cores: Sequence[int]) -> onnxruntime.SessionOptions
     options.log_severity_level = FATAL
     options.intra_op_num_threads = n_threads
     options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # no thread spins between two steps
+    # Threads wait busily for the next operator only: not between steps, nor long where others need the core.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_US)
     if len(cores) > 1:
         places = ";".join(str(core + 1) for core in cores[1:])
         options.add_session_config_entry("session.intra_op_thread_affinities", places)

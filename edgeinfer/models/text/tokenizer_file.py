@@ -34,8 +34,8 @@ def tokenizer_files(metadata: TokenizerMetadata, n_context: int) -> TokenizerFil
     vocabulary = vocabulary_of(metadata)
     if vocabulary.model != BYTE_LEVEL:
         raise UnsupportedModel(
-            "the vocabulary is a SentencePiece one, whose order of merges no tokenizer.json can state exactly; take the "
-            "tokenizer files from where the model was published"
+            "the vocabulary is a SentencePiece one, whose order of merges no tokenizer.json can state exactly; take "
+            "the tokenizer files from where the model was published"
         )
     return TokenizerFiles(_tokenizer(vocabulary, metadata), _settings(vocabulary, metadata, n_context))
 
