@@ -12,7 +12,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edgeinfer.backends.onnx.graph import Graph
-from edgeinfer.errors import DeviceFailed, EdgeInferError
+from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EdgeInferError
 
 FATAL = 4
 SHORT_OF_MEMORY = ("bad allocation", "bad_alloc", "failed to allocate", "out of memory")
@@ -26,7 +26,8 @@ class Session:
     def __init__(self, graph: Graph, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()) -> None:
         """`cores`: what the threads are pinned to, but for the calling thread. Takes the graph's large arrays away.
 
-        Raises DeviceFailed where the runtime refuses the graph, MemoryError.
+        Raises DeviceFailed where the runtime refuses the graph, DeviceUnavailable where the provider does not start,
+        MemoryError.
         """
         options = _options(n_threads, cores)
         held = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in graph.large.items()}
@@ -37,6 +38,7 @@ class Session:
             self._session = onnxruntime.InferenceSession(model, options, providers=list(providers))
         except Exception as error:
             raise _judged(error, "ONNX Runtime cannot run this model") from error
+        _require(providers[0], self._session.get_providers())
         graph.large.clear()  # the session has them in a form of its own
         self._binding = self._session.io_binding()
         self._bound: dict[str, tuple[NDArray[np.generic], tuple[int, ...]]] = {}
@@ -65,6 +67,15 @@ class Session:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise _judged(error, "ONNX Runtime failed while it ran the model") from error
+
+
+def _require(wanted: str, running: Sequence[str]) -> None:
+    """Raises DeviceUnavailable where a provider that is installed did not start: the runtime would go on without it."""
+    if wanted not in running:
+        raise DeviceUnavailable(
+            f"ONNX Runtime has {wanted}, but it did not start here: a driver or a library of it is missing; "
+            "--device onnx runs on the CPU"
+        )
 
 
 def _options(n_threads: int, cores: Sequence[int]) -> onnxruntime.SessionOptions:

@@ -11,7 +11,7 @@ import pytest
 from edgeinfer.backends.base import PAGE, Batch, Device, DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.executor import Executor
-from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EngineClosed
 from edgeinfer.models.load import open_model
 from tests.golden.goldens import Golden, Player, distance
 from tests.unit.backends.onnx.onnx_parts import LIMITS, chain, part
@@ -159,3 +159,18 @@ def test_no_thread_is_left_and_none_works_between_steps() -> None:
         assert time.process_time() - used < 0.15  # of 0.3 s and two threads
         lane.close()
     assert threading.active_count() == before
+
+
+def test_a_provider_that_does_not_start_is_not_replaced_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runtime leaves out a provider whose driver is missing and would go on with the others."""
+    import onnxruntime
+
+    golden = Golden.read("llama-f32")
+    monkeypatch.setattr(
+        onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    )
+    monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda session: ["CPUExecutionProvider"])
+    with open_model(golden.model, 128) as model, pytest.warns(UserWarning, match="CUDAExecutionProvider"):
+        opened = OnnxDevice(DeviceOptions(target="cuda"))
+        with pytest.raises(DeviceUnavailable, match="CUDAExecutionProvider, but it did not start here"):
+            opened.compile(model.spec, model.file, LIMITS)
