@@ -199,7 +199,7 @@ class OnnxFragmentLane:
             self._thread.shutdown(wait=True)
         self._cache.close()
         self._masks, self._outs, self._embeds = {}, {}, []
-        del self._session
+        self._session.close()
 
 
 class _Embedding:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import Floats
-from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, QuantFormat
 from edgeinfer.ops import Weight
@@ -87,9 +86,9 @@ def blocks(file: GGUFFile, parts: Sequence[Weight], source: BlockFormat, form: B
     """The rows of several weights of one format and width, one below the other."""
     n_rows, columns = sum(part.n_rows for part in parts), parts[0].columns
     n_blocks = columns // form.block
-    codes = aligned((n_rows, n_blocks, form.block * form.bits // 8), np.uint8)
-    scales = aligned((n_rows, n_blocks), np.float32)
-    minimums = aligned((n_blocks, n_rows), np.float32) if form.has_minimum else None
+    codes = np.empty((n_rows, n_blocks, form.block * form.bits // 8), np.uint8)
+    scales = np.empty((n_rows, n_blocks), np.float32)
+    minimums = np.empty((n_blocks, n_rows), np.float32) if form.has_minimum else None
     at = 0
     for part in parts:
         raw = weights.raw_rows(file, part)
@@ -108,7 +107,7 @@ def blocks(file: GGUFFile, parts: Sequence[Weight], source: BlockFormat, form: B
 
 def floats(file: GGUFFile, parts: Sequence[Weight]) -> Floats:
     """The exact values of several weights, one below the other: float32[N, K]."""
-    values: Floats = aligned((sum(part.n_rows for part in parts), parts[0].columns), np.float32)
+    values = np.empty((sum(part.n_rows for part in parts), parts[0].columns), np.float32)
     at = 0
     for part in parts:
         for first in range(0, part.n_rows, ROWS_AT_ONCE):

@@ -5,6 +5,7 @@ In: a graph, options, arrays. Out: what it computes, in arrays it was given. Kno
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,6 +41,8 @@ class Session:
             raise _judged(error, "ONNX Runtime cannot run this model") from error
         _require(providers[0], self._session.get_providers())
         graph.large.clear()  # the session has them in a form of its own
+        held.clear()
+        give_back()
         self._binding = self._session.io_binding()
         self._bound: dict[str, tuple[NDArray[np.generic], tuple[int, ...]]] = {}
 
@@ -61,12 +64,27 @@ class Session:
         self._bound[name] = array, shape
         return True
 
+    def close(self) -> None:
+        """Drop the session and what it holds."""
+        del self._binding, self._session
+        self._bound.clear()
+        give_back()
+
     def run(self) -> None:
         """Compute all outputs. Raises DeviceFailed, MemoryError."""
         try:
             self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise _judged(error, "ONNX Runtime failed while it ran the model") from error
+
+
+def give_back() -> None:
+    """Let the C library return what was freed: glibc keeps pieces of up to 32 MB, which is where small weights lie."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library
+        return
+    trim(0)
 
 
 def _require(wanted: str, running: Sequence[str]) -> None:
