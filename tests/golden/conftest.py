@@ -28,7 +28,10 @@ class Judged:
     batching: float
 
 
-@pytest.fixture(params=["reference", "reference-int8", "openvino"])
+TOLERANCES = {"openvino": (1e-1, 5e-2), "onnx": (1e-1, 2e-2)}
+
+
+@pytest.fixture(params=["reference", "reference-int8", *TOLERANCES])
 def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
     if request.param == "reference":
         yield Judged(ReferenceDevice(), 1e-5, 1e-5)
@@ -39,5 +42,5 @@ def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
             device = open_device(request.param, DeviceOptions(n_workers=2))
         except DeviceUnavailable as reason:
             pytest.skip(str(reason))
-        yield Judged(device, 1e-1, 5e-2)
+        yield Judged(device, *TOLERANCES[request.param])
         device.close()

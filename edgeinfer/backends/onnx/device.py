@@ -51,5 +51,6 @@ class OnnxDevice:
 
 
 def open_device(options: DeviceOptions) -> OnnxDevice:
-    """The onnx device with these options."""
+    """The onnx device with these options. What ONNX Runtime would report to its makers on some systems is off."""
+    onnxruntime.disable_telemetry_events()
     return OnnxDevice(options)

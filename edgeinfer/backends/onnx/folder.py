@@ -1,7 +1,7 @@
 """A folder that onnxruntime-genai, optimum and plain ONNX Runtime can run: graph, weights, what they are.
 
-In: a model. Out: model.onnx, model.onnx.data and genai_config.json. Whoever calls sees to it that half a folder is never
-left behind. Knows no tokenizers.
+In: a model. Out: model.onnx, model.onnx.data and genai_config.json. Whoever calls sees to it that no half folder
+is left behind. Knows no tokenizers.
 """
 
 from __future__ import annotations

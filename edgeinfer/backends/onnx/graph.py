@@ -77,7 +77,7 @@ class Graph:
 
     def contrib(self, kind: str, inputs: Sequence[str], **attributes: Attribute) -> str:
         """Append one of ONNX Runtime's own operators with one output and give the output's name."""
-        return self.node(kind, inputs, domain=CONTRIB, **attributes)
+        return self.node(kind, inputs, domain=CONTRIB, out="", **attributes)
 
     def nodes(
         self, kind: str, inputs: Sequence[str], outputs: Sequence[str], *, domain: str = "", **attributes: Attribute

@@ -60,6 +60,7 @@ class OnnxFragmentLane:
         for name, tensor in lowering.lower(fragment, progress).items():
             graph.node("Identity", (tensor,), out=output_name(name))
             graph.output(output_name(name), FLOAT, ("rows out." + name, spec.buffer(name).width))
+        file.release()
         self._weight_bytes = sum(array.nbytes for array in graph.large.values())
         self._inputs = frozenset(graph.input_names)
         self._session = Session(graph, providers, *threads)
@@ -198,7 +199,7 @@ class OnnxFragmentLane:
             self._thread.shutdown(wait=True)
         self._cache.close()
         self._masks, self._outs, self._embeds = {}, {}, []
-        del self._session
+        self._session.close()
 
 
 class _Embedding:

@@ -5,6 +5,7 @@ In: a graph, options, arrays. Out: what it computes, in arrays it was given. Kno
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,11 +13,12 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edgeinfer.backends.onnx.graph import Graph
-from edgeinfer.errors import DeviceFailed, EdgeInferError
+from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EdgeInferError
 
 FATAL = 4
 SHORT_OF_MEMORY = ("bad allocation", "bad_alloc", "failed to allocate", "out of memory")
 HOST = "cpu"
+SPIN_US = "20"
 
 
 class Session:
@@ -25,7 +27,8 @@ class Session:
     def __init__(self, graph: Graph, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()) -> None:
         """`cores`: what the threads are pinned to, but for the calling thread. Takes the graph's large arrays away.
 
-        Raises DeviceFailed where the runtime refuses the graph, MemoryError.
+        Raises DeviceFailed where the runtime refuses the graph, DeviceUnavailable where the provider does not start,
+        MemoryError.
         """
         options = _options(n_threads, cores)
         held = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in graph.large.items()}
@@ -36,19 +39,36 @@ class Session:
             self._session = onnxruntime.InferenceSession(model, options, providers=list(providers))
         except Exception as error:
             raise _judged(error, "ONNX Runtime cannot run this model") from error
+        _require(providers[0], self._session.get_providers())
         graph.large.clear()  # the session has them in a form of its own
+        held.clear()
+        give_back()
         self._binding = self._session.io_binding()
-        self._kept: dict[str, NDArray[np.generic]] = {}
+        self._bound: dict[str, tuple[NDArray[np.generic], tuple[int, ...]]] = {}
 
-    def bind_input(self, name: str, array: NDArray[np.generic], shape: Sequence[int]) -> None:
+    def bind_input(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> None:
         """Read an input from the beginning of an array, which is kept until the name is bound anew."""
-        self._kept[name] = array
-        self._binding.bind_input(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
+        if self._is_new(name, array, shape):
+            self._binding.bind_input(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
 
-    def bind_output(self, name: str, array: NDArray[np.generic], shape: Sequence[int]) -> None:
+    def bind_output(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> None:
         """Write an output to the beginning of an array, which is kept until the name is bound anew."""
-        self._kept[name] = array
-        self._binding.bind_output(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
+        if self._is_new(name, array, shape):
+            self._binding.bind_output(name, HOST, 0, array.dtype.type, list(shape), array.ctypes.data)
+
+    def _is_new(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> bool:
+        """Whether a name is not bound like this already; notes that it will be."""
+        held = self._bound.get(name)
+        if held is not None and held[0] is array and held[1] == shape:
+            return False
+        self._bound[name] = array, shape
+        return True
+
+    def close(self) -> None:
+        """Drop the session and what it holds."""
+        del self._binding, self._session
+        self._bound.clear()
+        give_back()
 
     def run(self) -> None:
         """Compute all outputs. Raises DeviceFailed, MemoryError."""
@@ -58,12 +78,32 @@ class Session:
             raise _judged(error, "ONNX Runtime failed while it ran the model") from error
 
 
+def give_back() -> None:
+    """Let the C library return what was freed: glibc keeps pieces of up to 32 MB, which is where small weights lie."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library
+        return
+    trim(0)
+
+
+def _require(wanted: str, running: Sequence[str]) -> None:
+    """Raises DeviceUnavailable where a provider that is installed did not start: the runtime would go on without it."""
+    if wanted not in running:
+        raise DeviceUnavailable(
+            f"ONNX Runtime has {wanted}, but it did not start here: a driver or a library of it is missing; "
+            "--device onnx runs on the CPU"
+        )
+
+
 def _options(n_threads: int, cores: Sequence[int]) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = FATAL
     options.intra_op_num_threads = n_threads
     options.inter_op_num_threads = 1
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # no thread spins between two steps
+    # Threads wait busily for the next operator only: not between steps, nor long where others need the core.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.intra_op.spin_duration_us", SPIN_US)
     if len(cores) > 1:
         places = ";".join(str(core + 1) for core in cores[1:])
         options.add_session_config_entry("session.intra_op_thread_affinities", places)

@@ -33,11 +33,9 @@ class ByteLevelEncoder:
         self._tokens = vocabulary.tokens
         self._types = vocabulary.types
         self._bytes = {character: byte for byte, character in byte_characters().items()}
-        ids = dict(zip(vocabulary.tokens, range(vocabulary.n_tokens), strict=True))
-        if len(ids) < len(vocabulary.tokens):
-            ids = {text: token for token, text in reversed(list(enumerate(vocabulary.tokens)))}
+        ids = first_ids(vocabulary)
         self._missing = frozenset(byte for character, byte in self._bytes.items() if character not in ids)
-        self._tokenizer = _tokenizer(ids, merges, pre_tokenizer)
+        self._tokenizer = merging_tokenizer(ids, merges, pre_tokenizer)
 
     def encode(self, text: str, *, starts: bool) -> list[int]:
         """Ids of `text`, the same wherever it stands. Characters that are `unwritable` leave no token."""
@@ -61,7 +59,16 @@ class ByteLevelEncoder:
             return text.encode()
 
 
-def _tokenizer(ids: dict[str, int], merges: list[str], pre_tokenizer: PreTokenizer) -> Any:
+def first_ids(vocabulary: Vocabulary) -> dict[str, int]:
+    """The id of each token's text; of equal texts the first."""
+    ids = dict(zip(vocabulary.tokens, range(vocabulary.n_tokens), strict=True))
+    if len(ids) < len(vocabulary.tokens):
+        ids = {text: token for token, text in reversed(list(enumerate(vocabulary.tokens)))}
+    return ids
+
+
+def merging_tokenizer(ids: dict[str, int], merges: list[str], pre_tokenizer: PreTokenizer) -> Any:
+    """A `tokenizers.Tokenizer` that splits and merges, and knows no special tokens. Raises BadGGUF."""
     from tokenizers import Regex, Tokenizer, pre_tokenizers
     from tokenizers.models import BPE
 

@@ -1,0 +1,110 @@
+"""`edgeinfer export`: a model in a form that other programs run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeinfer.app.command import Command
+from edgeinfer.app.options import Ctx, Json, Model
+from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
+
+if TYPE_CHECKING:
+    from edgeinfer.models.load import Model as OpenModel
+
+
+def export(
+    onnx: Annotated[
+        str | None, typer.Option("--onnx", metavar="DIR", help="Write a decoder for ONNX Runtime into this folder.")
+    ] = None,
+    model: Model = None,
+    ctx: Ctx = None,
+    as_json: Json = False,
+) -> None:
+    """Write a model as a folder for other programs.
+
+    With --onnx the folder is one of onnxruntime-genai: a graph, its weights as they are quantised in the file,
+    settings, and the tokenizer where it is a byte-level one. The folder must be new or empty.
+    """
+    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.engine.limits import context_of
+    from edgeinfer.models.load import open_model
+    from edgeinfer.settings import load_settings
+
+    if onnx is None:
+        raise BadSetting("say what to write: edgeinfer export --onnx DIR")
+    folder = _new_folder(Path(onnx))
+    settings = load_settings({"model": model, "ctx": ctx})
+    chosen = choose_model(settings, remember=False)
+    with open_model(chosen.path) as header:
+        n_context = context_of(header.spec.n_context_trained, settings.generation.ctx)
+    with open_model(chosen.path, n_context) as opened:
+        notes = _written(opened, folder, n_context)
+    files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    if as_json:
+        record = {"model": chosen.name, "folder": str(folder), "n_context": n_context, "files": files, "notes": notes}
+        typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    for note in notes:
+        typer.echo(note, err=True)
+    typer.echo(f"{chosen.name} is in {folder}, {sum(files.values()) / 1e6:.0f} MB, for {n_context} tokens of context")
+
+
+def _new_folder(folder: Path) -> Path:
+    """The folder, which does not exist or is empty. Raises BadSetting."""
+    if folder.is_dir() and not any(folder.iterdir()):
+        return folder
+    if folder.exists() or folder.is_symlink():
+        raise BadSetting(f"{folder} is there already and not empty; give a new folder")
+    return folder
+
+
+def _written(opened: OpenModel, folder: Path, n_context: int) -> list[str]:
+    """Write into a folder beside the wanted one and give it its name when all is there; what to tell the user."""
+    import shutil
+    import tempfile
+
+    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.backends.onnx import require_packages
+
+    require_packages(("onnx",))
+    from edgeinfer.backends.onnx.folder import SpecialIds, write_folder
+    from edgeinfer.models.text.tokenizer import vocabulary_of
+
+    vocabulary = vocabulary_of(opened.file.metadata)
+    special = SpecialIds(vocabulary.bos_id, tuple(sorted(vocabulary.end_of_generation)), vocabulary.pad_id)
+    beside: Path | None = None
+    try:
+        folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+        beside.chmod(0o755)
+        with ProgressLine() as progress:
+            write_folder(beside, opened.spec, opened.file, n_context, special, progress)
+        notes = _tokenizer_written(opened, beside, n_context)
+        if folder.is_dir():
+            folder.rmdir()
+        beside.rename(folder)
+    except OSError as error:
+        raise EdgeInferError(f"{folder} cannot be written: {error.strerror or error}") from error
+    finally:
+        if beside is not None:
+            shutil.rmtree(beside, ignore_errors=True)
+    return notes
+
+
+def _tokenizer_written(opened: OpenModel, folder: Path, n_context: int) -> list[str]:
+    from edgeinfer.models.text.tokenizer_file import tokenizer_files
+
+    try:
+        files = tokenizer_files(opened.file.metadata, n_context)
+    except UnsupportedModel as reason:
+        return [f"no tokenizer was written: {reason}"]
+    (folder / "tokenizer.json").write_text(files.tokenizer, encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(files.settings, encoding="utf-8")
+    return []
+
+
+COMMAND = Command(export)

@@ -1,0 +1,50 @@
+"""Exported folders, run by ONNX Runtime alone, give the logits of transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.base import no_progress
+from edgeinfer.models.load import open_model
+from tests.golden.goldens import RESULTS, Golden
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+NAMES = [path.stem for path in RESULTS if path.stem.endswith(("-f32", "-f16", "-q8_0", "-k", "-q4_0"))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_exported_graphs_give_the_logits_of_transformers(name: str, tmp_path: Path) -> None:
+    from edgeinfer.backends.onnx.folder import SpecialIds, write_folder
+
+    golden = Golden.read(name)
+    with open_model(golden.model, golden.n_context) as model:
+        spec = model.spec
+        write_folder(tmp_path, spec, model.file, golden.n_context, SpecialIds(0, (1,), None), no_progress)
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    wanted = {value.name for value in session.get_inputs()}
+    outputs = [value.name for value in session.get_outputs()]
+    empty = [np.zeros((1, layer.kv_heads, 0, layer.head_width), np.float32) for layer in spec.kv]
+    past = {f"past_key_values.{layer}.{kind}": rows for layer, rows in enumerate(empty) for kind in ("key", "value")}
+    logits, at = [], 0
+    for chunk in np.split(golden.tokens, [7, 8, 9, 40]):
+        if not len(chunk):
+            continue
+        stop = at + len(chunk)
+        given = {
+            "input_ids": chunk[None].astype(np.int64),
+            "attention_mask": np.ones((1, stop), np.int64),
+            "position_ids": np.arange(at, stop)[None],
+        }
+        found = dict(
+            zip(outputs, session.run(outputs, {**past, **{k: v for k, v in given.items() if k in wanted}}), strict=True)
+        )
+        logits.append(found["logits"][0])
+        past = {key: found[key.replace("past_key_values", "present")] for key in past}
+        at = stop
+    tolerance = 1e-5 if name.endswith(("-f32", "-f16")) else 1e-1
+    assert golden.error(np.concatenate(logits)) < tolerance
