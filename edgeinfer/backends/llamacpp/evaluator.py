@@ -350,9 +350,10 @@ class LlamaEvaluator:
     def _cut(self, found: _Sequence, n_held: int) -> None:
         """Keep the first tokens in llama.cpp's memory, or none where it cannot cut."""
         found.n_held = n_held
-        if not self._remove(found.member, n_held - found.shift):
+        within = n_held > found.shift or not n_held
+        if not within or not self._remove(found.member, n_held - found.shift):
             self._remove(found.member, 0)
-            found.n_held = 0
+            found.n_held = found.shift = 0
 
     def _remove(self, member: int, first: int) -> bool:
         return bool(self._api.llama_memory_seq_rm(self._opened.memory, member, first or -1, -1))
