@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
+from edgeinfer.backends.base import DEVICES, Batch, DeviceOptions, Floats, Limits
 from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.engine.evaluators import Foreign, open_evaluator, open_subject
 from edgeinfer.engine.loading import load
@@ -149,6 +149,30 @@ def test_two_turns_of_a_chat_and_drafting_that_is_labelled(tiny_model: Path) -> 
     drafted = command("run", "the rain", *options, "--spec", "on")
     assert drafted.exit_code == 0
     assert drafted.stderr.count("not bit-exact") == 1
+
+
+@with_peer
+def test_a_stop_within_a_pass_keeps_the_text_and_the_session(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with load(tiny_model, device="llamacpp", spec="off") as llm:
+        whole = llm.chat(QUESTION, temperature=0, max_tokens=12).read()
+        executor = llm._pool.executor
+        stream = llm.chat(QUESTION, temperature=0, max_tokens=12)
+        evaluate = executor.evaluate
+
+        def stopped_within(batch: Batch) -> Floats:
+            if len(stream.tokens) == 5:
+                stream.stop()  # after the generation looked, before llama.cpp does
+            return evaluate(batch)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(executor, "evaluate", stopped_within)
+            assert whole.startswith(stream.read())
+        assert stream.stats is not None
+        assert (stream.stats.finish_reason, stream.stats.n_generated) == ("cancelled", 5)
+        again = llm.chat(QUESTION, temperature=0, max_tokens=12)
+        assert again.read() == whole
+        assert again.stats is not None
+        assert again.stats.n_cached == again.stats.n_prompt - 1
 
 
 @with_peer

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from edgeinfer.affinity import allowed_cpus
 from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits, Progress
 from edgeinfer.backends.llamacpp.library import library
 from edgeinfer.backends.llamacpp.loading import check_target, open_context, open_model, threads
-from edgeinfer.backends.llamacpp.passes import Arrays, Branches, branches_of, is_chain
+from edgeinfer.backends.llamacpp.passes import Arrays, is_chain, members_of
 from edgeinfer.backends.llamacpp.text import LlamaText
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.errors import DeviceFailed, DoesNotFit
@@ -43,6 +44,14 @@ class _Sequence:
     tokens: list[int] = field(default_factory=list)
     n_held: int = 0
     shift: int = 0
+
+
+@dataclass(slots=True)
+class _Branches:
+    """A tree that is pending: what was borrowed for further leaves of each sequence, and whose each token is."""
+
+    borrowed: dict[int, list[int]]
+    members: list[list[int]] = field(default_factory=list)
 
 
 class LlamaEvaluator:
@@ -74,7 +83,7 @@ class LlamaEvaluator:
         self._arrays = Arrays(api, self.limits.max_tokens, opened.n_sequences)
         self._free = list(range(opened.n_sequences - 1, -1, -1))
         self._sequences: dict[int, _Sequence] = {}
-        self._pending: tuple[Batch, Branches | None] | None = None
+        self._pending: tuple[Batch, _Branches | None] | None = None
         self._views: dict[tuple[int, int], Floats] = {}
         self._flag: StopFlag | None = None
         self._strlen = ctypes.cast(_c_library().strlen, api.ggml_abort_callback)
@@ -144,11 +153,11 @@ class LlamaEvaluator:
             self._arrays.give_all(found[names[0]].member)
             self._pending = batch, None
         else:
-            borrowed: dict[int, list[int]] = {name: [] for name in names}
-            self._pending = batch, Branches([], borrowed)
-            branches = branches_of(batch, {name: one.member for name, one in found.items()}, self._borrower(borrowed))
+            branches = _Branches({name: [] for name in names})
+            self._pending = batch, branches
+            own = {name: one.member for name, one in found.items()}
+            branches.members = members_of(batch, own, partial(self._borrow, branches))
             self._arrays.give(branches.members)
-            self._pending = batch, Branches(branches.members, borrowed)
         self._decode()
         return self._logits(len(batch.outputs))
 
@@ -271,14 +280,12 @@ class LlamaEvaluator:
     def _shifts(self, batch: Batch) -> Int32s:
         return np.array([self._sequences[name].shift for name in batch.sequences.tolist()], np.int32)
 
-    def _borrower(self, borrowed: dict[int, list[int]]) -> Any:
-        def borrow(name: int) -> int:
-            member = self._take()
-            borrowed[name].append(member)
-            self._api.llama_memory_seq_cp(self._opened.memory, self._sequences[name].member, member, -1, -1)
-            return member
-
-        return borrow
+    def _borrow(self, branches: _Branches, name: int) -> int:
+        """One more of llama.cpp's sequences, with what a sequence of ours has."""
+        member = self._take()
+        branches.borrowed[name].append(member)
+        self._api.llama_memory_seq_cp(self._opened.memory, self._sequences[name].member, member, -1, -1)
+        return member
 
     def _decode(self) -> None:
         """Run what is in the arrays, on the chosen cores."""
@@ -343,9 +350,10 @@ class LlamaEvaluator:
     def _cut(self, found: _Sequence, n_held: int) -> None:
         """Keep the first tokens in llama.cpp's memory, or none where it cannot cut."""
         found.n_held = n_held
-        if not self._remove(found.member, n_held - found.shift):
+        within = n_held > found.shift or not n_held
+        if not within or not self._remove(found.member, n_held - found.shift):
             self._remove(found.member, 0)
-            found.n_held = 0
+            found.n_held = found.shift = 0
 
     def _remove(self, member: int, first: int) -> bool:
         return bool(self._api.llama_memory_seq_rm(self._opened.memory, member, first or -1, -1))

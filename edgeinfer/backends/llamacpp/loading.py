@@ -87,6 +87,7 @@ def open_context(library: Library, model: Any, limits: Limits, options: DeviceOp
     wanted.n_batch = wanted.n_ubatch = limits.max_tokens
     wanted.n_seq_max = n_sequences
     wanted.n_threads, wanted.n_threads_batch = n_decode, n_prefill
+    wanted.offload_kqv = wanted.op_offload = options.target == "gpu"
     wanted.kv_unified = True
     wanted.swa_full = True
     wanted.no_perf = True

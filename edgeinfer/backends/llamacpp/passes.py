@@ -8,24 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from edgeinfer.backends.base import Batch, Int32s
-
-
-@dataclass(frozen=True, slots=True)
-class Branches:
-    """Whose each token of a batch is.
-
-    members  per token, llama.cpp's sequences that it belongs to
-    borrowed per sequence of ours, those that were taken for further leaves
-    """
-
-    members: list[list[int]]
-    borrowed: dict[int, list[int]]
 
 
 def is_chain(batch: Batch) -> bool:
@@ -36,28 +23,26 @@ def is_chain(batch: Batch) -> bool:
     )
 
 
-def branches_of(batch: Batch, own: Mapping[int, int], borrow: Callable[[int], int]) -> Branches:
-    """The sequences of a batch's tokens: the first leaf of a sequence is in its own, `borrow` gives one for others."""
+def members_of(batch: Batch, own: Mapping[int, int], borrow: Callable[[int], int]) -> list[list[int]]:
+    """Per token, llama.cpp's sequences that it belongs to: those of all leaves below it.
+
+    The first leaf of a sequence of ours is in its `own`, `borrow` gives one for each further leaf.
+    """
     parents, sequences = batch.parents.tolist(), batch.sequences.tolist()
     inner = set(parents)
     members: list[list[int]] = [[] for _ in parents]
-    borrowed: dict[int, list[int]] = {sequence: [] for sequence in own}
     begun: set[int] = set()
     for leaf in range(len(parents)):
         if leaf in inner:
             continue
         sequence = sequences[leaf]
-        if sequence in begun:
-            member = borrow(sequence)
-            borrowed[sequence].append(member)
-        else:
-            begun.add(sequence)
-            member = own[sequence]
+        member = borrow(sequence) if sequence in begun else own[sequence]
+        begun.add(sequence)
         node = leaf
         while node >= 0:
             members[node].append(member)
             node = parents[node]
-    return Branches(members, borrowed)
+    return members
 
 
 class Arrays:

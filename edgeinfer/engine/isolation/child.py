@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 
@@ -90,7 +90,7 @@ class Server:
                 return
             reply, unsaid = (unsaid, None) if unsaid is not None else (self._answer(call), None)
             if call.answered:
-                send_reply(connection, reply)
+                send_reply(connection, replace(reply, number=call.number))
             elif reply.error:
                 unsaid = reply
 

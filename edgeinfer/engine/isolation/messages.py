@@ -45,12 +45,16 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its name, its plain arguments, and bytes if it takes any. `answered`: whether a reply is waited for."""
+    """One call: its name, its plain arguments, and bytes if it takes any. `answered`: whether a reply is waited for.
+
+    The reply has the call's number: whoever is interrupted while waiting finds an old reply before the next one.
+    """
 
     name: str
     arguments: Mapping[str, Plain] = field(default_factory=dict)
     body: bytes = b""
     answered: bool = True
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class Reply:
     error: str = ""
     message: str = ""
     progress: tuple[str, int, int] | None = None
+    number: int = 0
 
     def raise_error(self) -> None:
         """Raise the error, if there is one, as what it was."""
@@ -79,19 +84,20 @@ class Reply:
 
 def send_call(connection: Connection, call: Call) -> None:
     """Send a call. Raises OSError where nobody is there."""
-    _send(connection, {"name": call.name, "arguments": dict(call.arguments), "answered": call.answered}, call.body)
+    fields = {"name": call.name, "arguments": dict(call.arguments), "answered": call.answered, "number": call.number}
+    _send(connection, fields, call.body)
 
 
 def receive_call(connection: Connection) -> Call:
     """The next call. Raises EOFError or OSError at the end."""
     fields, body = _receive(connection)
-    return Call(fields["name"], fields["arguments"], body, fields["answered"])
+    return Call(fields["name"], fields["arguments"], body, fields["answered"], fields["number"])
 
 
 def send_reply(connection: Connection, reply: Reply) -> None:
     """Send a reply. Raises OSError where nobody is there."""
     fields = {"value": reply.value, "error": reply.error, "message": reply.message, "progress": reply.progress}
-    _send(connection, fields, reply.body)
+    _send(connection, {**fields, "number": reply.number}, reply.body)
 
 
 def receive_reply(connection: Connection) -> Reply:
@@ -99,7 +105,7 @@ def receive_reply(connection: Connection) -> Reply:
     fields, body = _receive(connection)
     told = fields["progress"]
     progress = None if told is None else (str(told[0]), int(told[1]), int(told[2]))
-    return Reply(fields["value"], body, str(fields["error"]), str(fields["message"]), progress)
+    return Reply(fields["value"], body, str(fields["error"]), str(fields["message"]), progress, int(fields["number"]))
 
 
 def _send(connection: Connection, fields: object, body: bytes) -> None:

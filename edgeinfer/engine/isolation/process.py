@@ -13,7 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import IO
@@ -44,6 +46,7 @@ class Child:
         self._folder = tempfile.TemporaryDirectory(prefix="edgeinfer-", dir=_memory_folder())
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
+        self._n_calls = 0
         try:
             self._connect()
             assert self._connection is not None
@@ -72,8 +75,9 @@ class Child:
         Raises ChildDied, and what the call raises there.
         """
         connection = self._alive()
+        self._n_calls += 1
         try:
-            send_call(connection, call)
+            send_call(connection, replace(call, number=self._n_calls))
             if not call.answered:
                 return Reply()
             if stopped is not None:
@@ -81,7 +85,9 @@ class Child:
                     if stopped.is_set():
                         self.shared.flag[0] = 1
             reply = receive_reply(connection)
-        except (OSError, EOFError, ValueError, KeyError) as reason:
+            while reply.number < self._n_calls:
+                reply = receive_reply(connection)
+        except (OSError, EOFError, ValueError, KeyError, TypeError) as reason:
             raise ChildDied(self._end(reason)) from None
         reply.raise_error()
         return reply
@@ -107,17 +113,13 @@ class Child:
                 env=_environment(),
             )
             assert self._process.stdin is not None
-            address = listener.address
-            text = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
-            with contextlib.suppress(OSError):
-                self._process.stdin.write(f"{text}\n{key.hex()}\n".encode())
+            with contextlib.suppress(OSError):  # it died already
+                self._process.stdin.write(f"{listener.address}\n{key.hex()}\n".encode())
                 self._process.stdin.flush()
             self._connection = self._accepted(listener)
 
     def _accepted(self, listener: Listener) -> Connection:
         """The child's connection; a child that dies before it connects must not be waited for."""
-        import threading
-
         found: list[Connection] = []
         waiting = threading.Thread(target=lambda: found.append(listener.accept()), daemon=True)
         waiting.start()
@@ -136,7 +138,7 @@ class Child:
         while True:
             try:
                 reply = receive_reply(connection)
-            except (OSError, EOFError, ValueError, KeyError) as reason:
+            except (OSError, EOFError, ValueError, KeyError, TypeError) as reason:
                 raise ChildDied(self._end(reason)) from None
             reply.raise_error()
             if reply.progress is None:

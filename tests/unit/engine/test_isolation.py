@@ -20,6 +20,7 @@ import edgeinfer
 from edgeinfer.backends.base import Batch, DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.evaluators import SequenceEvaluator, open_evaluator, open_subject
+from edgeinfer.engine.isolation import process
 from edgeinfer.engine.isolation.isolated import Isolated
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.regime import Regime
@@ -161,6 +162,22 @@ def test_a_process_that_dies_of_a_batch_every_time_is_a_failure_and_the_next_bat
     assert apart.n_cached(sequence) == 2
     apart.truncate(sequence, 0)
     assert feed(apart, sequence, [1, 2]) == pytest.approx(expected, abs=2e-3)
+
+
+def test_who_is_interrupted_while_waiting_finds_no_old_reply(apart: Isolated, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence = apart.create()
+    expected = feed(apart, sequence, [1, 2])
+    apart.truncate(sequence, 0)
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "receive_reply", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            apart.evaluate(chain(sequence, 0, [3, 4, 5]))
+    assert feed(apart, sequence, [1, 2]) == pytest.approx(expected, abs=2e-3)
+    assert apart.take_notices() == ()
 
 
 def test_nothing_is_left_of_a_closed_process(tiny_model: Path) -> None:
