@@ -94,6 +94,7 @@ class Driver:
     simulated = bool(config.ENABLE_CUDASIM)
 
     def __init__(self, number: int = 0) -> None:
+        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small kernels are meant to be small
         try:
             found = len(cuda.gpus)
             if not 0 <= number < found:

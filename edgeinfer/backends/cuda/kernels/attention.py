@@ -77,7 +77,7 @@ def attention(kind, head_width, padded_width, warps, has_window, has_cap, is_spl
     """Kernel: a block of (LANES, warps) threads; grid (tokens, kv heads * blocks per group, chunks if split)."""
     product = key_product(kind, padded_width)
     value_of = cached_value(kind, padded_width)
-    per_lane = -(-head_width // LANES)
+    per_lane, n_threads = -(-head_width // LANES), LANES * warps
     n_queries, n_powers, n_state = warps * padded_width, warps * PAGE, 2 + per_lane
 
     @cuda.jit
@@ -114,8 +114,7 @@ def attention(kind, head_width, padded_width, warps, has_window, has_cap, is_spl
         clear(state, per_lane)
         for chunk in range(first, last + 1):
             cuda.syncthreads()
-            thread = warp * LANES + lane
-            find_slots(slots, step, places, table_width, token, chunk, lowest, position, thread, LANES * warps)
+            find_slots(slots, step, places, table_width, token, chunk, lowest, position, warp * LANES + lane, n_threads)
             cuda.syncthreads()
             highest = NEVER
             for place in range(lane, PAGE, LANES):
@@ -164,7 +163,7 @@ def joining(head_width, padded_width, has_window):
 
     @cuda.jit
     def joined(partials, step, places, out, n_chunks, out_stride, window):
-        """partials float32[tokens, heads, n_chunks, 2 + padded_width], a state each -> out float32[tokens, out_stride]."""
+        """partials float32[tokens, heads, n_chunks, 2 + padded_width] -> out float32[tokens, out_stride]."""
         lane, token, head = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y
         position = np.int64(step[places[0] + token])
         lowest = lowest_of(position, window, has_window)
