@@ -1,0 +1,175 @@
+"""The way to one GPU: memory, streams, events and compiled kernels, through Numba CUDA or its simulator.
+
+In: sizes. Out: arrays of the GPU, pinned arrays of the host, kernels made once for each set of constants. Raises the
+error tree's classes for what the driver reports. Imported only once Numba CUDA is known to be installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numba import cuda
+from numba.cuda import config
+from numba.cuda.cudadrv.driver import CudaAPIError, device_memset
+from numba.cuda.cudadrv.error import CudaSupportError
+from numpy.typing import DTypeLike, NDArray
+
+from edgeinfer.backends.cuda.kernels import intrinsics
+from edgeinfer.errors import DeviceUnavailable, DoesNotFit
+
+FAILURES: tuple[type[Exception], ...] = (CudaAPIError, CudaSupportError)
+"""What Numba raises where the driver reports an error."""
+
+
+class GpuArray(Protocol):
+    """A flat array in the GPU's memory."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def __getitem__(self, part: slice) -> GpuArray: ...
+
+    def view(self, dtype: DTypeLike) -> GpuArray: ...
+
+    def copy_to_host(self, ary: NDArray[np.generic], stream: object = ...) -> object: ...
+
+    def copy_to_device(self, ary: NDArray[np.generic], stream: object = ...) -> None: ...
+
+
+class Stream(Protocol):
+    """A queue of work on the GPU."""
+
+    def synchronize(self) -> None: ...
+
+
+class Event(Protocol):
+    """A mark in a stream."""
+
+    def record(self, stream: Stream) -> None: ...
+
+    def wait(self, stream: Stream) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, event: Event) -> float:
+        """Milliseconds from this mark to another; negative where nothing was timed."""
+        ...
+
+
+class Kernel(Protocol):
+    """A compiled kernel: kernel[grid, block, stream](*arguments) starts it."""
+
+    def __getitem__(self, configuration: tuple[object, ...]) -> Callable[..., None]: ...
+
+
+class Sizes(NamedTuple):
+    """Threads of blocks: lanes of a warp, warps that norm a row, threads that each work for themselves."""
+
+    lanes: int
+    norm_warps: int
+    threads: int
+
+
+class Kernels:
+    """The kernels of a device, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, tuple[object, ...]], Kernel] = {}
+
+    def get(self, module: str, factory: str, *constants: object) -> Kernel:
+        """The kernel that `factory` of kernels.`module` makes for these constants."""
+        key = (f"{module}.{factory}", constants)
+        if key not in self._made:
+            found = importlib.import_module(f"edgeinfer.backends.cuda.kernels.{module}")
+            self._made[key] = getattr(found, factory)(*constants)
+        return self._made[key]
+
+
+class Driver:
+    """One GPU. `number` counts the GPUs that the driver lists."""
+
+    simulated = bool(config.ENABLE_CUDASIM)
+
+    def __init__(self, number: int = 0) -> None:
+        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small kernels are meant to be small
+        try:
+            found = len(cuda.gpus)
+            if not 0 <= number < found:
+                raise DeviceUnavailable(f"the driver lists {found} GPUs, numbered from 0; there is no cuda:{number}")
+            cuda.select_device(number)
+            self.name = self._name()
+        except FAILURES as error:
+            said = " ".join(str(error).split()).rstrip(" :")
+            raise DeviceUnavailable(
+                f"no NVIDIA GPU can be used ({said}); the cuda device needs one with its driver; the device cpu runs "
+                "anywhere"
+            ) from None
+        self.kernels = Kernels()
+        self.sizes = Sizes(intrinsics.LANES, intrinsics.NORM_WARPS, intrinsics.THREADS)
+
+    def _name(self) -> str:
+        if self.simulated:
+            return "simulator"
+        name = cuda.get_current_device().name
+        return name.decode() if isinstance(name, bytes) else str(name)
+
+    def free_bytes(self) -> int | None:
+        """Bytes of GPU memory that are free; None where nobody knows."""
+        if self.simulated:
+            return None
+        return int(cuda.current_context().get_memory_info().free)
+
+    def zeros(self, count: int, dtype: DTypeLike) -> GpuArray:
+        """A flat array of zeros. Raises DoesNotFit."""
+        array = self.empty(max(1, count), dtype)
+        device_memset(array, 0, array.nbytes)
+        return array
+
+    def empty(self, count: int, dtype: DTypeLike) -> GpuArray:
+        """A flat array of anything. Raises DoesNotFit."""
+        n_bytes = count * np.dtype(dtype).itemsize
+        try:
+            array: GpuArray = cuda.device_array(count, dtype)
+        except FAILURES as error:
+            if "MEMORY" not in str(error).upper():
+                raise
+            raise DoesNotFit(
+                f"{self.name} has no {n_bytes} bytes of memory left; use a smaller context, or set EDGEINFER_CUDA_VRAM "
+                "to fewer bytes, so that weights are streamed"
+            ) from None
+        return array
+
+    def pinned(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[np.generic]:
+        """Zeros of the host that the GPU can copy by itself."""
+        array: NDArray[np.generic] = cuda.pinned_array(shape, dtype)
+        array[...] = 0
+        return array
+
+    def stream(self) -> Stream:
+        made: Stream = cuda.stream()
+        return made
+
+    def event(self) -> Event:
+        made: Event = cuda.event()
+        return made
+
+    def launch(self, launches: Sequence[Launch], stream: Stream) -> None:
+        """Start kernels, one after the other; those of an empty grid are left out."""
+        for launch in launches:
+            if 0 in launch.grid:
+                continue
+            launch.kernel[launch.grid, launch.block, stream](*launch.arguments)
+
+
+class Launch:
+    """A kernel with its grid (x, y, z), block (x, y) and arguments."""
+
+    __slots__ = ("arguments", "block", "grid", "kernel")
+
+    def __init__(
+        self, kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int], arguments: tuple[object, ...]
+    ) -> None:
+        self.kernel, self.grid, self.block, self.arguments = kernel, grid, block, arguments

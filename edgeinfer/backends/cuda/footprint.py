@@ -1,0 +1,33 @@
+"""How much GPU memory a model takes, counted from the header alone.
+
+In: a ModelSpec, the tensor table, limits. Out: exactly the bytes that a lane holds whose weights all stay in the GPU's
+memory. Loads no CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeinfer.backends.base import PAGE, Footprint, Limits
+from edgeinfer.backends.cuda.layout import BufferLayout, KVForm, matrix_forms, slab_bytes
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Weight
+
+
+def weight_regions(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> dict[Weight, dict[str, int]]:
+    """Bytes of each region of each weight, in the order in which they are read first."""
+    forms = matrix_forms(spec, tensors)
+    found: dict[Weight, dict[str, int]] = {}
+    for weight in spec.weights():
+        form = forms.get(weight.tensor)
+        found[weight] = {"values": 4 * weight.n_rows} if form is None else form.regions(weight.n_rows, weight.columns)
+    return found
+
+
+def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """Bytes of weights, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
+    weights = sum(slab_bytes(list(regions.values())) for regions in weight_regions(spec, tensors).values())
+    per_position = sum(2 * KVForm.of(layer, limits).row_bytes for layer in spec.kv)
+    buffers = BufferLayout(spec, tensors, limits).total_bytes
+    return Footprint(weights, per_position, per_position * PAGE * limits.n_pages, buffers)

@@ -1,0 +1,97 @@
+"""Steps recorded as CUDA graphs, which the driver starts in one go.
+
+In: a stream and what starts a step's kernels on it. Out: a `Graph`. Where cuda-python is missing, under the simulator,
+or where recording fails, there is none, and kernels are started one by one. Knows nothing of what the kernels do.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Protocol
+
+from numba import cuda
+
+from edgeinfer.backends.cuda.driver import FAILURES, Driver, Stream
+
+
+class Bindings(Protocol):
+    """What is used of cuda.bindings.driver."""
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[object, ...]]: ...
+
+
+class GraphFailed(Exception):
+    """A call of the driver's graph functions that did not succeed."""
+
+
+RECORDING_FAILURES: tuple[type[Exception], ...] = (GraphFailed, *FAILURES)
+
+
+class Graph:
+    """A recorded step."""
+
+    def __init__(self, bindings: Bindings, graph: object, executable: object) -> None:
+        self._bindings, self._graph, self._executable = bindings, graph, executable
+
+    def launch(self, stream: Stream) -> None:
+        """Start it. Raises GraphFailed."""
+        _done(self._bindings.cuGraphLaunch(self._executable, _handle(self._bindings, stream)))
+
+    def close(self) -> None:
+        """Give it back to the driver."""
+        self._bindings.cuGraphExecDestroy(self._executable)
+        self._bindings.cuGraphDestroy(self._graph)
+
+
+class Recorder:
+    """Records graphs, as long as that works."""
+
+    def __init__(self, driver: Driver, bindings: Bindings | None = None) -> None:
+        self._bindings = None if driver.simulated and bindings is None else bindings or found_bindings()
+
+    @property
+    def works(self) -> bool:
+        return self._bindings is not None
+
+    def record(self, start: Callable[[], None], stream: Stream) -> Graph | None:
+        """A graph of what `start` starts on `stream`, of kernels that are compiled; nothing runs. None: it failed."""
+        bindings = self._bindings
+        if bindings is None:
+            return None
+        handle = _handle(bindings, stream)
+        try:
+            mode = importlib.import_module("cuda.bindings.driver").CUstreamCaptureMode
+            with cuda.defer_cleanup():
+                _done(bindings.cuStreamBeginCapture(handle, mode.CU_STREAM_CAPTURE_MODE_RELAXED))
+                try:
+                    start()
+                finally:
+                    ended = bindings.cuStreamEndCapture(handle)
+            (graph,) = _done(ended)
+            (executable,) = _done(bindings.cuGraphInstantiate(graph, 0))
+        except RECORDING_FAILURES:
+            self._bindings = None
+            return None
+        return Graph(bindings, graph, executable)
+
+
+def found_bindings() -> Bindings | None:
+    """cuda.bindings.driver, if it is installed."""
+    try:
+        bindings: Bindings = importlib.import_module("cuda.bindings.driver")
+    except ImportError:
+        return None
+    return bindings
+
+
+def _handle(bindings: Bindings, stream: Stream) -> object:
+    return bindings.CUstream(int(stream))  # type: ignore[call-overload]
+
+
+def _done(answer: tuple[object, ...]) -> tuple[object, ...]:
+    """What a driver function gives after its status. Raises GraphFailed."""
+    status, *rest = answer
+    if int(status) != 0:  # type: ignore[call-overload]
+        raise GraphFailed(str(status))
+    return tuple(rest)

@@ -1,0 +1,136 @@
+"""Ops on single rows: RMSNorm, rotary embedding, gated activations, sums, soft caps, rows taken.
+
+A row belongs to one block, which adds in an order that its width alone decides. Twins: the functions of `reference`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import cuda
+
+from edgeinfer.backends.cuda.kernels.intrinsics import LANES, NORM_WARPS, lane_sum
+
+LOWEST_POWER = np.float32(-87.0)
+"""exp of anything lower is next to nothing, and of its negative no float32."""
+
+
+def rms_norm():
+    """Kernel: a block of (LANES, NORM_WARPS) threads per slice; grid (slices of a row, tokens)."""
+
+    @cuda.jit
+    def norm(x, weight, out, width, x_stride, out_stride, epsilon):
+        """x float32[tokens, x_stride] -> out float32[tokens, out_stride], which may be x; weight float32[width]."""
+        warp_sums = cuda.shared.array(NORM_WARPS, np.float32)
+        lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
+        start = cuda.blockIdx.y * x_stride + cuda.blockIdx.x * width
+        target = cuda.blockIdx.y * out_stride + cuda.blockIdx.x * width
+        thread = warp * LANES + lane
+        squares = np.float32(0)
+        for column in range(thread, width, LANES * NORM_WARPS):
+            value = x[start + column]
+            squares = cuda.fma(value, value, squares)
+        squares = lane_sum(squares)
+        if lane == 0:
+            warp_sums[warp] = squares
+        cuda.syncthreads()
+        total = np.float32(0)
+        for place in range(NORM_WARPS):
+            total += warp_sums[place]
+        root = np.float32(math.sqrt(total / np.float32(width) + epsilon))
+        for column in range(thread, width, LANES * NORM_WARPS):
+            out[target + column] = x[start + column] / root * weight[column]
+
+    return norm
+
+
+def rope():
+    """Kernel: a thread per pair; grid (pairs of a row / block width, tokens)."""
+
+    @cuda.jit
+    def rotate(x, cosines, sines, step, positions_at, n_heads, head_width, half, stride):
+        """x float32[tokens, stride], in place; cosines, sines float32[context, half]; positions in `step`."""
+        pair = cuda.grid(1)
+        if pair >= n_heads * half:
+            return
+        token = cuda.blockIdx.y
+        at = token * stride + pair // half * head_width + pair % half
+        angle = step[positions_at + token] * half + pair % half
+        cosine, sine = cosines[angle], sines[angle]
+        first, second = x[at], x[at + half]
+        x[at] = cuda.fma(first, cosine, -(second * sine))
+        x[at + half] = cuda.fma(first, sine, second * cosine)
+
+    return rotate
+
+
+@cuda.jit(device=True)
+def silu(gate):
+    """x * sigmoid(x)."""
+    return gate / (np.float32(1) + np.float32(math.exp(-max(gate, LOWEST_POWER))))
+
+
+@cuda.jit(device=True)
+def gelu_tanh(gate):
+    """The tanh form of GELU."""
+    cube = gate * gate * gate
+    inner = np.float32(0.7978845608028654) * cuda.fma(np.float32(0.044715), cube, gate)
+    return np.float32(0.5) * gate * (np.float32(1) + np.float32(math.tanh(inner)))
+
+
+def gated(activation):
+    """Kernel: a thread per number; grid (width / block width, tokens)."""
+    activate = {"silu": silu, "gelu_tanh": gelu_tanh}[activation]
+
+    @cuda.jit
+    def act(gate, up, out, width, stride):
+        """out = activation(gate) * up, float32[tokens, stride] each."""
+        column = cuda.grid(1)
+        if column < width:
+            at = cuda.blockIdx.y * stride + column
+            out[at] = activate(gate[at]) * up[at]
+
+    return act
+
+
+def addition():
+    """Kernel: a thread per number; grid (width / block width, rows)."""
+
+    @cuda.jit
+    def add(source, out, width, source_stride, out_stride):
+        """out += source, float32[rows, stride] each."""
+        column = cuda.grid(1)
+        if column < width:
+            at = cuda.blockIdx.y * out_stride + column
+            out[at] = out[at] + source[cuda.blockIdx.y * source_stride + column]
+
+    return add
+
+
+def soft_cap():
+    """Kernel: a thread per number; grid (width / block width, rows)."""
+
+    @cuda.jit
+    def cap(value, width, stride, limit):
+        """value = limit * tanh(value / limit), float32[rows, stride], in place."""
+        column = cuda.grid(1)
+        if column < width:
+            at = cuda.blockIdx.y * stride + column
+            value[at] = limit * np.float32(math.tanh(value[at] / limit))
+
+    return cap
+
+
+def taking():
+    """Kernel: a thread per number; grid (width / block width, outputs)."""
+
+    @cuda.jit
+    def take(source, out, step, outputs_at, width, source_stride, out_stride):
+        """out[o] = source[row of output o], float32[rows, stride] each; rows in `step`."""
+        column = cuda.grid(1)
+        if column < width:
+            row = step[outputs_at + cuda.blockIdx.y]
+            out[cuda.blockIdx.y * out_stride + column] = source[row * source_stride + column]
+
+    return take

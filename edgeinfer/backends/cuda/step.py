@@ -1,0 +1,97 @@
+"""The step record in the GPU's memory: where a pass's tokens, slots, page tables and paths are.
+
+In: a `base.Step`. Out: one int32 array, sent in one copy from pinned memory, and the numbers that kernels are started
+with. A token whose context lies where its sequence's table says needs no path; the others, of draft trees, have one
+slot for each position from their start on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import PAGE, Int32s, Limits, Step
+from edgeinfer.backends.cuda.driver import Driver, GpuArray, Stream
+from edgeinfer.backends.cuda.layout import BufferLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What launches depend on: tokens and outputs of a pass, and a bound for chunks of its longest context."""
+
+    tokens: int
+    outputs: int
+    chunks: int
+
+
+class StepRecord:
+    """Owns the array on both sides."""
+
+    def __init__(self, driver: Driver, layout: BufferLayout, limits: Limits) -> None:
+        n_tokens = limits.max_tokens
+        self.tokens_at, self.positions_at, self.slots_at = 0, n_tokens, 2 * n_tokens
+        self.rows_at, self.starts_at, self.paths_at = 3 * n_tokens, 4 * n_tokens, 5 * n_tokens
+        self.outputs_at = 6 * n_tokens
+        self.tables_at = layout.step_header
+        self.table_width = layout.n_chunks
+        self.array: GpuArray = driver.zeros(layout.step_ints, np.int32)
+        self._host: Int32s = driver.pinned(layout.step_ints, np.int32).astype(np.int32, copy=False)
+
+    @property
+    def nbytes(self) -> int:
+        return self.array.nbytes
+
+    def fill(self, step: Step, stream: Stream) -> Shape:
+        """Take over a step and send it."""
+        batch, host = step.batch, self._host
+        n_tokens, n_outputs = len(batch.tokens), len(batch.outputs)
+        used, rows = np.unique(step.rows, return_inverse=True)
+        direct = direct_tokens(step)
+        parts: dict[int, NDArray[np.generic]] = {
+            self.tokens_at: batch.tokens,
+            self.positions_at: batch.positions,
+            self.slots_at: step.slots,
+            self.rows_at: rows,
+            self.starts_at: np.where(direct, batch.positions + 1, step.starts),
+            self.outputs_at: batch.outputs,
+        }
+        for at, numbers in parts.items():
+            host[at : at + len(numbers)] = numbers
+        end = self.tables_at + len(used) * self.table_width
+        width = min(self.table_width, step.tables.shape[1])
+        host[self.tables_at : end].reshape(len(used), -1)[:, :width] = step.tables[used, :width]
+        host[self.paths_at : self.paths_at + n_tokens], end = self._write_paths(step, direct, end)
+        self.array[:end].copy_to_device(host[:end], stream=stream)
+        return Shape(n_tokens, n_outputs, chunk_bound(int(batch.positions.max()), self.table_width))
+
+    def _write_paths(self, step: Step, direct: list[bool], end: int) -> tuple[list[int], int]:
+        """Slots of the ancestors in the batch and the own one of tokens that need them: where each path begins."""
+        parents, slots = step.batch.parents.tolist(), step.slots.tolist()
+        found: list[list[int]] = []
+        begins: list[int] = []
+        for token, parent in enumerate(parents):
+            found.append([*(found[parent] if parent >= 0 and not all(direct) else ()), slots[token]])
+            begins.append(end)
+            if not direct[token]:
+                self._host[end : end + len(found[token])] = found[token]
+                end += len(found[token])
+        return begins, end
+
+
+def chunk_bound(last: int, most: int) -> int:
+    """Chunks to start blocks for, up to position `last`: a power of two, so that few numbers occur."""
+    needed = last // PAGE + 1
+    return min(most, 1 << (needed - 1).bit_length())
+
+
+def direct_tokens(step: Step) -> list[bool]:
+    """Which tokens, like all their ancestors in the batch, lie where their sequence's table says."""
+    positions = step.batch.positions
+    pages = step.tables[step.rows, positions // PAGE].astype(np.int64)
+    own = (pages * PAGE + positions % PAGE == step.slots).tolist()
+    found: list[bool] = []
+    for is_own, parent in zip(own, step.batch.parents.tolist(), strict=True):
+        found.append(is_own and (parent < 0 or found[parent]))
+    return found
