@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 PAGE = 64
 """Positions of a KV page; also the attention's fixed chunk, so that sums never depend on the batch."""
 
+PATIENCE_S = 300.0
+"""A device that has not finished a step by then has failed."""
+
 Int32s = NDArray[np.int32]
 Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]

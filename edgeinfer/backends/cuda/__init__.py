@@ -12,4 +12,17 @@ def _open(options: DeviceOptions) -> Device:
     return open_device(options)
 
 
-DEVICE = DeviceKind("cuda", "NVIDIA GPUs: Numba CUDA kernels, weights kept quantised", _open, footprint)
+def _entrants() -> tuple[str, ...]:
+    _open(DeviceOptions()).close()  # raises where there is no GPU
+    return ("cuda",)
+
+
+DEVICE = DeviceKind(
+    "cuda",
+    "NVIDIA GPUs: Numba CUDA kernels, weights kept quantised",
+    _open,
+    footprint,
+    host_targets=frozenset(),
+    modules=("numba_cuda",),
+    entrants=_entrants,
+)

@@ -27,4 +27,18 @@ def require_packages(wanted: tuple[str, ...] = PACKAGES) -> None:
         )
 
 
-DEVICE = DeviceKind("onnx", "ONNX Runtime, on any execution provider it has", _open, footprint)
+def _entrants() -> tuple[str, ...]:
+    from edgeinfer.backends.onnx.device import targets  # loads ONNX Runtime
+
+    return ("onnx", *(f"onnx:{target}" for target in targets() if target != "cpu"))
+
+
+DEVICE = DeviceKind(
+    "onnx",
+    "ONNX Runtime, on any execution provider it has",
+    _open,
+    footprint,
+    host_targets=frozenset({"", "cpu"}),
+    modules=PACKAGES,
+    entrants=_entrants,
+)

@@ -10,7 +10,7 @@ import onnxruntime
 from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
-from edgeinfer.backends.onnx.providers import providers_for
+from edgeinfer.backends.onnx.providers import REMOTE, providers_for, target_of
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
@@ -48,6 +48,12 @@ class OnnxDevice:
 
     def close(self) -> None:
         """Lanes own everything."""
+
+
+def targets() -> tuple[str, ...]:
+    """Execution providers that the installed ONNX Runtime has and that compute here, by the names users give."""
+    found = (target_of(name) for name in onnxruntime.get_available_providers())
+    return tuple(name for name in found if name != REMOTE)
 
 
 def open_device(options: DeviceOptions) -> OnnxDevice:

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, Int32s, Limits, Progress, Step
+from edgeinfer.backends.base import PATIENCE_S, Floats, Int32s, Limits, Progress, Step
 from edgeinfer.backends.onnx.attention import (
     HEAD_MULTIPLE,
     LAST,
@@ -80,6 +80,7 @@ class OnnxFragmentLane:
         self._running: Future[Mapping[str, Floats]] | None = None
         self._ran = (0.0, 0.0)
         self._closed = False
+        self.patience_s = PATIENCE_S
 
     def _buffer(self, name: str) -> Floats:
         buffer = self._fragment.spec.buffer(name)
@@ -121,7 +122,10 @@ class OnnxFragmentLane:
         running, self._running = self._running, None
         if running is None:
             raise DeviceFailed("no step was submitted to the onnx device")
-        return running.result()
+        try:
+            return running.result(self.patience_s)
+        except TimeoutError:
+            raise DeviceFailed(f"the onnx device did not finish a step in {self.patience_s:.0f} s") from None
 
     def evaluate(self, step: Step, inputs: Mapping[str, Floats]) -> Mapping[str, Floats]:
         """Run a step on the calling thread; as `wait`."""

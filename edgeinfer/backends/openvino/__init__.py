@@ -11,6 +11,12 @@ from edgeinfer.backends.openvino.footprint import footprint
 from edgeinfer.errors import DeviceUnavailable
 
 
+def _entrants() -> tuple[str, ...]:
+    from edgeinfer.backends.openvino.device import targets  # loads openvino
+
+    return ("openvino", *(f"openvino:{target}" for target in targets() if target != "cpu"))
+
+
 def _open(options: DeviceOptions) -> Device:
     try:
         from edgeinfer.backends.openvino.device import OpenVinoDevice  # loads openvino
@@ -22,5 +28,11 @@ def _open(options: DeviceOptions) -> Device:
 
 
 DEVICE = DeviceKind(
-    "openvino", "OpenVINO graphs on CPU, Intel GPU or NPU (openvino:gpu)", _open, footprint, frozenset({"", "cpu"})
+    "openvino",
+    "OpenVINO graphs on CPU, Intel GPU or NPU (openvino:gpu)",
+    _open,
+    footprint,
+    host_targets=frozenset({"", "cpu"}),
+    modules=("openvino",),
+    entrants=_entrants,
 )

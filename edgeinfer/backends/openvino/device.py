@@ -129,3 +129,8 @@ def _failure(reason: RuntimeError, target: str) -> Exception:
     ):
         return MemoryError(text)
     return DeviceFailed(f"OpenVINO cannot compile this model for {target}: {text.strip().splitlines()[-1]}")
+
+
+def targets() -> tuple[str, ...]:
+    """Processors that OpenVINO drives on this machine, by the names users give."""
+    return tuple(name.lower() for name in ov.Core().available_devices)

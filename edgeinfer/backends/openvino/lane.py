@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, Int32s, Step
+from edgeinfer.backends.base import PATIENCE_S, Floats, Int32s, Step
 from edgeinfer.backends.openvino.feeding import Arrays, Feed
 from edgeinfer.backends.openvino.holder import Holder
 from edgeinfer.backends.openvino.placing import Placing
@@ -40,6 +40,7 @@ class OpenVinoFragmentLane:
         self._lent: Arrays = {}
         self._began = 0.0
         self._closed = False
+        self.patience_s = PATIENCE_S
         self.ran = (0.0, 0.0)
 
     @property
@@ -63,7 +64,9 @@ class OpenVinoFragmentLane:
         if request is None:
             raise DeviceFailed("openvino was asked for the results of a step that was never started")
         with _failures("failed in the middle of a step"):
-            request.wait()
+            if not request.wait_for(round(1e3 * self.patience_s)):
+                request.cancel()
+                raise DeviceFailed(f"openvino did not finish a step in {self.patience_s:.0f} s")
         self._placing.after_step()
         self.ran = (self._began, self._began + request.latency / 1e3)
         return {name: request.get_output_tensor(place).data[0] for place, name in enumerate(self._outputs)}
