@@ -135,7 +135,7 @@ class MachineSettings:
     cores: tuple[int, ...] | None = option(None, "Cores to use, such as 0,2-5.", unset_or(core_list))
     device: tuple[str, ...] = option(("auto",), "auto, or device names with commas between them.", device_list)
     schedule: str = option(
-        "auto", "How several devices share a model: auto (predicted fastest, perhaps one alone), static, hetegen.", text
+        "auto", "How several devices share a model: auto (predicted fastest, perhaps one alone), static, rows, ….", text
     )
     kv: Literal["f16", "int8"] = option(
         "f16", "How cached keys and values are kept: f16, or int8 in about half the memory.", one_of(get_args(KVKind))

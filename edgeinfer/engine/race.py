@@ -29,6 +29,8 @@ from edgeinfer.scheduling.work import work_of
 
 RACED_BYTES = 256 << 20
 """Weights of the layers that race, about."""
+LEAST_BYTES = 16 << 20
+"""Of weights: smaller models are fast anywhere."""
 N_PROMPT, N_DECODED, ROUNDS = 128, 12, 2
 ANSWER = 200, 200
 """Tokens of the prompt and of the answer that a device is judged by."""
@@ -93,8 +95,10 @@ def chosen_device(
     choices: Choices | None = None,
 ) -> Chosen:
     """The device for a model: the one remembered, else the winner of a race, else (`may_race` False) the cpu."""
+    if subject.spec is None or work_of(subject.spec, subject.file.tensors).weight_bytes < LEAST_BYTES:
+        return Chosen(AUTO_DEVICE)
     installed = _installed()
-    if not installed or subject.spec is None:
+    if not installed:
         return Chosen(AUTO_DEVICE)
     choices = choices or Choices()
     key = f"{fingerprint_of(topology)} {subject.fingerprint} {' '.join(installed)}"

@@ -107,11 +107,37 @@ def hetegen(task: Task) -> MachinePlan:
     return _shared("hetegen", task, Allowed(across=False))
 
 
+def by_rows(task: Task) -> MachinePlan:
+    """Rows of every matrix on all devices by their speed, whatever launches cost; all else on the CPU."""
+    _order(task)
+    rates = [_work_rate(task, number) for number in range(len(task.profile.devices))]
+    shares = tuple(rate / sum(rates) for rate in rates)
+    none = (0.0,) * len(shares)
+    placement = _alike(
+        task, ((0, 0),) * len(task.work.stages), [Option(0.0, shares, none, none)] * len(task.work.stages)
+    )
+    found = timed_plan("rows", task, placement)
+    if found is None:
+        raise _refused(task)
+    return found
+
+
+def _work_rate(task: Task, number: int) -> float:
+    """Weights per second of a device in passes like the task's, over all products of the model."""
+    rates, n_tokens = task.profile.devices[number], task.step.n_rows
+    seconds = sum(
+        product.n_weights * rates.product(product.form, product.bytes_per_weight).weight_s(n_tokens, product.columns)
+        for stage in task.work.stages
+        for product in stage.shape.products
+    )
+    return 1 / max(seconds, 1e-12)
+
+
 def best_predicted(task: Task) -> MachinePlan:
-    """The best predicted of the planner's search and of all other schedules."""
+    """The best predicted of the planner's search and of all schedules that weigh what launches cost."""
     best = plan(task)
     for name, schedule in SCHEDULES.items():
-        if name != "auto":
+        if name not in ("auto", "rows"):
             try:
                 other = schedule.place(task)
             except DoesNotFit:
@@ -127,6 +153,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         "accelerator": Schedule("everything in the memory of accelerators", on_accelerators),
         "static": Schedule("whole layers on accelerators as far as memory goes, the rest on the CPU", split_by_layers),
         "stream": Schedule("accelerators compute, weights that do not fit come over the link", streamed),
+        "rows": Schedule("rows of every matrix on all devices by their speed, whatever launches cost", by_rows),
         "hetegen": Schedule("rows of every matrix balanced between CPU, accelerator and link", hetegen),
     }
 )

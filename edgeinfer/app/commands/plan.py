@@ -46,8 +46,8 @@ def plan(
         str,
         typer.Option(
             "--schedule",
-            help="auto, cpu, accelerator, static, stream, hetegen; of several sequences accelerator-only, asymmetric, "
-            "overlap, apex.",
+            help="auto, cpu, accelerator, static, stream, rows, hetegen; of several sequences accelerator-only, "
+            "asymmetric, overlap, apex.",
         ),
     ] = "auto",
     goal: Annotated[

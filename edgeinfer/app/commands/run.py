@@ -177,7 +177,7 @@ def _record(llm: LLM, stream: TextStream, expected: Expected | None) -> dict[str
         "load_s": facts.load_s,
         "peak_rss_bytes": peak_rss_bytes(),
         "weights_read_bytes": 0,
-        "devices": [facts.device],
+        "devices": facts.device.split("+"),
         "plan": f"{facts.device}: everything, {size_text(facts.resident_bytes)}, context {facts.n_context}",
     }
 

@@ -117,6 +117,8 @@ def _together(
     choice = choose(together, machine, work, Caching(limits.n_context, 1, limits.kv), budgets, schedule)
     if schedule == AUTO and choice.prefers_cpu:
         return _alone(CPU, spec, file, limits, options, (_refused(names, choice),), progress)
+    if len(choice.devices) == 1:
+        return _alone(choice.devices[0], spec, file, limits, options, (_planned(choice),), progress)
     if choice.plan.usage.flash_bytes:
         raise DoesNotFit(
             f"{file.path} does not fit in the memory of {', '.join(names)}: some of it would be read from disk"
@@ -139,7 +141,7 @@ def _together(
 def _refused(names: Sequence[str], choice: Choice) -> str:
     return (
         f"{'+'.join(names)} is predicted to decode {1 / choice.plan.seconds:.0f} tok/s and the cpu alone "
-        f"{1 / choice.cpu_s:.0f}: it runs on the cpu alone; --schedule hetegen uses them together all the same"
+        f"{1 / choice.cpu_s:.0f}: it runs on the cpu alone; --schedule rows uses them together all the same"
     )
 
 

@@ -20,7 +20,8 @@ OPTIONS = DeviceOptions(n_workers=1)
 
 
 @pytest.fixture
-def subject() -> Subject:
+def subject(monkeypatch: pytest.MonkeyPatch) -> Subject:
+    monkeypatch.setattr(race, "LEAST_BYTES", 0)
     return open_subject(GOLDEN.model, AUTO_DEVICE, GOLDEN.n_context)
 
 
@@ -70,6 +71,12 @@ def test_a_race_is_run_once_and_remembered(subject: Subject, tmp_path: Path, mon
 
 def test_alone_the_cpu_does_not_race(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race, "_installed", list)
+    monkeypatch.setattr(race, "race", None)
+    assert chosen_device(subject, read_topology(), OPTIONS, may_race=True) == race.Chosen("cpu")
+
+
+def test_tiny_models_do_not_race(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     monkeypatch.setattr(race, "race", None)
     assert chosen_device(subject, read_topology(), OPTIONS, may_race=True) == race.Chosen("cpu")
 

@@ -21,7 +21,7 @@ def parts_of(found: MachinePlan):
 
 
 def test_an_unknown_name_is_answered_with_those_there_are():
-    with pytest.raises(UnknownKey, match="auto, cpu, accelerator, static, stream, hetegen"):
+    with pytest.raises(UnknownKey, match="auto, cpu, accelerator, static, stream, rows, hetegen"):
         scheduled("apexx", small_task(0))
     assert all(schedule.summary for schedule in SCHEDULES.values())
 

@@ -1,0 +1,155 @@
+"""Devices as users name them: several at once, one that fails in the middle of an answer, names that do not go."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeinfer.app.cli import build_app
+from edgeinfer.backends.base import Floats, Step
+from edgeinfer.backends.reference import ReferenceFragment, ReferenceLane
+from edgeinfer.engine.probing import accelerator, combination
+from edgeinfer.errors import DeviceFailed
+from edgeinfer.scheduling.profile import DeviceRates, Link
+from edgeinfer.scheduling.topology import read_topology
+from tests.unit.scheduling.profiles import device
+
+pytestmark = pytest.mark.skipif(len(read_topology().workers()) < 2, reason="two devices need two cores")
+QUESTION = ("run", "the cat sat", "--temp", "0", "--max-tokens", "24", "--json")
+
+
+@pytest.fixture(autouse=True)
+def _quick(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the user's models or settings, and little is measured of other devices."""
+    monkeypatch.setattr(accelerator, "SIZES", {1: 2, 8: 1})
+    for name, value in (("DEEP", 64), ("ATTENTION_SIZES", (1, 8)), ("MOST_TOKENS", 8), ("CHUNK", 8)):
+        monkeypatch.setattr(accelerator, name, value)
+    monkeypatch.setattr(combination, "footprint", lambda topology: 1 << 20)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is measured, the other device is slow and far away."""
+
+    def rates(name: str, *others: object) -> DeviceRates:
+        return device(name, read=1e8, madds=1e8, link=Link(1e9, 1e9, 1e-3))
+
+    monkeypatch.setattr(combination, "accelerator_rates", rates)
+
+
+@pytest.fixture
+def equals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is measured, the other device is as fast as a core, and near: a plan gives rows to both."""
+
+    def rates(name: str, *others: object) -> DeviceRates:
+        return device(name, read=20e9, madds=40e9, link=Link(1e12, 1e12, 1e-8))
+
+    monkeypatch.setattr(combination, "accelerator_rates", rates)
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(build_app(), list(arguments))
+
+
+def answer(*arguments: str) -> dict[str, object]:
+    found = command(*QUESTION, *arguments)
+    assert found.exit_code == 0, found.output
+    record: dict[str, object] = json.loads(found.stdout)
+    return record
+
+
+@pytest.mark.usefixtures("slow")
+def test_the_cpu_alone_is_taken_where_it_is_faster(tiny_model: Path) -> None:
+    plain = answer("-m", str(tiny_model))
+    together = answer("-m", str(tiny_model), "--device", "cpu,reference")
+    assert together["devices"] == ["cpu"]
+    assert together["tokens"] == plain["tokens"]
+    assert any("it runs on the cpu alone" in notice for notice in together["notices"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("equals")
+def test_two_devices_share_a_model_where_that_is_asked_for(tiny_model: Path) -> None:
+    plain = answer("-m", str(tiny_model))
+    together = answer("-m", str(tiny_model), "--device", "reference,cpu", "--schedule", "rows")
+    assert together["devices"] == ["cpu", "reference"]
+    assert any("by schedule rows" in notice for notice in together["notices"])  # type: ignore[attr-defined]
+    assert together["tokens"][:4] == plain["tokens"][:4]  # type: ignore[index]
+    told = command(
+        "run", "the cat", "-m", str(tiny_model), "--device", "cpu,reference", "--schedule", "rows", "--stats"
+    )
+    assert "last pass" in told.stderr
+    assert "reference" in told.stderr
+
+
+def test_names_that_do_not_go_together_are_refused(tiny_model: Path) -> None:
+    for names, words in (
+        ("openvino,reference", "need the cpu among them"),
+        ("cpu,llamacpp", "llamacpp runs whole models by itself"),
+        ("cpu,abacus", "no device is called 'abacus'"),
+        ("cpu,null", "cannot run part of a model"),
+    ):
+        found = command("run", "hi", "-m", str(tiny_model), "--device", names)
+        assert found.exit_code == 1
+        assert words in found.stderr.replace("\n", " ")
+
+
+def test_a_schedule_there_is_not_lists_those_there_are(tiny_model: Path) -> None:
+    found = command("run", "hi", "-m", str(tiny_model), "--device", "cpu,reference", "--schedule", "chaos")
+    assert found.exit_code == 1
+    assert "hetegen" in found.stderr
+
+
+@pytest.mark.parametrize("last", [1, 2, 9])
+def test_an_answer_survives_its_device(tiny_model: Path, monkeypatch: pytest.MonkeyPatch, last: int) -> None:
+    """The device breaks down at its `last` pass: the cpu goes on from the same token."""
+    plain, left, before = answer("-m", str(tiny_model)), [last], ReferenceLane.run
+
+    def run(lane: ReferenceLane, step: Step) -> Floats:
+        left[0] -= 1
+        if left[0] <= 0:
+            raise DeviceFailed("out of memory on the device")
+        return before(lane, step)
+
+    monkeypatch.setattr(ReferenceLane, "run", run)
+    monkeypatch.setattr("edgeinfer.engine.evaluators.NEVER_RESCUED", ("cpu",))
+    found = answer("-m", str(tiny_model), "--device", "reference")
+    assert len(found["tokens"]) == len(plain["tokens"])  # type: ignore[arg-type]
+    assert "reference failed and was dropped; cpu goes on (out of memory on the device)" in found["notices"]  # type: ignore[operator]
+
+
+@pytest.mark.usefixtures("equals")
+def test_an_answer_survives_one_of_two_devices(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, before = [60], ReferenceFragment.submit
+
+    def submit(lane: ReferenceFragment, step: Step, inputs: Mapping[str, Floats]) -> None:
+        left[0] -= 1
+        if left[0] <= 0:
+            raise DeviceFailed("the driver was reset")
+        before(lane, step, inputs)
+
+    monkeypatch.setattr(ReferenceFragment, "submit", submit)
+    found = answer("-m", str(tiny_model), "--device", "cpu,reference", "--schedule", "rows")
+    assert len(found["tokens"]) == 24  # type: ignore[arg-type]
+    assert any("cpu+reference failed and was dropped; cpu goes on" in each for each in found["notices"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="openvino is not installed")
+def test_openvino_beside_the_cpu(tiny_model: Path) -> None:
+    plain = answer("-m", str(tiny_model))
+    together = answer("-m", str(tiny_model), "--device", "cpu,openvino", "--schedule", "rows")
+    assert together["devices"] == ["cpu", "openvino"]
+    assert np.array_equal(together["tokens"][:4], plain["tokens"][:4])  # type: ignore[index]
+    shown = command("plan", "-m", str(tiny_model), "--device", "cpu,openvino", "--schedule", "rows", "--json")
+    assert shown.exit_code == 0, shown.output
+    devices = {lane["device"] for stage in json.loads(shown.stdout)["stages"] for lane in stage["lanes"]}
+    assert "openvino" in devices
+    probed = command("probe", "--device", "openvino", "--json")
+    link = json.loads(probed.stdout)["device"][1]["link"]
+    assert link["latency_us"] > 0
+    assert link["to_device_gb_s"] > 0
