@@ -18,7 +18,7 @@ from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.engine.evaluators import Foreign, open_evaluator, open_subject
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.texts import ProgramTokenizer
-from edgeinfer.errors import BadSetting, DeviceUnavailable, UnsupportedModel
+from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel
 from tests.foreign_models import gpt2_logits, write_gpt2, write_mamba, write_unigram
 from tests.golden.goldens import distance
 from tests.unit.engine.test_executor import chain
@@ -120,6 +120,19 @@ def test_the_program_s_tokenizer_and_ours_agree(tiny_model: Path) -> None:
                 ours.vocabulary.is_control(token) for token in range(260)
             ]
         evaluator.close()
+
+
+@with_peer
+def test_a_crash_of_the_program_is_an_error_and_the_next_request_works(tmp_path: Path) -> None:
+    """This model has no embeddings of positions from its 512th on: llama.cpp aborts its process over them."""
+    write_gpt2(tmp_path / "gpt2.gguf")
+    with load(tmp_path / "gpt2.gguf", spec="off", isolate=True, n_context=1024) as llm:
+        first = llm.chat(QUESTION, temperature=0, max_tokens=8).read()
+        with pytest.raises(DeviceFailed, match=r"crashed .*GGML_ASSERT.* second time in a row"):
+            llm.complete("a" * 600, temperature=0, max_tokens=8).read()
+        again = llm.chat(QUESTION, temperature=0, max_tokens=8)
+        assert again.read() == first
+        assert again.stats is not None
 
 
 @with_peer

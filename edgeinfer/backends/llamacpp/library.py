@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
+import os
 from collections import deque
 from functools import cache
 from typing import Any
@@ -24,6 +25,7 @@ class Library:
 
     def __init__(self, install: str) -> None:
         """Raises DeviceUnavailable where the package is missing, broken or too old."""
+        os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # else it has a debugger look at it first, which may hang
         try:
             import llama_cpp
         except ImportError as reason:

@@ -43,7 +43,9 @@ class Child:
     def __init__(self, opening: Opening, progress: Progress = no_progress) -> None:
         """Raises what opening the model raises there, and DeviceFailed where the process dies of it."""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
-        self._folder = tempfile.TemporaryDirectory(prefix="edgeinfer-", dir=_memory_folder())
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="edgeinfer-", dir=_memory_folder(), ignore_cleanup_errors=True
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._n_calls = 0
@@ -57,6 +59,7 @@ class Child:
             sizes = (int(str(self.facts[key])) for key in ("max_tokens", "max_outputs", "n_vocab"))
             self.shared: Shared = Shared(shared, *sizes)
             self.call(Call("share", {"path": str(shared)}))
+            self._folder.cleanup()  # both have mapped it; nothing is left wherever this process is killed
         except ChildDied as reason:
             self.close()
             raise DeviceFailed(f"{opening.device} cannot run {opening.path}: its process {reason}") from None
