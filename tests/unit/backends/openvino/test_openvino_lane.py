@@ -226,7 +226,7 @@ def test_targets_that_are_not_there_are_named() -> None:
 def test_threads_stay_on_chosen_cores() -> None:
     """In a process of its own, as OpenVINO shares threads between graphs."""
     code = """
-import os, sys
+import openvino, os, sys
 sys.path.insert(0, os.getcwd())
 from edgeinfer.backends.base import DeviceOptions, open_device
 from tests.golden.goldens import Golden, Player
