@@ -209,6 +209,16 @@ def test_the_second_start_compiles_nothing(tmp_path: Path) -> None:
     assert logits[0].tobytes() == logits[1].tobytes() == logits[2].tobytes()
 
 
+def test_kept_graphs_do_not_depend_on_threads_but_on_kv(tmp_path: Path) -> None:
+    golden, counts = Golden.read("llama-q8_0"), []
+    for n_workers, kv in ((1, "f16"), (2, "f16"), (2, "int8")):
+        device = OpenVinoDevice(DeviceOptions(n_workers=n_workers), tmp_path)
+        with Player(device, golden, kv=kv) as player:  # type: ignore[arg-type]
+            assert golden.error(player.feed(golden.tokens)) < 0.1
+        counts.append(device.n_compiled)
+    assert counts == [1, 0, 1]
+
+
 def test_a_kept_graph_is_of_one_model(tmp_path: Path) -> None:
     device = OpenVinoDevice(DeviceOptions(n_workers=2), tmp_path)
     for name in ("llama-q8_0", "llama-linear-q8_0"):
