@@ -21,7 +21,7 @@ from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.properties import properties_of
 from edgeinfer.backends.openvino.signature import signature_of
 from edgeinfer.backends.openvino.states import States
-from edgeinfer.errors import DeviceFailed, DeviceUnavailable
+from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
@@ -128,7 +128,7 @@ def _failure(reason: RuntimeError, target: str) -> Exception:
         word in text for word in ("bad_alloc", "OUT_OF_RESOURCES", "OUT_OF_HOST_MEMORY", "CL_MEM_OBJECT_ALLOCATION")
     ):
         return MemoryError(text)
-    return DeviceFailed(f"OpenVINO cannot compile this model for {target}: {text.strip().splitlines()[-1]}")
+    return DeviceUnavailable(f"OpenVINO cannot compile this model for {target}: {text.strip().splitlines()[-1]}")
 
 
 def targets() -> tuple[str, ...]:

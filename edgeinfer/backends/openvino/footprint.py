@@ -2,9 +2,9 @@
 
 In: a spec, the table of tensors, limits. Out: a `Footprint`, or the same of a fragment. Counted are the constants as
 they are given to OpenVINO, keys and values of all slots, and what goes into and comes out of the largest pass. Not
-counted: OpenVINO's own code and intermediate results, other orders of the same weights that a processor wants (they
-take the place of the constants), the spare rows that a growing cache has, and the file itself, whose embedding is read
-where it lies.
+counted: the copy of all matrices in an order of its own that the CPU plugin keeps beside the constants, so that weights
+take about twice as much; OpenVINO's code and intermediate results; the spare rows of a cache that grows; and the file,
+whose embedding is read where it lies.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ SUM_BYTES = 4
 SAMPLE_BYTES = 4096
 MOST_BYTES = 8 << 30
 """Of all files together; a graph has the size of its weights."""
+THREAD_PROPERTIES = {"INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING"}
+"""Decided anew whenever a graph is read."""
 
 
 def default_folder() -> Path:
@@ -42,7 +44,8 @@ def key_of(fragment: Fragment, file: GGUFFile, properties: Properties, processor
     digest = hashlib.blake2b(digest_size=16)
     for path in _sources():
         digest.update(path.read_bytes())
-    digest.update(f"{ov.__version__}|{processor}|{sorted(properties.items())}|{fragment}".encode())
+    lasting = sorted((name, value) for name, value in properties.items() if name not in THREAD_PROPERTIES)
+    digest.update(f"{ov.__version__}|{processor}|{lasting}|{fragment}".encode())
     names = {weight.tensor for weight in fragment.spec.weights()}
     names |= {op.table.factors for op in fragment.spec.ops() if isinstance(op, Rope) and op.table.factors}
     for name in sorted(names):
@@ -71,16 +74,15 @@ class KeptGraphs:
         """The graph that was kept under a key."""
         path = self._path(key)
         try:
-            content = path.read_bytes()
+            with path.open("rb") as kept:
+                head, body = kept.read(len(MAGIC) + SUM_BYTES), kept.read()
             os.utime(path)
         except OSError:
             return None
-        start = len(MAGIC) + SUM_BYTES
-        body = memoryview(content)[start:]
-        if content[:start] != MAGIC + _sum_of(body):
+        if head != MAGIC + _sum_of(body):
             return None
         try:
-            return core.import_model(bytes(body), target, properties)
+            return core.import_model(body, target, properties)
         except RuntimeError:  # written by a build of OpenVINO that calls itself the same
             return None
 
@@ -114,5 +116,5 @@ class KeptGraphs:
         return self._folder / f"{key}.graph"
 
 
-def _sum_of(body: memoryview) -> bytes:
+def _sum_of(body: bytes | memoryview) -> bytes:
     return zlib.crc32(body).to_bytes(SUM_BYTES, "little")

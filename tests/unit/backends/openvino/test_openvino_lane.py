@@ -13,10 +13,11 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, FragmentDevice, Limits, Step, open_device
+from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, FragmentDevice, Limits, Step, no_progress, open_device
+from edgeinfer.backends.openvino.footprint import footprint
 from edgeinfer.backends.reference import ReferenceDevice, rms_norm, silu
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, EngineClosed, UnsupportedModel
-from edgeinfer.models.fragment import Fragment
+from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.spec import ModelSpec, Stage
 from edgeinfer.ops import Attention, Buffer, MatMul, Op, StoreKV
@@ -25,6 +26,7 @@ from tests.golden.goldens import PAGES, Golden, Player, distance
 openvino = pytest.importorskip("openvino")
 
 from edgeinfer.backends.openvino.device import OpenVinoDevice  # noqa: E402
+from edgeinfer.backends.openvino.graph import Lowering  # noqa: E402
 
 EXACT = 2e-3
 """Float32 products; keys and values are float16 from the second pass on."""
@@ -207,6 +209,16 @@ def test_the_second_start_compiles_nothing(tmp_path: Path) -> None:
     assert logits[0].tobytes() == logits[1].tobytes() == logits[2].tobytes()
 
 
+def test_kept_graphs_do_not_depend_on_threads_but_on_kv(tmp_path: Path) -> None:
+    golden, counts = Golden.read("llama-q8_0"), []
+    for n_workers, kv in ((1, "f16"), (2, "f16"), (2, "int8")):
+        device = OpenVinoDevice(DeviceOptions(n_workers=n_workers), tmp_path)
+        with Player(device, golden, kv=kv) as player:  # type: ignore[arg-type]
+            assert golden.error(player.feed(golden.tokens)) < 0.1
+        counts.append(device.n_compiled)
+    assert counts == [1, 0, 1]
+
+
 def test_a_kept_graph_is_of_one_model(tmp_path: Path) -> None:
     device = OpenVinoDevice(DeviceOptions(n_workers=2), tmp_path)
     for name in ("llama-q8_0", "llama-linear-q8_0"):
@@ -214,6 +226,17 @@ def test_a_kept_graph_is_of_one_model(tmp_path: Path) -> None:
         with Player(device, golden) as player:
             assert golden.error(player.feed(golden.tokens)) < 0.1
     assert device.n_compiled == 2
+
+
+@pytest.mark.parametrize("name", ["llama-k", "gemma2-q4_0", "phi3-f16", "qwen2-q8_0"])
+def test_footprints_count_the_constants_of_the_graph(name: str) -> None:
+    """All but shapes and single numbers, of which no op has many."""
+    with open_model(Golden.read(name).model, 128) as model:
+        graph = Lowering(whole(model.spec), model.file).model(no_progress)
+        n_ops = sum(1 for _ in model.spec.ops())
+        given = sum(op.get_byte_size() for op in graph.get_ops() if op.get_type_name() == "Constant")
+        counted = footprint(model.spec, model.file.tensors, LIMITS).weight_bytes
+    assert counted <= given < counted + 128 * n_ops
 
 
 def test_targets_that_are_not_there_are_named() -> None:
@@ -226,7 +249,7 @@ def test_targets_that_are_not_there_are_named() -> None:
 def test_threads_stay_on_chosen_cores() -> None:
     """In a process of its own, as OpenVINO shares threads between graphs."""
     code = """
-import os, sys
+import openvino, os, sys
 sys.path.insert(0, os.getcwd())
 from edgeinfer.backends.base import DeviceOptions, open_device
 from tests.golden.goldens import Golden, Player
