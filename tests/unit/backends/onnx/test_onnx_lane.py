@@ -18,7 +18,7 @@ from tests.golden.goldens import Golden, Player, distance
 from tests.unit.backends.onnx.onnx_parts import LIMITS, chain, part
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
+pytest.importorskip("onnx.helper")
 
 from edgeinfer.backends.onnx import lane as lanes
 from edgeinfer.backends.onnx.device import OnnxDevice

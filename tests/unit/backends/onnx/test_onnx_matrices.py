@@ -97,7 +97,7 @@ def test_initialisers_stand_for_the_values_of_the_file(tmp_path: Path, key: str,
 def test_products_use_them_so(tmp_path: Path, key: str) -> None:
     """Rows of the unit matrix survive the rounding of inputs, so they bring out the values of the file."""
     pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
+    pytest.importorskip("onnx.helper")
     from edgeinfer.backends.onnx.attention import surroundings
     from edgeinfer.backends.onnx.graph import Graph
     from edgeinfer.backends.onnx.lowering import Lowering, input_name
