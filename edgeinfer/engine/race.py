@@ -118,7 +118,7 @@ def entrants() -> tuple[str, ...]:
         if kind.modules and all(importlib.util.find_spec(module) for module in kind.modules):
             try:
                 found += kind.entrants()
-            except EdgeInferError:
+            except (EdgeInferError, ImportError):
                 continue  # its package is there and finds nothing to run on
     return tuple(dict.fromkeys(found))
 

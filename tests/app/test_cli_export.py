@@ -17,7 +17,7 @@ from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.models.text.tokenizer_file import tokenizer_files
 
-pytest.importorskip("onnx")
+pytest.importorskip("onnx.helper")
 
 from edgeinfer.backends.onnx.export_graph import export_graph
 

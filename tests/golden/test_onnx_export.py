@@ -12,7 +12,7 @@ from edgeinfer.models.load import open_model
 from tests.golden.goldens import RESULTS, Golden
 
 onnxruntime = pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
+pytest.importorskip("onnx.helper")
 
 NAMES = [path.stem for path in RESULTS if path.stem.endswith(("-f32", "-f16", "-q8_0", "-k", "-q4_0"))]
 

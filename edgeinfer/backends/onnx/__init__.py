@@ -20,11 +20,17 @@ def _open(options: DeviceOptions) -> Device:
 
 def require_packages(wanted: tuple[str, ...] = PACKAGES) -> None:
     """Raises DeviceUnavailable, with what to install, where a package is missing."""
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    missing = [name for name in wanted if not _is_installed(name)]
     if missing:
         raise DeviceUnavailable(
             f"the onnx device needs {' and '.join(missing)}, not installed here: pip install 'edgeinfer[onnx]'"
         )
+
+
+def _is_installed(name: str) -> bool:
+    """Whether there is such a package; a mere folder of that name is none."""
+    found = importlib.util.find_spec(name)
+    return found is not None and found.origin is not None
 
 
 def _entrants() -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """How much memory the onnx device takes for a model, counted from the header alone.
 
 In: a ModelSpec, the tensor table, limits. Out: exactly the bytes that a lane then says it holds: initialisers, rows of
-the cache, and what is bound as input and output. Not counted: activations, which ONNX Runtime keeps in an arena of its
-own (of the size of the largest pass so far), and the other form of the weights while a session is made.
+the cache, and what is bound as input and output. Keys and values are float32, however they are asked for. Not counted:
+activations, which ONNX Runtime keeps in an arena of its own (of the size of the largest pass so far), and the copies of
+the weights while a session is made (about two).
 """
 
 from __future__ import annotations

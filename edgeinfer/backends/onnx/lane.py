@@ -61,7 +61,7 @@ class OnnxFragmentLane:
             graph.node("Identity", (tensor,), out=output_name(name))
             graph.output(output_name(name), FLOAT, ("rows out." + name, spec.buffer(name).width))
         file.release()
-        self._weight_bytes = sum(array.nbytes for array in graph.large.values())
+        self._weight_bytes = lowering.packed_bytes + sum(array.nbytes for array in graph.large.values())
         self._inputs = frozenset(graph.input_names)
         self._session = Session(graph, providers, *threads)
         self._cache = Cache(spec.kv, self._sizes, grouped=grouped)

@@ -55,11 +55,15 @@ class Surroundings(Protocol):
 
 
 class Lowering:
-    """One fragment on its way into a graph."""
+    """One fragment on its way into a graph.
+
+    `packed_bytes`: what the runtime will hold for packed weights beside their initialisers.
+    """
 
     def __init__(self, graph: Graph, file: GGUFFile, around: Surroundings, table_rows: int) -> None:
         self.graph, self.file = graph, file
         self._around, self._table_rows = around, table_rows
+        self.packed_bytes = 0
         self._values: dict[str, Value] = {}
         self._stored: dict[int, tuple[Value, Value]] = {}
         self._splits: dict[str, tuple[str, ...]] = {}
@@ -191,6 +195,7 @@ class Lowering:
             values = graph.weight(name, matrices.floats(self.file, parts))
             return graph.node("Gemm", (source, values, *([bias] if bias else [])), transB=1)
         packed = matrices.blocks(self.file, parts, product.source, product.form)
+        self.packed_bytes += packed.scales.nbytes
         inputs = [source, graph.weight(f"{name}.codes", packed.codes), graph.weight(f"{name}.scales", packed.scales)]
         out = graph.contrib(
             "MatMulNBits",

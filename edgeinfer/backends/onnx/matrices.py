@@ -37,8 +37,8 @@ class BlockForm:
     shift: int
 
     def nbytes(self, n_rows: int, columns: int) -> int:
-        """Bytes of codes, scales and minimums."""
-        numbers = 2 if self.has_minimum else 1
+        """Bytes of codes, scales, minimums, and of what the runtime keeps per block: scale * middle."""
+        numbers = 3 if self.has_minimum else 2
         return n_rows * (columns * self.bits // 8 + 4 * numbers * (columns // self.block))
 
 

@@ -1,7 +1,7 @@
 """Compiles the kernels that models start, for real GPUs, without one: as far as PTX, by NVVM. Run as a program.
 
-python -m tests.unit.backends.cuda.compiling COMPUTE_CAPABILITY MODEL... prints a line for each kernel: its name, whether
-it holds double precision, vector loads, dot products and local memory. Arrays are NumPy's, nothing is started.
+python -m tests.unit.backends.cuda.compiling COMPUTE_CAPABILITY MODEL... prints a line for each kernel: its name,
+whether it holds double precision, vector loads, dot products and local memory. Arrays are NumPy's, nothing is started.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Batch, Limits, Step
-from edgeinfer.backends.onnx.device import OnnxDevice
+from edgeinfer.backends.base import PAGE, Batch, FragmentDevice, Limits, Step
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import Model
 from edgeinfer.models.spec import ModelSpec, Stage
@@ -45,7 +44,7 @@ def chain(tokens: NDArray[np.int32], n_cached: int) -> Step:
 class Parts:
     """Fragments of one model as lanes of one device."""
 
-    def __init__(self, device: OnnxDevice, model: Model, fragments: Sequence[Fragment]) -> None:
+    def __init__(self, device: FragmentDevice, model: Model, fragments: Sequence[Fragment]) -> None:
         self.fragments = fragments
         self.lanes = [device.compile_fragment(fragment, model.file, LIMITS) for fragment in fragments]
 

@@ -17,7 +17,7 @@ from tests.golden.goldens import Golden
 from tests.unit.backends.onnx.onnx_parts import LIMITS, Floats, Parts, chain, part
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
+pytest.importorskip("onnx.helper")
 
 from edgeinfer.backends.onnx.device import OnnxDevice
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from edgeinfer.affinity import allowed_cpus
 from edgeinfer.backends.base import PAGE, Batch, Device, DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.executor import Executor
@@ -17,7 +21,7 @@ from tests.golden.goldens import Golden, Player, distance
 from tests.unit.backends.onnx.onnx_parts import LIMITS, chain, part
 
 pytest.importorskip("onnxruntime")
-pytest.importorskip("onnx")
+pytest.importorskip("onnx.helper")
 
 from edgeinfer.backends.onnx import lane as lanes
 from edgeinfer.backends.onnx.device import OnnxDevice
@@ -170,7 +174,47 @@ def test_a_provider_that_does_not_start_is_not_replaced_in_silence(monkeypatch: 
         onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
     )
     monkeypatch.setattr(onnxruntime.InferenceSession, "get_providers", lambda session: ["CPUExecutionProvider"])
-    with open_model(golden.model, 128) as model, pytest.warns(UserWarning, match="CUDAExecutionProvider"):
-        opened = OnnxDevice(DeviceOptions(target="cuda"))
-        with pytest.raises(DeviceUnavailable, match="CUDAExecutionProvider, but it did not start here"):
+    opened = OnnxDevice(DeviceOptions(target="cuda"))
+    message = "CUDAExecutionProvider, but it did not start here"
+    with open_model(golden.model, 128) as model, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the real one says that it knows no CUDA
+        with pytest.raises(DeviceUnavailable, match=message):
             opened.compile(model.spec, model.file, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("bad allocation", MemoryError),
+        ("Failed to allocate memory for requested buffer", MemoryError),
+        ("x", DeviceFailed),
+    ],
+)
+def test_a_shortage_of_memory_is_told_from_a_failure(
+    monkeypatch: pytest.MonkeyPatch, text: str, kind: type[Exception]
+) -> None:
+    golden = Golden.read("llama-f32")
+
+    class Broken:
+        def run_with_iobinding(self, binding: object) -> None:
+            raise RuntimeError(text)
+
+    with Player(device(), golden) as player:
+        session = player.lane._part._session  # type: ignore[attr-defined]
+        whole, session._session = session._session, Broken()
+        with pytest.raises(kind, match=text):
+            player.feed(golden.tokens[:5])
+        session._session = whole
+        assert np.isfinite(player.feed(golden.tokens[:5])).all()
+
+
+def test_threads_stay_on_the_cores_they_are_given() -> None:
+    """The runtime starts one thread less than it is given workers; that one goes to the second core."""
+    cores = allowed_cpus()
+    if len(cores) < 2 or not Path("/proc/self/task").is_dir():
+        pytest.skip("needs two cores and /proc")
+    golden = Golden.read("llama-f32")
+    before = set(os.listdir("/proc/self/task"))
+    with Player(OnnxDevice(DeviceOptions(cores=cores[:2])), golden):
+        started = {int(task) for task in set(os.listdir("/proc/self/task")) - before}
+        assert {tuple(sorted(os.sched_getaffinity(task))) for task in started} == {(cores[1],)}

@@ -85,7 +85,7 @@ def test_initialisers_stand_for_the_values_of_the_file(tmp_path: Path, key: str,
             return
         assert isinstance(form, BlockFormat)
         packed = matrices.blocks(file, parts, form, made)
-    arrays = [packed.codes, packed.scales, *([] if packed.minimums is None else [packed.minimums])]
+    arrays = [packed.codes, packed.scales, packed.scales, *([] if packed.minimums is None else [packed.minimums])]
     assert made.nbytes(*exact.shape) == sum(array.nbytes for array in arrays)
     if packed.minimums is None:
         assert np.array_equal(values_of(packed).astype(np.float32), exact)
@@ -97,7 +97,7 @@ def test_initialisers_stand_for_the_values_of_the_file(tmp_path: Path, key: str,
 def test_products_use_them_so(tmp_path: Path, key: str) -> None:
     """Rows of the unit matrix survive the rounding of inputs, so they bring out the values of the file."""
     pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
+    pytest.importorskip("onnx.helper")
     from edgeinfer.backends.onnx.attention import surroundings
     from edgeinfer.backends.onnx.graph import Graph
     from edgeinfer.backends.onnx.lowering import Lowering, input_name

@@ -36,7 +36,7 @@ def test_a_provider_that_sends_data_away_is_not_used() -> None:
 def test_missing_packages_are_named_with_what_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "onnx" else find(name, *rest))
-    with pytest.raises(DeviceUnavailable, match=r"needs onnx, not installed here: pip install 'edgeinfer\[onnx\]'"):
+    with pytest.raises(DeviceUnavailable, match=r"needs .*onnx, not installed here: pip install 'edgeinfer\[onnx\]'"):
         open_device("onnx")
 
 
@@ -52,7 +52,7 @@ def test_the_entry_loads_no_runtime() -> None:
 
 def test_impossible_threads_and_cores_are_refused() -> None:
     pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
+    pytest.importorskip("onnx.helper")
     with pytest.raises(BadSetting, match="0 threads"):
         open_device("onnx", DeviceOptions(n_workers=0))
     with pytest.raises(BadSetting, match="core 9999 cannot be used"):
