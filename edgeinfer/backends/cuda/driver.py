@@ -88,6 +88,19 @@ class Kernels:
         return self._made[key]
 
 
+def require_compiler() -> None:
+    """Raise DeviceUnavailable where the libraries that compile kernels are missing."""
+    pathfinder = importlib.import_module("cuda.pathfinder")
+    for library in ("nvvm", "nvrtc"):
+        try:
+            pathfinder.load_nvidia_dynamic_lib(library)
+        except pathfinder.DynamicLibNotFoundError:
+            raise DeviceUnavailable(
+                f"NVIDIA's library {library}, which compiles the cuda device's kernels, is not found: "
+                "pip install 'edgeinfer[cuda]', or install a CUDA toolkit"
+            ) from None
+
+
 class Driver:
     """One GPU. `number` counts the GPUs that the driver lists."""
 
@@ -107,6 +120,8 @@ class Driver:
                 f"no NVIDIA GPU can be used ({said}); the cuda device needs one with its driver; the device cpu runs "
                 "anywhere"
             ) from None
+        if not self.simulated:
+            require_compiler()
         self.kernels = Kernels()
         self.sizes = Sizes(intrinsics.LANES, intrinsics.NORM_WARPS, intrinsics.THREADS)
 
