@@ -73,6 +73,12 @@ class Sizes(NamedTuple):
     threads: int
 
 
+class Startable(Protocol):
+    """A piece of work for the GPU."""
+
+    def start(self, stream: Stream) -> None: ...
+
+
 class Kernels:
     """The kernels of a device, each made when it is first asked for."""
 
@@ -171,12 +177,24 @@ class Driver:
         made: Event = cuda.event()
         return made
 
-    def launch(self, launches: Sequence[Launch], stream: Stream) -> None:
-        """Start kernels, one after the other; those of an empty grid are left out."""
+    def launch(self, launches: Sequence[Startable], stream: Stream) -> None:
+        """Start kernels and products, one after the other."""
         for launch in launches:
-            if 0 in launch.grid:
-                continue
-            launch.kernel[launch.grid, launch.block, stream](*launch.arguments)
+            launch.start(stream)
+
+
+class Series:
+    """Several pieces of work, one after the other."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Startable]) -> None:
+        self._parts = parts
+
+    def start(self, stream: Stream) -> None:
+        """Start them."""
+        for part in self._parts:
+            part.start(stream)
 
 
 class Launch:
@@ -188,3 +206,8 @@ class Launch:
         self, kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int], arguments: tuple[object, ...]
     ) -> None:
         self.kernel, self.grid, self.block, self.arguments = kernel, grid, block, arguments
+
+    def start(self, stream: Stream) -> None:
+        """Start it, unless its grid is empty."""
+        if 0 not in self.grid:
+            self.kernel[self.grid, self.block, stream](*self.arguments)

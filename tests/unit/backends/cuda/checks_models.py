@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits
+from edgeinfer.backends.cuda import gemm
 from edgeinfer.backends.cuda.device import CudaDevice
-from edgeinfer.backends.cuda.driver import FAILURES, Driver
+from edgeinfer.backends.cuda.driver import FAILURES, Driver, GpuArray, Stream
 from edgeinfer.backends.cuda.footprint import footprint, weight_regions
 from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.placing import stage_weights
@@ -195,6 +196,31 @@ def test_fragments_make_the_whole(device: CudaDevice) -> None:
         for lane in (*lanes, whole):
             lane.close()
             lane.close()
+
+
+def multiplied(x: GpuArray, tile: GpuArray, products: GpuArray, sizes: tuple[int, int, int], stream: Stream) -> None:
+    """What cuBLAS is asked for, in NumPy."""
+    n_tokens, n_rows, n_columns = sizes
+    held = [np.empty(count, np.uint16) for count in (n_tokens * n_columns, n_rows * n_columns)]
+    for array, host in zip((x, tile), held, strict=True):
+        array[: len(host)].copy_to_host(host)
+    left, right = (host.view(np.float16).astype(np.float32).reshape(-1, n_columns) for host in held)
+    products[: n_tokens * n_rows].copy_to_device((left @ right.T).reshape(-1))
+
+
+@pytest.mark.parametrize("name", ["llama-bias-q8_0", "phi3-f16", "phi3-k"])
+def test_large_products_are_left_to_others(device: CudaDevice, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of three tokens or more go through float16 tiles of ten rows; smaller ones do not change by a bit."""
+    monkeypatch.setattr(gemm, "TILE_BYTES", 2 * 10 * 64)
+    large = CudaDevice(device.driver, None, gemm.Gemm(3, multiplied))
+    assert device.batch_invariant
+    assert not large.batch_invariant
+    golden = Golden.read(name)
+    with Player(large, golden) as player:
+        logits = player.feed(golden.tokens[:3])
+    assert distance(logits[:, golden.columns], golden.logits[:3]) < 5e-3
+    with Player(large, golden) as player, Player(device, golden) as plain:
+        assert player.feed(golden.tokens[:2]).tobytes() == plain.feed(golden.tokens[:2]).tobytes()
 
 
 def test_no_output_is_wanted(device: CudaDevice) -> None:
