@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from edgeinfer.backends.cuda import gemm
 from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.driver import FAILURES, Driver, GpuArray, Stream
 from edgeinfer.backends.cuda.footprint import footprint, weight_regions
+from edgeinfer.backends.cuda.graphs import Recorder
 from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.placing import stage_weights
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, DoesNotFit, EngineClosed
@@ -243,6 +244,68 @@ def test_what_the_driver_reports_is_a_failed_device(device: CudaDevice, monkeypa
         monkeypatch.setattr(Driver, "launch", fail)
         with pytest.raises(DeviceFailed, match="illegal address"):
             player.feed(golden.tokens[:2])
+
+
+class Bindings:
+    """What `graphs` uses of cuda.bindings.driver, in Python: a graph is what was asked for while recording."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self.calls: list[str] = []
+        self._refuses = refuses
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[object, ...]]:
+        def call(*arguments: object) -> tuple[object, ...]:
+            self.calls.append(name)
+            return (1 if name == self._refuses else 0, name)
+
+        return call
+
+    def CUstream(self, number: int) -> int:  # noqa: N802
+        return number
+
+
+class NumberedStream:
+    """A stream as cuda.bindings knows it."""
+
+    def __int__(self) -> int:
+        return 5
+
+    def synchronize(self) -> None: ...
+
+
+def test_steps_are_recorded_once(device: CudaDevice) -> None:
+    bindings, started = Bindings(), []
+    recorder = Recorder(device.driver, bindings)
+    assert not Recorder(device.driver).works
+    graph = recorder.record(lambda: started.append("start"), NumberedStream())
+    assert graph is not None
+    graph.launch(NumberedStream())
+    graph.close()
+    assert started == ["start"]
+    recording = ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"]
+    assert bindings.calls == [*recording, "cuGraphLaunch", "cuGraphExecDestroy", "cuGraphDestroy"]
+
+
+@pytest.mark.parametrize("refused", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
+def test_a_driver_that_does_not_record_is_asked_once(device: CudaDevice, refused: str) -> None:
+    recorder = Recorder(device.driver, Bindings(refused))
+    assert recorder.works
+    assert recorder.record(lambda: None, NumberedStream()) is None
+    assert not recorder.works
+    assert recorder.record(lambda: None, NumberedStream()) is None
+
+
+def test_what_fails_while_recording_ends_it(device: CudaDevice) -> None:
+    """The stream is given back, and steps are started one by one from then on."""
+    bindings = Bindings()
+    recorder = Recorder(device.driver, bindings)
+
+    def fail() -> None:
+        raise FAILURES[0](900, "not permitted")
+
+    assert recorder.record(fail, NumberedStream()) is None
+    assert bindings.calls == ["cuStreamBeginCapture", "cuStreamEndCapture"]
+    assert not recorder.works
 
 
 def test_a_gpu_that_is_not_there() -> None:
