@@ -20,8 +20,17 @@ from numpy.typing import DTypeLike, NDArray
 from edgeinfer.backends.cuda.kernels import intrinsics
 from edgeinfer.errors import DeviceUnavailable, DoesNotFit
 
-FAILURES: tuple[type[Exception], ...] = (CudaAPIError, CudaSupportError)
-"""What Numba raises where the driver reports an error."""
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What Numba raises where the driver reports an error; newer versions start kernels through cuda.core."""
+    found: tuple[type[Exception], ...] = (CudaAPIError, CudaSupportError)
+    try:
+        return (*found, importlib.import_module("cuda.core._utils.cuda_utils").CUDAError)
+    except (ImportError, AttributeError):
+        return found
+
+
+FAILURES = _failures()
 
 
 class GpuArray(Protocol):
@@ -113,6 +122,7 @@ class Driver:
     simulated = bool(config.ENABLE_CUDASIM)
 
     def __init__(self, number: int = 0) -> None:
+        self._number = number
         config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small kernels are meant to be small
         try:
             found = len(cuda.gpus)
@@ -136,6 +146,10 @@ class Driver:
             return "simulator"
         name = cuda.get_current_device().name
         return name.decode() if isinstance(name, bytes) else str(name)
+
+    def enter(self) -> None:
+        """Let the calling thread use this GPU."""
+        cuda.select_device(self._number)
 
     def free_bytes(self) -> int | None:
         """Bytes of GPU memory that are free; None where nobody knows."""

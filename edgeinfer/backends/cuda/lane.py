@@ -130,6 +130,7 @@ class CudaFragmentLane:
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
         try:
+            self._driver.enter()
             self._stream.synchronize()
             self._start(step, inputs)
         except RECORDING_FAILURES as error:
@@ -186,6 +187,7 @@ class CudaFragmentLane:
         if self._shape is None:
             raise ValueError("no step was submitted")
         try:
+            self._driver.enter()
             self._stream.synchronize()
             timed = self._marks[0].elapsed_time(self._marks[1])
         except FAILURES as error:

@@ -98,6 +98,9 @@ class CompilingDriver(driver.Driver):
     def event(self) -> Nothing:
         return Nothing()
 
+    def enter(self) -> None:
+        """Every thread may use it."""
+
 
 def type_of(argument: object) -> types.Type:
     """Numba's type of an argument of a kernel."""
