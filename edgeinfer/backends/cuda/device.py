@@ -1,7 +1,8 @@
 """The CUDA device: finds the GPU, says how much of its memory may be used, compiles models and parts of them.
 
 In: device options. Out: lanes. "cuda:1" names the second GPU. EDGEINFER_CUDA_VRAM limits the bytes of GPU memory that a
-lane takes, so that weights are streamed.
+lane takes, so that weights are streamed; EDGEINFER_CUDA_GEMM is the number of tokens from which on products are left to
+cuBLAS, which is faster for prompts and not batch-invariant.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from edgeinfer.models.spec import ModelSpec
 
 if TYPE_CHECKING:
     from edgeinfer.backends.cuda.driver import Driver
+    from edgeinfer.backends.cuda.gemm import Gemm
     from edgeinfer.backends.cuda.lane import CudaFragmentLane, CudaLane
 
 RESERVE = 256 << 20
 """Bytes of GPU memory left to the driver, compiled kernels and the screen."""
 VRAM_VARIABLE = "EDGEINFER_CUDA_VRAM"
+GEMM_VARIABLE = "EDGEINFER_CUDA_GEMM"
 INSTALL = "pip install 'edgeinfer[cuda]'"
 
 
@@ -30,17 +33,21 @@ class CudaDevice:
     """Numba CUDA kernels on one GPU. `vram_bytes`: what a lane may take; None: what is free."""
 
     name = "cuda"
-    batch_invariant = True
 
-    def __init__(self, driver: Driver, vram_bytes: int | None = None) -> None:
+    def __init__(self, driver: Driver, vram_bytes: int | None = None, gemm: Gemm | None = None) -> None:
         self.driver = driver
-        self._vram_bytes = vram_bytes
+        self._vram_bytes, self._gemm = vram_bytes, gemm
+
+    @property
+    def batch_invariant(self) -> bool:
+        """True, unless large products are left to cuBLAS."""
+        return self._gemm is None
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CudaLane:
         """Pack the weights and put them on the GPU. Raises DoesNotFit."""
         from edgeinfer.backends.cuda.lane import CudaLane
 
-        return CudaLane(self.driver, spec, file, limits, self._budget(), progress)
+        return CudaLane(self.driver, spec, file, limits, self._budget(), progress, self._gemm)
 
     def compile_fragment(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
@@ -48,7 +55,7 @@ class CudaDevice:
         """The same for part of a model. Raises DoesNotFit."""
         from edgeinfer.backends.cuda.lane import CudaFragmentLane
 
-        return CudaFragmentLane(self.driver, fragment, file, limits, self._budget(), progress)
+        return CudaFragmentLane(self.driver, fragment, file, limits, self._budget(), progress, self._gemm)
 
     def _budget(self) -> int | None:
         """Bytes of GPU memory that a lane may take."""
@@ -69,7 +76,8 @@ def open_device(options: DeviceOptions) -> CudaDevice:
     target = options.target or "0"
     if not target.isdecimal():
         raise BadSetting(f"cuda:{target} names no GPU; use cuda, or cuda: and its number, such as cuda:1")
-    return CudaDevice(_driver(int(target)), vram_limit(os.environ.get(VRAM_VARIABLE)))
+    driver = _driver(int(target))
+    return CudaDevice(driver, number_in(VRAM_VARIABLE, "4000000000"), _gemm(number_in(GEMM_VARIABLE, "64")))
 
 
 def _driver(number: int) -> Driver:
@@ -80,10 +88,20 @@ def _driver(number: int) -> Driver:
     return Driver(number)
 
 
-def vram_limit(text: str | None) -> int | None:
-    """The value of EDGEINFER_CUDA_VRAM. Raises BadSetting."""
+def _gemm(fewest: int | None) -> Gemm | None:
+    """cuBLAS for products of so many tokens or more. Raises DeviceUnavailable."""
+    if fewest is None:
+        return None
+    from edgeinfer.backends.cuda.gemm import Gemm, cublas
+
+    return Gemm(fewest, cublas())
+
+
+def number_in(variable: str, example: str) -> int | None:
+    """The number that an environment variable holds, None where it is not set. Raises BadSetting."""
+    text = os.environ.get(variable)
     if not text:
         return None
-    if not text.isdecimal():
-        raise BadSetting(f"{VRAM_VARIABLE} is {text!r}; give a number of bytes, such as 4000000000")
+    if not text.isdecimal() or int(text) == 0:
+        raise BadSetting(f"{variable} is {text!r}; give a number above zero, such as {example}")
     return int(text)

@@ -20,8 +20,17 @@ from numpy.typing import DTypeLike, NDArray
 from edgeinfer.backends.cuda.kernels import intrinsics
 from edgeinfer.errors import DeviceUnavailable, DoesNotFit
 
-FAILURES: tuple[type[Exception], ...] = (CudaAPIError, CudaSupportError)
-"""What Numba raises where the driver reports an error."""
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What Numba raises where the driver reports an error; newer versions start kernels through cuda.core."""
+    found: tuple[type[Exception], ...] = (CudaAPIError, CudaSupportError)
+    try:
+        return (*found, importlib.import_module("cuda.core._utils.cuda_utils").CUDAError)
+    except (ImportError, AttributeError):
+        return found
+
+
+FAILURES = _failures()
 
 
 class GpuArray(Protocol):
@@ -73,6 +82,12 @@ class Sizes(NamedTuple):
     threads: int
 
 
+class Startable(Protocol):
+    """A piece of work for the GPU."""
+
+    def start(self, stream: Stream) -> None: ...
+
+
 class Kernels:
     """The kernels of a device, each made when it is first asked for."""
 
@@ -88,12 +103,26 @@ class Kernels:
         return self._made[key]
 
 
+def require_compiler() -> None:
+    """Raise DeviceUnavailable where the libraries that compile kernels are missing."""
+    pathfinder = importlib.import_module("cuda.pathfinder")
+    for library in ("nvvm", "nvrtc"):
+        try:
+            pathfinder.load_nvidia_dynamic_lib(library)
+        except pathfinder.DynamicLibNotFoundError:
+            raise DeviceUnavailable(
+                f"NVIDIA's library {library}, which compiles the cuda device's kernels, is not found: "
+                "pip install 'edgeinfer[cuda]', or install a CUDA toolkit"
+            ) from None
+
+
 class Driver:
     """One GPU. `number` counts the GPUs that the driver lists."""
 
     simulated = bool(config.ENABLE_CUDASIM)
 
     def __init__(self, number: int = 0) -> None:
+        self._number = number
         config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small kernels are meant to be small
         try:
             found = len(cuda.gpus)
@@ -107,6 +136,8 @@ class Driver:
                 f"no NVIDIA GPU can be used ({said}); the cuda device needs one with its driver; the device cpu runs "
                 "anywhere"
             ) from None
+        if not self.simulated:
+            require_compiler()
         self.kernels = Kernels()
         self.sizes = Sizes(intrinsics.LANES, intrinsics.NORM_WARPS, intrinsics.THREADS)
 
@@ -115,6 +146,10 @@ class Driver:
             return "simulator"
         name = cuda.get_current_device().name
         return name.decode() if isinstance(name, bytes) else str(name)
+
+    def enter(self) -> None:
+        """Let the calling thread use this GPU."""
+        cuda.select_device(self._number)
 
     def free_bytes(self) -> int | None:
         """Bytes of GPU memory that are free; None where nobody knows."""
@@ -156,12 +191,24 @@ class Driver:
         made: Event = cuda.event()
         return made
 
-    def launch(self, launches: Sequence[Launch], stream: Stream) -> None:
-        """Start kernels, one after the other; those of an empty grid are left out."""
+    def launch(self, launches: Sequence[Startable], stream: Stream) -> None:
+        """Start kernels and products, one after the other."""
         for launch in launches:
-            if 0 in launch.grid:
-                continue
-            launch.kernel[launch.grid, launch.block, stream](*launch.arguments)
+            launch.start(stream)
+
+
+class Series:
+    """Several pieces of work, one after the other."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Startable]) -> None:
+        self._parts = parts
+
+    def start(self, stream: Stream) -> None:
+        """Start them."""
+        for part in self._parts:
+            part.start(stream)
 
 
 class Launch:
@@ -173,3 +220,8 @@ class Launch:
         self, kernel: Kernel, grid: tuple[int, int, int], block: tuple[int, int], arguments: tuple[object, ...]
     ) -> None:
         self.kernel, self.grid, self.block, self.arguments = kernel, grid, block, arguments
+
+    def start(self, stream: Stream) -> None:
+        """Start it, unless its grid is empty."""
+        if 0 not in self.grid:
+            self.kernel[self.grid, self.block, stream](*self.arguments)

@@ -17,6 +17,7 @@ from edgeinfer.backends.base import Floats, Int32s, Limits, Progress, Step
 from edgeinfer.backends.cuda.caches import Caches
 from edgeinfer.backends.cuda.driver import FAILURES, Driver, GpuArray
 from edgeinfer.backends.cuda.footprint import footprint
+from edgeinfer.backends.cuda.gemm import Gemm, LargeProducts
 from edgeinfer.backends.cuda.graphs import RECORDING_FAILURES, Graph, Recorder
 from edgeinfer.backends.cuda.layout import BLOCK, BufferLayout
 from edgeinfer.backends.cuda.lowering import Lowering, Memory, Rounded
@@ -27,7 +28,7 @@ from edgeinfer.models import rope
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Rope, RopeTable
+from edgeinfer.ops import MatMul, Rope, RopeTable
 
 MOST_RECORDED = 64
 """Tokens of passes that are recorded as graphs."""
@@ -45,6 +46,7 @@ class CudaFragmentLane:
         limits: Limits,
         budget: int | None,
         progress: Progress,
+        gemm: Gemm | None = None,
     ) -> None:
         spec = fragment.spec
         self._driver, self._fragment, self._limits = driver, fragment, limits
@@ -55,9 +57,12 @@ class CudaFragmentLane:
         self._step = StepRecord(driver, self._layout, limits)
         self._caches = Caches(driver, spec.kv, limits)
         self._memory = self._allocate(spec, file)
+        self._large = None if gemm is None else _large_products(driver, self._layout, spec, gemm)
+        if room is not None and self._large is not None:
+            room -= self._large.nbytes
         self._weights = Weights(driver, spec, file, room, progress)
         self._feeding = Feeding(driver, self._weights)
-        lowering = Lowering(driver, self._layout, self._memory, self._step, self._weights.place)
+        lowering = Lowering(driver, self._layout, self._memory, self._step, self._weights.place, self._large)
         self._calls = {stage.name: lowering.calls(stage) for stage in spec.stages}
         self._hosts = {name: self._host(name) for name in {*fragment.inputs, *fragment.outputs}}
         self._recorder = Recorder(driver)
@@ -107,6 +112,7 @@ class CudaFragmentLane:
             arrays += [rounded.codes, rounded.scales, rounded.sums]
         partials = 4 * self._layout.partial_floats
         held = sum(array.nbytes for array in arrays) + partials + self._step.nbytes
+        held += 0 if self._large is None else self._large.nbytes
         return held + self._weights.resident_bytes + self._caches.nbytes
 
     @property
@@ -124,6 +130,7 @@ class CudaFragmentLane:
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
         try:
+            self._driver.enter()
             self._stream.synchronize()
             self._start(step, inputs)
         except RECORDING_FAILURES as error:
@@ -180,6 +187,7 @@ class CudaFragmentLane:
         if self._shape is None:
             raise ValueError("no step was submitted")
         try:
+            self._driver.enter()
             self._stream.synchronize()
             timed = self._marks[0].elapsed_time(self._marks[1])
         except FAILURES as error:
@@ -226,7 +234,7 @@ class CudaFragmentLane:
         self._calls.clear()
         self._weights.close()
         self._caches.close()
-        del self._memory, self._feeding, self._step, self._hosts
+        del self._memory, self._feeding, self._step, self._hosts, self._large
 
 
 class CudaLane:
@@ -240,8 +248,9 @@ class CudaLane:
         limits: Limits,
         budget: int | None,
         progress: Progress,
+        gemm: Gemm | None = None,
     ) -> None:
-        self.part = CudaFragmentLane(driver, whole(spec), file, limits, budget, progress)
+        self.part = CudaFragmentLane(driver, whole(spec), file, limits, budget, progress, gemm)
         self._logits = spec.logits
         self.copy_slots, self.read_pages = self.part.copy_slots, self.part.read_pages
         self.write_pages, self.close = self.part.write_pages, self.part.close
@@ -254,6 +263,14 @@ class CudaLane:
         """Evaluate one step: float32[O, V], a view that the next run overwrites."""
         self.part.submit(step, {})
         return self.part.wait()[self._logits]
+
+
+def _large_products(driver: Driver, layout: BufferLayout, spec: ModelSpec, gemm: Gemm) -> LargeProducts | None:
+    """Scratch memory for large products, where a pass can be large."""
+    widths = [(op.weight.n_rows, op.weight.columns) for op in spec.ops() if isinstance(op, MatMul)]
+    if not widths or layout.most_tokens < gemm.fewest:
+        return None
+    return LargeProducts(driver, layout, widths, gemm)
 
 
 def _room_for_weights(

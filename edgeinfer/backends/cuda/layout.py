@@ -50,6 +50,11 @@ class IntegerForm:
     has_minimum: bool
 
     @property
+    def constants(self) -> tuple[int, int, Scales, int, bool]:
+        """What kernels of such weights are made for."""
+        return self.code_bits, self.low, self.scales, self.group, self.has_minimum
+
+    @property
     def numbers_per_block(self) -> int:
         """Scales and minima of a block: all its scales, then all its minima."""
         return BLOCK // self.group * (1 + self.has_minimum)
@@ -180,6 +185,11 @@ class BufferLayout:
         """Bytes of the int8 form: 32 codes, a float32 scale and two int32 sums for each block."""
         n_rows, width = self.shape(name)
         return n_rows * width // BLOCK * (32 + 4 + 8)
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of the largest pass."""
+        return self._limits.max_tokens
 
     @property
     def n_chunks(self) -> int:

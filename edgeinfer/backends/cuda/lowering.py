@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from edgeinfer.backends.cuda.driver import Driver, GpuArray, Launch
+from edgeinfer.backends.cuda.driver import Driver, GpuArray, Launch, Series, Startable
+from edgeinfer.backends.cuda.gemm import LargeProducts
 from edgeinfer.backends.cuda.layout import (
     BLOCK,
     SPLIT_TOKENS,
@@ -42,7 +43,7 @@ from edgeinfer.ops import (
     Weight,
 )
 
-Call: TypeAlias = Callable[[Shape], Launch]
+Call: TypeAlias = Callable[[Shape], Startable]
 ROW_WARPS = 4
 """Rows that a block of a product takes, a warp each."""
 MOST_TILE = 8
@@ -103,9 +104,11 @@ class Lowering:
         memory: Memory,
         step: StepRecord,
         place: Callable[[Weight], Placed],
+        large: LargeProducts | None = None,
     ) -> None:
         self._kernels, self._sizes = driver.kernels, driver.sizes
         self._layout, self._memory, self._step, self._place = layout, memory, step, place
+        self._large = large
         self._fresh: set[str] = set()
         self._flat = (driver.sizes.threads, 1)
 
@@ -143,6 +146,10 @@ class Lowering:
         """The int8 form of a buffer is out of date."""
         self._fresh.discard(name)
 
+    def _is_large(self, n_rows: int) -> bool:
+        """Whether products of so many rows are left to cuBLAS."""
+        return self._large is not None and n_rows >= self._large.fewest
+
     def _stride(self, name: str) -> int:
         return self._layout.shape(name)[1]
 
@@ -158,9 +165,9 @@ class Lowering:
         at = (self._step.array, self._step.tokens_at, out)
         arguments: tuple[object, ...]
         if isinstance(form, IntegerForm):
-            kernel = self._kernels.get("embedding", "integer_rows", *constants(form))
+            kernel = self._kernels.get("embedding", "integer_rows", *form.constants)
             count = op.weight.columns // BLOCK
-            arguments = (*integer_arrays(placed), *at, count, stride, factor)
+            arguments = (*placed.integer_arrays(), *at, count, stride, factor)
         else:
             assert isinstance(form, FloatForm)
             kernel = self._kernels.get("embedding", "float_rows", form.kind)
@@ -187,7 +194,9 @@ class Lowering:
         per_row = self._stride(name) // BLOCK
         arrays = (self._memory.buffers[name], rounded.codes, rounded.scales, rounded.sums)
 
-        def call(shape: Shape) -> Launch:
+        def call(shape: Shape) -> Startable:
+            if self._is_large(rows(shape)):
+                return Series([])
             count = rows(shape) * per_row
             return Launch(kernel, (self._over(count), 1, 1), self._flat, (*arrays, count))
 
@@ -201,11 +210,12 @@ class Lowering:
         mode = (bias is not None) + 2 * op.accumulate
         form = placed.form
         calls: list[Call] = []
+        fixed: tuple[object, ...]
         if isinstance(form, IntegerForm):
             calls = self._round(op.source)
             rounded = self._memory.rounded[op.source]
-            name, fixed = ("products", "integer_product"), constants(form)
-            sources: tuple[object, ...] = (*integer_arrays(placed), rounded.codes, rounded.scales, rounded.sums)
+            name, fixed = ("products", "integer_product"), form.constants
+            sources: tuple[object, ...] = (*placed.integer_arrays(), rounded.codes, rounded.scales, rounded.sums)
             count = op.weight.columns // BLOCK
         else:
             assert isinstance(form, FloatForm)
@@ -214,8 +224,11 @@ class Lowering:
             count = padded(op.weight.columns) // 8
         blocks = over(op.weight.n_rows, ROW_WARPS)
 
-        def call(shape: Shape) -> Launch:
+        def call(shape: Shape) -> Startable:
             n_rows = rows(shape)
+            if self._large is not None and self._is_large(n_rows):
+                source = self._memory.buffers[op.source], self._stride(op.source), n_rows
+                return Series(self._large.launches(placed, source, (out, stride, n_rows), bias, mode))
             tile = tile_for(n_rows)
             kernel = self._kernels.get(*name, *fixed, tile)
             arguments = (*sources, *ends, count, n_rows, stride, mode)
@@ -306,16 +319,3 @@ class Lowering:
         self._written(out)
         rows, blocks = self._rows(out), self._over(op.width)
         return lambda shape: Launch(kernel, (blocks, rows(shape), 1), self._flat, arguments)
-
-
-def constants(form: IntegerForm) -> tuple[object, ...]:
-    """What kernels of integer weights are made for."""
-    return form.code_bits, form.low, form.scales, form.group, form.has_minimum
-
-
-def integer_arrays(placed: Placed) -> tuple[GpuArray, GpuArray, GpuArray, GpuArray]:
-    """Codes, high bits, scales and units; codes stand for what the form does not have."""
-    codes = placed.region("codes")
-    regions = placed.regions
-    units = regions.get("units", codes.view(np.uint16))
-    return codes, regions.get("high", codes), regions["scales"], units

@@ -40,6 +40,12 @@ class Placed:
         """A region, or, where the form has none of that name, another, which kernels do not read then."""
         return self.regions.get(name, next(iter(self.regions.values())))
 
+    def integer_arrays(self) -> tuple[GpuArray, GpuArray, GpuArray, GpuArray]:
+        """Codes, high bits, scales and units of integer weights; codes stand for what the form does not have."""
+        codes = self.region("codes")
+        units = self.regions.get("units", codes.view(np.uint16))
+        return codes, self.region("high"), self.region("scales"), units
+
 
 @dataclass(frozen=True, slots=True)
 class Slab:

@@ -9,17 +9,15 @@ import numpy as np
 from numba import cuda
 
 from edgeinfer.backends.cuda.kernels.floats import eight_floats
-from edgeinfer.backends.cuda.kernels.products import block_scale, code_words
+from edgeinfer.backends.cuda.kernels.products import code_words
+from edgeinfer.backends.cuda.kernels.unpacking import unpacked_value
 
 
 def integer_rows(bits, low, scales, group, has_minimum):
     """Kernel: a thread per block of 32 columns; grid (blocks / block width, tokens)."""
     parts = 2 if has_minimum else 1
-    per_group = 32 // group
     words_of = code_words(bits)
-    scale_of = block_scale(scales, per_group * parts, parts)
-    lowest = np.int32(low)
-    is_signed = bits == 8
+    value_of = unpacked_value(bits, low, scales, group, has_minimum)
 
     @cuda.jit
     def embed(codes, high, numbers, units, step, tokens_at, out, n_blocks, stride, factor):
@@ -33,14 +31,7 @@ def integer_rows(bits, low, scales, group, has_minimum):
         unit = (row * ((n_blocks + 7) // 8) + column // 8) * parts
         words = words_of(codes, high, block)
         for place in range(32):
-            word = words[place // 4]
-            code = np.int32((word >> np.uint32(8 * (place % 4))) & np.uint32(255))
-            if is_signed and code > 127:
-                code = np.int32(code - 256)
-            share = place // group
-            value = scale_of(numbers, units, block, unit, share) * np.float32(np.int32(code + lowest))
-            if has_minimum:
-                value += scale_of(numbers, units, block, unit, per_group + share)
+            value = value_of(words, numbers, units, block, unit, place)
             out[token * stride + 32 * column + place] = value * factor
 
     return embed

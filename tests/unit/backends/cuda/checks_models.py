@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits
+from edgeinfer.backends.cuda import gemm
 from edgeinfer.backends.cuda.device import CudaDevice
-from edgeinfer.backends.cuda.driver import FAILURES, Driver
+from edgeinfer.backends.cuda.driver import FAILURES, Driver, GpuArray, Stream
 from edgeinfer.backends.cuda.footprint import footprint, weight_regions
+from edgeinfer.backends.cuda.graphs import Recorder
 from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.placing import stage_weights
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, DoesNotFit, EngineClosed
@@ -55,12 +57,24 @@ def test_logits_are_those_of_transformers(device: CudaDevice, name: str, kv: KVK
     assert error < (2e-3 if name.endswith(FLOATS) else 0.05)
 
 
-def test_windows_reach_over_pages(device: CudaDevice) -> None:
-    """The last of all tokens sees a window that begins in an earlier page; large passes, then one token."""
+def test_windows_end(device: CudaDevice) -> None:
+    """The last tokens no longer see the first ones; attention's own check has windows over pages."""
     golden = Golden.read("mistral-window-q8_0")
     with Player(device, golden) as player:
-        parts = [player.feed(part) for part in np.split(golden.tokens, [len(golden.tokens) - 1])]
-    assert golden.error(np.concatenate(parts)) < 0.05
+        logits = player.feed(golden.tokens[:30])
+        window = player._model.spec.kv[0].window
+    assert window is not None
+    assert window < 25
+    assert distance(logits[25:, golden.columns], golden.logits[25:30]) < 0.05
+
+
+def fill(player: Player, n_cached: int) -> None:
+    """Give a sequence of a player some cached tokens whose keys and values are any small numbers."""
+    pages = np.arange(PAGES, dtype=np.int32)
+    shape = player.lane.read_pages(pages).shape
+    numbers = np.random.default_rng(1).standard_normal((shape[0], shape[1] // 2)).astype(np.float16)
+    player.lane.write_pages(pages, numbers.view(np.uint8))
+    player._cached[0] = n_cached
 
 
 @pytest.mark.parametrize(("name", "kv"), [("llama-q8_0", "int8"), ("phi3-f16", "f16")])
@@ -74,13 +88,13 @@ def test_bits_do_not_depend_on_the_pass(device: CudaDevice, name: str, kv: KVKin
     assert parts.tobytes() == whole.tobytes()
 
 
-@pytest.mark.parametrize(("kv", "n_cached"), [("f16", 62), ("int8", 3)])
+@pytest.mark.parametrize(("kv", "n_cached"), [("f16", 62), ("int8", 4)])
 def test_trees_give_the_bits_of_chains(device: CudaDevice, kv: KVKind, n_cached: int) -> None:
     """Two branches, one of which may lead over the end of a page, each against its own chain."""
     golden = Golden.read(SMALL)
-    left, right = golden.tokens[n_cached : n_cached + 4], np.array([11, 12], np.int32)
+    left, right = golden.tokens[:4], np.array([11, 12], np.int32)
     with Player(device, golden, kv=kv) as player:
-        player.feed(golden.tokens[:n_cached])
+        fill(player, n_cached)
         tree = player.look(np.array([*left[:2], *right, *left[2:]], np.int32), [-1, 0, 0, 2, 1, 4])
         chain = player.look(left, [-1, 0, 1, 2])
         other = player.look(np.array([left[0], *right], np.int32), [-1, 0, 1])
@@ -197,6 +211,31 @@ def test_fragments_make_the_whole(device: CudaDevice) -> None:
             lane.close()
 
 
+def multiplied(x: GpuArray, tile: GpuArray, products: GpuArray, sizes: tuple[int, int, int], stream: Stream) -> None:
+    """What cuBLAS is asked for, in NumPy."""
+    n_tokens, n_rows, n_columns = sizes
+    held = [np.empty(count, np.uint16) for count in (n_tokens * n_columns, n_rows * n_columns)]
+    for array, host in zip((x, tile), held, strict=True):
+        array[: len(host)].copy_to_host(host)
+    left, right = (host.view(np.float16).astype(np.float32).reshape(-1, n_columns) for host in held)
+    products[: n_tokens * n_rows].copy_to_device((left @ right.T).reshape(-1))
+
+
+@pytest.mark.parametrize("name", ["llama-bias-q8_0", "phi3-f16"])
+def test_large_products_are_left_to_others(device: CudaDevice, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes of three tokens or more go through float16 tiles of ten rows; smaller ones do not change by a bit."""
+    monkeypatch.setattr(gemm, "TILE_BYTES", 2 * 10 * 64)
+    large = CudaDevice(device.driver, None, gemm.Gemm(3, multiplied))
+    assert device.batch_invariant
+    assert not large.batch_invariant
+    golden = Golden.read(name)
+    with Player(large, golden) as player:
+        logits = player.feed(golden.tokens[:3])
+    assert distance(logits[:, golden.columns], golden.logits[:3]) < 5e-3
+    with Player(large, golden) as player, Player(device, golden) as plain:
+        assert player.feed(golden.tokens[:2]).tobytes() == plain.feed(golden.tokens[:2]).tobytes()
+
+
 def test_no_output_is_wanted(device: CudaDevice) -> None:
     golden = Golden.read(SMALL)
     with open_model(golden.model, golden.n_context) as model:
@@ -217,6 +256,68 @@ def test_what_the_driver_reports_is_a_failed_device(device: CudaDevice, monkeypa
         monkeypatch.setattr(Driver, "launch", fail)
         with pytest.raises(DeviceFailed, match="illegal address"):
             player.feed(golden.tokens[:2])
+
+
+class Bindings:
+    """What `graphs` uses of cuda.bindings.driver, in Python: a graph is what was asked for while recording."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self.calls: list[str] = []
+        self._refuses = refuses
+
+    def __getattr__(self, name: str) -> Callable[..., tuple[object, ...]]:
+        def call(*arguments: object) -> tuple[object, ...]:
+            self.calls.append(name)
+            return (1 if name == self._refuses else 0, name)
+
+        return call
+
+    def CUstream(self, number: int) -> int:  # noqa: N802
+        return number
+
+
+class NumberedStream:
+    """A stream as cuda.bindings knows it."""
+
+    def __int__(self) -> int:
+        return 5
+
+    def synchronize(self) -> None: ...
+
+
+def test_steps_are_recorded_once(device: CudaDevice) -> None:
+    bindings, started = Bindings(), []
+    recorder = Recorder(device.driver, bindings)
+    assert not Recorder(device.driver).works
+    graph = recorder.record(lambda: started.append("start"), NumberedStream())
+    assert graph is not None
+    graph.launch(NumberedStream())
+    graph.close()
+    assert started == ["start"]
+    recording = ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"]
+    assert bindings.calls == [*recording, "cuGraphLaunch", "cuGraphExecDestroy", "cuGraphDestroy"]
+
+
+@pytest.mark.parametrize("refused", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
+def test_a_driver_that_does_not_record_is_asked_once(device: CudaDevice, refused: str) -> None:
+    recorder = Recorder(device.driver, Bindings(refused))
+    assert recorder.works
+    assert recorder.record(lambda: None, NumberedStream()) is None
+    assert not recorder.works
+    assert recorder.record(lambda: None, NumberedStream()) is None
+
+
+def test_what_fails_while_recording_ends_it(device: CudaDevice) -> None:
+    """The stream is given back, and steps are started one by one from then on."""
+    bindings = Bindings()
+    recorder = Recorder(device.driver, bindings)
+
+    def fail() -> None:
+        raise FAILURES[0](900, "not permitted")
+
+    assert recorder.record(fail, NumberedStream()) is None
+    assert bindings.calls == ["cuStreamBeginCapture", "cuStreamEndCapture"]
+    assert not recorder.works
 
 
 def test_a_gpu_that_is_not_there() -> None:

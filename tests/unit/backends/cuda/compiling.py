@@ -7,7 +7,7 @@ whether it holds double precision, vector loads, dot products and local memory. 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numba import cuda, types
@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from edgeinfer.backends.cuda import driver
 from edgeinfer.backends.cuda.device import CudaDevice
+from edgeinfer.backends.cuda.gemm import Gemm
 from edgeinfer.backends.cuda.kernels import intrinsics
 from tests.golden.goldens import Golden, Player
 
@@ -44,15 +45,43 @@ class Nothing:
         return -1.0
 
 
+Seen = dict[tuple[object, tuple[types.Type, ...]], None]
+
+
+class Collecting:
+    """A kernel that is not started: `seen` gets its function and the types of its arguments."""
+
+    def __init__(self, kernel: driver.Kernel, seen: Seen) -> None:
+        self._function = kernel.py_func  # type: ignore[attr-defined]
+        self._seen = seen
+
+    def __getitem__(self, configuration: tuple[object, ...]) -> Callable[..., None]:
+        return self._collect
+
+    def _collect(self, *arguments: object) -> None:
+        self._seen[self._function, tuple(map(type_of, arguments))] = None
+
+
+class CollectingKernels(driver.Kernels):
+    """Kernels that are compiled later."""
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__()
+        self._seen = seen
+
+    def get(self, module: str, factory: str, *constants: object) -> driver.Kernel:
+        return Collecting(super().get(module, factory, *constants), self._seen)
+
+
 class CompilingDriver(driver.Driver):
-    """Collects what would be started: kernels and the types of their arguments."""
+    """A GPU whose memory is the host's and which starts nothing."""
 
     simulated = True
 
     def __init__(self) -> None:
-        self.kernels, self.name = driver.Kernels(), "compiler"
+        self.seen: Seen = {}
+        self.kernels, self.name = CollectingKernels(self.seen), "compiler"
         self.sizes = driver.Sizes(intrinsics.LANES, intrinsics.NORM_WARPS, intrinsics.THREADS)
-        self.seen: dict[tuple[int, tuple[types.Type, ...]], driver.Kernel] = {}
 
     def empty(self, count: int, dtype: DTypeLike) -> HostArray:
         return np.zeros(count, dtype).view(HostArray)
@@ -69,11 +98,8 @@ class CompilingDriver(driver.Driver):
     def event(self) -> Nothing:
         return Nothing()
 
-    def launch(self, launches: Sequence[driver.Launch], stream: object) -> None:
-        for launch in launches:
-            if 0 not in launch.grid:
-                key = id(launch.kernel), tuple(map(type_of, launch.arguments))
-                self.seen[key] = launch.kernel
+    def enter(self) -> None:
+        """Every thread may use it."""
 
 
 def type_of(argument: object) -> types.Type:
@@ -81,6 +107,10 @@ def type_of(argument: object) -> types.Type:
     if isinstance(argument, np.ndarray):
         return types.Array(numpy_support.from_dtype(argument.dtype), 1, "C")
     return types.float32 if isinstance(argument, np.float32) else types.int64
+
+
+def multiply_nothing(*arguments: object) -> None:
+    """A product that nobody computes."""
 
 
 def main() -> int:
@@ -94,12 +124,12 @@ def main() -> int:
     for name in sys.argv[2:]:
         golden = Golden.read(name)
         for kv in ("f16", "int8"):
-            with Player(CudaDevice(compiler), golden, kv=kv) as player:  # type: ignore[arg-type]
-                for count in (1, 2, 3, 8, 20):
+            device = CudaDevice(compiler, None, Gemm(20, multiply_nothing))
+            with Player(device, golden, kv=kv) as player:  # type: ignore[arg-type]
+                for count in (1, 2, 3, 8, 16, 20):
                     player.feed(golden.tokens[:count])
                 player.lane.copy_slots(np.array([1], np.int32), np.array([2], np.int32))
-    for (_, found), kernel in compiler.seen.items():
-        function = kernel.py_func  # type: ignore[attr-defined]
+    for function, found in compiler.seen:
         ptx, _ = cuda.compile_ptx(function, found, cc=(major, minor))
         marks = [mark for mark in (".f64", ".v4.", "dp4a", "__local_depot", "shfl.sync") if mark in ptx]
         print(function.__qualname__.partition(".")[0], *marks)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.backends.cuda.simulated import simulate
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.backends.cuda.simulated import ROOT, simulate
 
 
 def test_kernels_compute_what_their_twins_do() -> None:
@@ -11,3 +15,14 @@ def test_kernels_compute_what_their_twins_do() -> None:
 
 def test_models_are_those_of_transformers() -> None:
     simulate("checks_models.py", lanes=1)
+
+
+def test_the_gpu_check_runs(tmp_path: Path) -> None:
+    """On the simulator; speeds are not looked at."""
+    command = [sys.executable, "scripts/gpu_check.py", "--tiny", "--out", str(tmp_path / "new" / "card.md")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (tmp_path / "new" / "card.md").read_text(encoding="utf-8")
+    assert text.startswith("# The cuda device on simulator")
+    assert "| phi3-f16 | f16 |" in text
+    assert "WRONG" not in text
