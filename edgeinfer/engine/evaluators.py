@@ -26,7 +26,7 @@ from edgeinfer.backends.base import (
 from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.lanes.choosing import AUTO as AUTO_SCHEDULE
+from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel

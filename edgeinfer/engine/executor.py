@@ -25,7 +25,7 @@ from edgeinfer.backends.base import (
 )
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.kvcache import Copies, KVCache
-from edgeinfer.engine.lanes.choosing import AUTO as AUTO_SCHEDULE
+from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.opening import open_model
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.opening import compiled

@@ -26,7 +26,6 @@ from edgeinfer.engine.evaluators import (
     other_device,
 )
 from edgeinfer.engine.executor import AUTO_DEVICE
-from edgeinfer.engine.isolation.isolated import Isolated
 from edgeinfer.engine.limits import context_of, limits_for, memory_need, unknown_need
 from edgeinfer.engine.llm import LLM, Facts
 from edgeinfer.engine.race import chosen_device
@@ -209,6 +208,8 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
                 _check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
                 texts = beside.submit(own_texts, metadata, vocabulary)
             if wanted.isolate:
+                from edgeinfer.engine.isolation.isolated import Isolated
+
                 places = wanted.mode, kinds, regime
                 executor = Isolated.open(
                     wanted.device, subject.file, limits, options, *places, wanted.progress, wanted.schedule

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgeinfer.engine.lanes import AUTO
 from edgeinfer.scheduling.budgets import Budgets, Caching
 from edgeinfer.scheduling.cost import Pass
 from edgeinfer.scheduling.machine_plan import MachinePlan, Task
@@ -18,7 +19,6 @@ from edgeinfer.scheduling.work import ModelWork
 
 DEPTH = 512
 """Cached tokens of the decoding that is planned for."""
-AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, Progress, no_progress, open_device
-from edgeinfer.engine.lanes.choosing import AUTO, Choice, choose
+from edgeinfer.engine.lanes import AUTO
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.opening import compiled
 from edgeinfer.errors import BadSetting, DoesNotFit
@@ -20,6 +21,9 @@ from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.profile import CPU
 from edgeinfer.scheduling.topology import available_bytes, read_topology
 from edgeinfer.scheduling.work import work_of
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.lanes.choosing import Choice
 
 FORMATS = 2
 """Quant formats of a model that devices are measured with, those of most bytes."""
@@ -105,6 +109,7 @@ def _together(
     schedule: str,
     progress: Progress,
 ) -> Opened:
+    from edgeinfer.engine.lanes.choosing import choose
     from edgeinfer.engine.probing.combination import combined_profile, cores_of, machine_profile, options_for
     from edgeinfer.scheduling.budgets import Caching, budgets_of
 
