@@ -67,6 +67,8 @@ class CudaFragmentLane:
         self._hosts = {name: self._host(name) for name in {*fragment.inputs, *fragment.outputs}}
         self._recorder = Recorder(driver)
         self._graphs: dict[Shape, Graph | None] = {}
+        # cuBLAS may allocate memory, which a recording forbids.
+        self._fewest_unrecorded = min(MOST_RECORDED + 1, limits.max_tokens + 1 if gemm is None else gemm.fewest)
         self._shape: Shape | None = None
         self._began, self._seconds = 0.0, 0.0
         self._closed = False
@@ -156,13 +158,13 @@ class CudaFragmentLane:
 
     def _run(self, shape: Shape) -> None:
         """Start the kernels of a pass, from a graph once it has run without."""
-        if self.records and shape.tokens <= MOST_RECORDED:
-            graph = self._graphs.get(shape)
-            if graph is not None:
-                graph.launch(self._stream)
-                return
+        is_recorded = self.records and shape.tokens < self._fewest_unrecorded
+        graph = self._graphs.get(shape) if is_recorded else None
+        if graph is not None:
+            graph.launch(self._stream)
+            return
         self._start_stages(shape)
-        if self.records and shape.tokens <= MOST_RECORDED and shape not in self._graphs:
+        if is_recorded and shape not in self._graphs:
             self._stream.synchronize()
             if len(self._graphs) >= MOST_GRAPHS:
                 self._drop_graphs()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda import gemm
 from edgeinfer.backends.cuda.device import CudaDevice
-from edgeinfer.backends.cuda.driver import FAILURES, Driver, GpuArray, Stream
+from edgeinfer.backends.cuda.driver import FAILURES, Driver, GpuArray, Startable, Stream
 from edgeinfer.backends.cuda.footprint import footprint, weight_regions
 from edgeinfer.backends.cuda.graphs import Recorder
 from edgeinfer.backends.cuda.layout import slab_bytes
@@ -296,6 +296,39 @@ def test_steps_are_recorded_once(device: CudaDevice) -> None:
     assert started == ["start"]
     recording = ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"]
     assert bindings.calls == [*recording, "cuGraphLaunch", "cuGraphExecDestroy", "cuGraphDestroy"]
+
+
+class Replaying:
+    """A recorder that keeps the very launches of a step and starts them again."""
+
+    works = True
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self.n_started = driver, 0
+
+    def record(self, start: Callable[[], None], stream: Stream) -> Replaying:
+        self._kept: list[Startable] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self._driver, "launch", lambda launches, stream: self._kept.extend(launches))
+            start()
+        return self
+
+    def launch(self, stream: Stream) -> None:
+        self.n_started += 1
+        self._driver.launch(self._kept, stream)
+
+    def close(self) -> None: ...
+
+
+def test_recorded_steps_serve_later_tokens(device: CudaDevice) -> None:
+    """What a step's kernels are started with holds for any step of the same shape: all else they read from the GPU."""
+    golden = Golden.read("llama-bias-q8_0")
+    with Player(device, golden) as plain, Player(device, golden) as player:
+        replaying = Replaying(device.driver)
+        player.lane.part._recorder = replaying  # type: ignore[attr-defined]
+        for token in np.split(golden.tokens[:5], 5):
+            assert player.feed(token).tobytes() == plain.feed(token).tobytes()
+    assert replaying.n_started == 4
 
 
 @pytest.mark.parametrize("refused", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiate"])
