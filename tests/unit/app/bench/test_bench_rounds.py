@@ -65,6 +65,7 @@ def test_a_run_on_a_busy_machine_is_repeated_and_the_quiet_one_kept() -> None:
     assert (sample.repeats, sample.busy) == (2, False)
     assert sample.reply.seconds == {16: 4.0}  # the warm-up was the first that was asked
     assert (sample.idle_before, sample.idle_after) == (1.0, 1.0)
+    assert len({job.seed for _, job in bench.asked[:4]}) == 4  # no executor meets a prompt that it has just read
 
 
 def test_a_machine_that_stays_busy_is_flagged_with_the_quietest_run() -> None:
