@@ -1,8 +1,10 @@
-"""Predicted against measured: reading prompts, decoding and verifying, for several models on the CPU device.
+"""Predicted against measured: reading prompts, decoding and verifying, for several models on the CPU device or others.
 
-Run: `python scripts/measure_prediction.py MODEL… [--rounds 3] [--profile FILE]`. The machine is probed first, unless a
-profile is given; then each model is loaded and timed, round after round, and every prediction is compared with the
-median. Nothing of what is measured goes into the predictions. Prints a table and how idle the machine was.
+Run: `python scripts/measure_prediction.py MODEL… [--rounds 3] [--profile FILE]`, or with `--device openvino`, or with
+`--device cpu,openvino --schedule rows`. The machine, or the devices with the first models' formats, are probed first,
+unless a profile of the machine is given; then each model is loaded and timed, round after round, and every prediction
+is compared with the median. Nothing of what is measured goes into the predictions. Prints a table and how idle the
+machine was.
 """
 
 from __future__ import annotations
@@ -19,17 +21,23 @@ from edgeinfer.app.bench.messages import Opening
 from edgeinfer.app.bench.ours import Passes
 from edgeinfer.app.bench.subject import random_tokens
 from edgeinfer.app.machine_profile import measured_profile
+from edgeinfer.backends.base import no_progress
 from edgeinfer.engine.idle import idle_share
+from edgeinfer.engine.lanes.choosing import choose
+from edgeinfer.engine.lanes.opening import FORMATS
+from edgeinfer.engine.probing.combination import combined_profile, machine_profile
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
+from edgeinfer.scheduling.budgets import Caching, budgets_of
+from edgeinfer.scheduling.placement import Placement, all_on
 from edgeinfer.scheduling.predict import Predictor
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.profile_toml import read_profile
-from edgeinfer.scheduling.topology import usable_cores
-from edgeinfer.scheduling.work import work_of
+from edgeinfer.scheduling.topology import available_bytes, read_topology, usable_cores
+from edgeinfer.scheduling.work import ModelWork, work_of
 
 PROMPT, GEN, VERIFIED, VERIFIES = 512, 128, 8, 24
-CONTEXT = 1024
+CONTEXT, PASS_TOKENS = 1024, 256
 TESTS = ("prefill", "decode", "verify")
 
 
@@ -48,10 +56,26 @@ class Row:
         return statistics.median(self.measured_s) / self.predicted_s - 1
 
 
-def predictions(path: Path, profile: Profile) -> dict[str, float]:
-    """Seconds of each test, from the header alone."""
+def work_in(path: Path) -> ModelWork:
+    """What a model's stages have to do, from the header alone."""
     with GGUFFile.open(path) as file:
-        predictor = Predictor(profile, work_of(spec_of(file.metadata, file.tensors, CONTEXT), file.tensors))
+        return work_of(spec_of(file.metadata, file.tensors, CONTEXT), file.tensors)
+
+
+def placed(work: ModelWork, names: tuple[str, ...], schedule: str) -> tuple[Profile, Placement]:
+    """The machine as these devices share it, and where they run a model."""
+    topology = read_topology()
+    profile = combined_profile(names, topology, usable_cores(), work.formats[:FORMATS], no_progress)
+    if len(names) == 1:
+        return profile, all_on(work, names[0])
+    budgets = budgets_of(profile, work, available_bytes(), most_rows=PASS_TOKENS)
+    machine = machine_profile(topology, work.formats[:FORMATS], no_progress)
+    return profile, choose(profile, machine, work, Caching(CONTEXT), budgets, schedule).placement
+
+
+def predictions(work: ModelWork, profile: Profile, placement: Placement | None = None) -> dict[str, float]:
+    """Seconds of each test."""
+    predictor = Predictor(profile, work, placement=placement)
     return {
         "prefill": predictor.prompt_s(PROMPT),
         "decode": predictor.decode_s(GEN),
@@ -59,9 +83,9 @@ def predictions(path: Path, profile: Profile) -> dict[str, float]:
     }
 
 
-def measure(path: Path) -> dict[str, float]:
+def measure(path: Path, device: str, schedule: str) -> dict[str, float]:
     """Seconds of each test, once each after a warm-up."""
-    passes = Passes(Opening("cpu", str(path), len(usable_cores()), CONTEXT))
+    passes = Passes(Opening(device, str(path), len(usable_cores()), CONTEXT, schedule=schedule))
     try:
         tokens = random_tokens(0, PROMPT, passes.n_vocab)
         passes.evaluate(tokens, every=False)
@@ -95,19 +119,28 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--profile", type=Path)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--schedule", default="auto")
     options = parser.parse_args()
     started = time.perf_counter()
-    profile = read_profile(options.profile) if options.profile else measured_profile(short=False)
-    print(f"{profile.name}; profile in {time.perf_counter() - started:.1f} s, idle {profile.idle_share}")
-    expected = {path: predictions(path, profile) for path in options.models}
+    works = {path: work_in(path) for path in options.models}
+    if options.device == "cpu":
+        profile = read_profile(options.profile) if options.profile else measured_profile(short=False)
+        print(f"{profile.name}; profile in {time.perf_counter() - started:.1f} s, idle {profile.idle_share}")
+        expected = {path: predictions(work, profile) for path, work in works.items()}
+    else:
+        names = tuple(options.device.split(","))
+        found = {path: placed(work, names, options.schedule) for path, work in works.items()}
+        print(f"{options.device}; profiles in {time.perf_counter() - started:.1f} s")
+        expected = {path: predictions(works[path], *found[path]) for path in options.models}
     rows = [Row(path.stem, test, expected[path][test], []) for path in options.models for test in TESTS]
     idle = [idle_share()]
     for _ in range(options.rounds):
         for path in options.models:
-            found = measure(path)
+            took = measure(path, options.device, options.schedule)
             for row in rows:
                 if row.model == path.stem:
-                    row.measured_s.append(found[row.test])
+                    row.measured_s.append(took[row.test])
         idle.append(idle_share())
     sizes = {"prefill": PROMPT, "decode": GEN, "verify": VERIFIES * VERIFIED}
     print(f"{'model':16s} {'test':8s} {'predicted':>10s} {'measured':>10s}  tok/s (lowest to highest)   error")

@@ -33,6 +33,7 @@ def load_for(opening: Opening) -> LLM:
     return load(
         opening.model,
         device=opening.executor,
+        schedule=opening.schedule,
         n_context=opening.n_context,
         threads=opening.threads,
         cores=opening.cores,

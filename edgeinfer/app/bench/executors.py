@@ -41,17 +41,22 @@ class Conditions:
     spec: Spec = "auto"
     verify_cost: Mapping[int, float] = field(default_factory=dict)
     temp: float = 0.0
+    schedule: str = "auto"
 
 
 def ours(device: str) -> Executor:
-    """The device of ours that is measured. Raises UnknownKey."""
-    if device.partition(":")[0] not in DEVICES:
-        raise UnknownKey(f"no device is called {device!r}; edgeinfer has: {', '.join(DEVICES.keys())}")
-    return Executor(device, "ours", device)
+    """The device of ours that is measured, or several with commas between them. Raises UnknownKey."""
+    unknown = [name for name in device.split(",") if name.partition(":")[0] not in DEVICES]
+    if unknown:
+        raise UnknownKey(f"no device is called {unknown[0]!r}; edgeinfer has: {', '.join(DEVICES.keys())}")
+    return Executor(device.replace(",", "+"), "ours", device)
 
 
 def read_against(text: str, device: str) -> tuple[Executor, ...]:
-    """Executors with commas between them. Raises UnknownKey, BadSetting, DeviceUnavailable."""
+    """Executors with commas between them, those that share a model with a plus.
+
+    Raises UnknownKey, BadSetting, DeviceUnavailable.
+    """
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if device in names:
         raise BadSetting(f"--against cannot be {device!r}: that is what is measured (choose another with --device)")
@@ -64,8 +69,8 @@ def _executor(name: str) -> Executor:
         if not Path(path).is_file():
             raise BadSetting(f"--against {name}: there is no file {path!r}")
         return Executor(name, "script", SCRIPT, Path(path))
-    if key in DEVICES:
-        return Executor(name, "ours", name)
+    if all(part.partition(":")[0] in DEVICES for part in name.split("+")):
+        return ours(name.replace("+", ","))
     if module_name(key) in PEERS:
         return _peer(name, key, Path(path) if path else None)
     known = ", ".join((*peer_keys(), *DEVICES.keys()))

@@ -36,6 +36,7 @@ class Opening:
     spec: Spec = "auto"
     verify_cost: Mapping[int, float] = field(default_factory=dict)
     temp: float = 0.0
+    schedule: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)

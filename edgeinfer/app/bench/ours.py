@@ -43,7 +43,7 @@ class Passes:
         cores = usable_cores() if opening.cores is None else opening.cores
         limits, options = limits_for(opening.n_context, kv=opening.kv), DeviceOptions(opening.threads, cores)
         try:
-            self._executor = open_evaluator(opening.executor, subject, limits, options)
+            self._executor = open_evaluator(opening.executor, subject, limits, options, schedule=opening.schedule)
         except BaseException:
             self._file.close()
             raise

@@ -55,6 +55,7 @@ class ChildRunner:
             conditions.cores,
             None if executor.path is None else str(executor.path),
             kv=conditions.kv,
+            schedule=conditions.schedule,
             spec=conditions.spec,
             verify_cost=dict(conditions.verify_cost),
             temp=conditions.temp,
@@ -101,7 +102,7 @@ class ChildRunner:
         cores = [] if wanted.cores is None else ["--cores", ",".join(str(core) for core in wanted.cores)]
         return [
             *(sys.executable, "-m", "edgeinfer", "run", "-m", str(wanted.model), FIRST_QUESTION),
-            *("--max-tokens", "1", "--temp", "0", "--device", self._executor.key),
+            *("--max-tokens", "1", "--temp", "0", "--device", self._executor.key, "--schedule", wanted.schedule),
             *("--threads", str(wanted.threads), "--kv", wanted.kv, *cores),
         ]
 

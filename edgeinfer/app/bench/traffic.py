@@ -32,9 +32,9 @@ class Traffic:
     def of(
         cls, device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_context: int, kv: KVKind = "f16"
     ) -> Traffic:
-        """The traffic of a device. Raises UnknownKey."""
-        limits = limits_for(n_context, kv=kv)
-        return cls(spec, tensors, kind_of(device).footprint(spec, tensors, limits), limits)
+        """The traffic of a device, of several together that of the first. Raises UnknownKey."""
+        limits, first = limits_for(n_context, kv=kv), device.split(",")[0]
+        return cls(spec, tensors, kind_of(first).footprint(spec, tensors, limits), limits)
 
     def bytes_per_token(self, test: str, n: int, depth: int) -> float | None:
         """Bytes read for each of the n tokens of a run after `depth` cached ones; None for a whole program's run."""

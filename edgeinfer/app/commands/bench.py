@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import KV, Cores, Device, Json, Model, SpecOption, Threads, VerifyCost
+from edgeinfer.app.options import KV, Cores, Device, Json, Model, Schedule, SpecOption, Threads, VerifyCost
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def bench(
         str,
         typer.Option(
             "--against",
-            help="Compare with llama-cpp-python, openvino-genai, onnxruntime-genai:FOLDER, a device, or python:FILE.",
+            help="Compare with llama-cpp-python, openvino-genai, onnxruntime-genai:FOLDER, a device (cpu+openvino), or python:FILE.",
         ),
     ] = "",
     questions: Annotated[
@@ -41,6 +41,7 @@ def bench(
     threads: Threads = None,
     cores: Cores = None,
     device: Device = None,
+    schedule: Schedule = None,
     kv: KV = None,
     spec: SpecOption = None,
     verify_cost: VerifyCost = None,
@@ -58,7 +59,7 @@ def bench(
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.settings import load_settings
 
-    given = {"model": model, "threads": threads, "cores": cores, "device": device, "kv": kv}
+    given = {"model": model, "threads": threads, "cores": cores, "device": device, "schedule": schedule, "kv": kv}
     settings = load_settings({**given, "spec": spec, "verify_cost": verify_cost})
     wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
     first, others = _executors(settings, against)
@@ -92,9 +93,7 @@ def _executors(settings: Settings, against: str) -> tuple[Executor, tuple[Execut
     from edgeinfer.engine.executor import AUTO_DEVICE
 
     asked = settings.machine.device
-    if len(asked) > 1:
-        raise BadSetting(f"device cannot be {','.join(asked)}: one device is measured; compare with --against")
-    key = AUTO_DEVICE if asked[0] == "auto" else asked[0]
+    key = AUTO_DEVICE if asked[0] == "auto" else ",".join(asked)
     return ours(key), read_against(against, key)
 
 
@@ -120,7 +119,9 @@ def _conditions(settings: Settings, wanted: Wanted, first: Executor, temp: float
     facts = ModelFacts(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, machine.kv)
     spec, costs = settings.speculation.spec, settings.speculation.verify_cost or {}
     path = local.path.resolve()
-    conditions = Conditions(path, n_threads, machine.cores, wanted.n_context, machine.kv, spec, costs, temp)
+    conditions = Conditions(
+        path, n_threads, machine.cores, wanted.n_context, machine.kv, spec, costs, temp, machine.schedule
+    )
     return conditions, facts
 
 
