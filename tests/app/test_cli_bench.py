@@ -133,7 +133,7 @@ def test_a_busy_machine_is_flagged(tiny_model: Path, monkeypatch: pytest.MonkeyP
         (("--tests", "chat"), "--questions FILE"),
         (("--depth", "deep"), "such as 0,2048"),
         (("--device", "gpu"), "no device is called 'gpu'"),
-        (("--device", "cpu,null"), "one device is measured"),
+        (("--device", "cpu,abacus"), "no device is called 'abacus'"),
     ],
 )
 def test_errors_say_what_works(tiny_model: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -32,7 +32,8 @@ def bench(
         str,
         typer.Option(
             "--against",
-            help="Compare with llama-cpp-python, openvino-genai, onnxruntime-genai:FOLDER, a device (cpu+openvino), or python:FILE.",
+            help="Compare with llama-cpp-python, openvino-genai, onnxruntime-genai:FOLDER, python:FILE, or devices "
+            "(such as onnx, or cpu+openvino for both together).",
         ),
     ] = "",
     questions: Annotated[
