@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats, Int32s, Limits, Progress, no_progress
-from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.engine.evaluators import Interruptible, Noted, SequenceEvaluator, Sharing, Telling
+from edgeinfer.engine.evaluators import Noted, SequenceEvaluator, Sharing, Telling
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import seal, unseal
@@ -98,11 +97,6 @@ class Rescued:
         """What has happened since this was last asked."""
         told, self._told = tuple(self._told), []
         return told + (self._inner.take_notices() if isinstance(self._inner, Telling) else ())
-
-    def heed(self, stopped: StopFlag | None) -> None:
-        """Break off passes to come as soon as this is set, where the evaluator can."""
-        if isinstance(self._inner, Interruptible):
-            self._inner.heed(stopped)
 
     def create(self) -> int:
         """A new empty sequence."""

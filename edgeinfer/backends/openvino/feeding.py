@@ -30,7 +30,12 @@ class Feed:
     """What the graph of one signature is fed."""
 
     def __init__(self, signature: Signature, file: GGUFFile) -> None:
-        self._signature, self._file = signature, file
+        self._signature = signature
+        self._rows = {}  # of each embedding, raw: views of the file, which stay as long as they are held
+        for embed in signature.embeds:
+            info = file.tensors[embed.weight.tensor]
+            raw = file.raw(embed.weight.tensor).reshape(info.shape[0], -1)
+            self._rows[embed.out] = raw[embed.weight.start :], format_of(info.ggml_type)
         self._frequencies = [
             (rope.frequencies(table, weights.rope_factors(file, table)), table.magnitude) for table in signature.tables
         ]
@@ -75,9 +80,8 @@ class Feed:
 
     def _embedded(self, embed: Embed, tokens: Int32s) -> Floats:
         """Rows of the embedding, decoded from the file: float32[T, D]."""
-        info = self._file.tensors[embed.weight.tensor]
-        raw = self._file.raw(embed.weight.tensor).reshape(info.shape[0], -1)[embed.weight.start + tokens]
-        values = decode_rows(raw, format_of(info.ggml_type))
+        raw, form = self._rows[embed.out]
+        values = decode_rows(raw[tokens], form)
         return np.ascontiguousarray(values if embed.scale == 1.0 else values * np.float32(embed.scale), np.float32)
 
 
