@@ -7,6 +7,7 @@ the tokens of every sequence, for keys and values are lost with a device and are
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,15 +23,20 @@ from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInfe
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
+CLOSING_S = 2.0
+"""What has failed is given so long to give back what it holds."""
 MAGIC = b"EDGEINFER TOKENS KV 1\n"
 Open = Callable[[], SequenceEvaluator]
 
 
 @dataclass(slots=True)
 class _Known:
-    """A sequence: its number with the evaluator, and its tokens; None where they are not known (measurements)."""
+    """A sequence: its number with the evaluator in use, None where that has to read it first, and its tokens.
 
-    number: int
+    `tokens`: None where nobody read them (measurements).
+    """
+
+    number: int | None
     tokens: list[int] | None = field(default_factory=list)
 
 
@@ -105,7 +111,7 @@ class Rescued:
     def branch(self, sequence: int) -> int:
         """A new sequence that starts with the same cached tokens."""
         known = self._known[sequence]
-        twin = self._inner.branch(known.number)
+        twin = None if known.number is None else self._inner.branch(known.number)
         return self._join(_Known(twin, None if known.tokens is None else list(known.tokens)))
 
     def _join(self, known: _Known) -> int:
@@ -115,91 +121,139 @@ class Rescued:
 
     def free(self, sequence: int) -> None:
         """Forget a sequence and give back its pages."""
-        self._inner.free(self._known.pop(sequence).number)
+        known = self._known.pop(sequence)
+        if known.number is not None:
+            self._without(known, lambda number: self._inner.free(number))
 
     def truncate(self, sequence: int, n_cached: int) -> None:
         """Forget everything of a sequence from position n_cached on."""
         known = self._known[sequence]
-        self._inner.truncate(known.number, n_cached)
         if n_cached == 0:
             known.tokens = []
         elif known.tokens is not None:
             del known.tokens[n_cached:]
+        self._without(known, lambda number: self._inner.truncate(number, n_cached))
 
     def n_cached(self, sequence: int) -> int:
         """Committed tokens of a sequence."""
-        return self._inner.n_cached(self._known[sequence].number)
+        known = self._known[sequence]
+        return len(known.tokens or ()) if known.number is None else self._inner.n_cached(known.number)
 
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs, of another device where this one has failed. Raises as both do."""
         self._pending = batch
         try:
             return self._inner.evaluate(self._numbered(batch))
-        except DeviceFailed as reason:
+        except (DeviceFailed, MemoryError) as reason:
             self._change(reason)
             return self._inner.evaluate(self._numbered(batch))
 
     def _numbered(self, batch: Batch) -> Batch:
-        """The batch with the evaluator's numbers of sequences."""
-        numbers = np.array([self._known[each].number for each in batch.sequences.tolist()], np.int32)
+        """The batch with the evaluator's numbers of sequences, which it has read by then."""
+        numbers = np.array([self._there(self._known[each]) for each in batch.sequences.tolist()], np.int32)
         return Batch(batch.tokens, numbers, batch.positions, batch.parents, batch.outputs)
 
-    def _change(self, reason: DeviceFailed) -> None:
-        """Open the other device and read there what was read here. Raises DeviceFailed where there is none left."""
+    def _change(self, reason: DeviceFailed | MemoryError) -> None:
+        """Open the other device; sequences are read there as they are needed. Raises DeviceFailed if there is none."""
         fallback, self._fallback = self._fallback, None
+        why = str(reason) or "it ran out of memory"
         if fallback is None:
-            raise reason
+            raise DeviceFailed(why) from reason
         failed = self._inner
-        with suppress(EdgeInferError, RuntimeError, OSError):
-            failed.close()
-        self._inner = fallback()
+        closing = threading.Thread(target=_closed, args=(failed,), daemon=True)  # what stalls may stall here too
+        closing.start()
+        closing.join(CLOSING_S)
+        try:
+            self._inner = fallback()
+        except EdgeInferError as other:
+            raise DeviceFailed(f"{failed.device} failed ({why}), and nothing else can go on: {other}") from reason
         self.regime = self._inner.regime
-        self._told.append(f"{failed.device} failed and was dropped; {self._inner.device} goes on ({reason})")
+        self._told.append(f"{failed.device} failed and was dropped; {self._inner.device} goes on ({why})")
         for known in self._known.values():
-            known.number = self._inner.create()
-            self._read(known)
+            known.number = None
 
-    def _read(self, known: _Known) -> None:
-        """Compute the keys and values of a sequence's tokens."""
-        tokens, most = known.tokens or [], self._inner.limits.max_tokens
+    def _there(self, known: _Known) -> int:
+        """The evaluator's number of a sequence whose keys and values it has. Raises as it does."""
+        if known.number is not None:
+            return known.number
+        number = self._inner.create()
+        try:
+            self._read(number, known.tokens or [])
+        except BaseException:
+            self._inner.free(number)
+            raise
+        known.number = number
+        return number
+
+    def _read(self, number: int, tokens: list[int]) -> None:
+        """Compute the keys and values of tokens."""
+        most = self._inner.limits.max_tokens
         for start in range(0, len(tokens), most):
             chunk = np.array(tokens[start : start + most], np.int32)
             order = np.arange(len(chunk), dtype=np.int32)
-            sequences = np.full(len(chunk), known.number, np.int32)
+            sequences = np.full(len(chunk), number, np.int32)
             self._inner.evaluate(Batch(chunk, sequences, order + np.int32(start), order - 1, order[-1:]))
-            self._inner.commit(known.number, order)
+            self._inner.commit(number, order)
+
+    def _without(self, known: _Known, act: Callable[[int], None]) -> None:
+        """Do something that needs no answer: where the device fails at it, the sequence is read anew elsewhere."""
+        if known.number is None:
+            return
+        try:
+            act(known.number)
+        except (DeviceFailed, MemoryError) as reason:
+            self._change(reason)
 
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         known, batch = self._known[sequence], self._pending
-        self._inner.commit(known.number, path)
         if known.tokens is not None and batch is not None:
             known.tokens += batch.tokens[path].tolist()
+        self._without(known, lambda number: self._inner.commit(number, path))
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
         """Count tokens as cached that nobody read, for measurements."""
         known = self._known[sequence]
+        known.tokens = []
+        self._inner.pretend(self._there(known), n_tokens)
         known.tokens = None if n_tokens else []
-        self._inner.pretend(known.number, n_tokens)
 
     def save(self, sequence: int) -> bytes:
         """What is cached of a sequence, for `restore` by the same model on the same device."""
         known = self._known[sequence]
-        return seal(MAGIC, {"tokens": json.dumps(known.tokens)}, self._inner.save(known.number))
+        try:
+            state = self._inner.save(self._there(known))
+        except (DeviceFailed, MemoryError) as reason:
+            self._change(reason)
+            state = self._inner.save(self._there(known))
+        return seal(MAGIC, {"tokens": json.dumps(known.tokens)}, state)
 
     def restore(self, sequence: int, state: bytes) -> None:
         """Replace what is cached of a sequence by a saved state. Raises as the evaluator does."""
         known = self._known[sequence]
         header, inner = unseal(MAGIC, state, "the saved state")
+        tokens: list[int] = json.loads(str(header["tokens"]))
+        before, known.tokens = known.tokens, []
         try:
-            self._inner.restore(known.number, inner)
+            number = self._there(known) if known.number is None else known.number
+            self._inner.restore(number, inner)
         except (ContextOverflow, DoesNotFit):
-            known.tokens = []
             raise
-        known.tokens = json.loads(str(header["tokens"]))
+        except (DeviceFailed, MemoryError) as reason:
+            self._change(reason)
+        except BaseException:
+            known.tokens = before
+            raise
+        known.tokens = tokens
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> SequenceEvaluator:
         """Another model on the same device, which is not rescued."""
         return self._inner.beside(spec, file, fingerprint, limits, progress)
+
+
+def _closed(evaluator: SequenceEvaluator) -> None:
+    """Close what has failed, whatever it says to that."""
+    with suppress(Exception):
+        evaluator.close()

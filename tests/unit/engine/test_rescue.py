@@ -8,23 +8,30 @@ import pytest
 from edgeinfer.backends.base import Batch, Limits, Step
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.rescue import Rescued
-from edgeinfer.errors import DeviceFailed, EdgeInferError
-from tests.unit.engine.lane import SlotDevice, SlotLane
+from edgeinfer.errors import DeviceFailed, DoesNotFit, EdgeInferError
+from tests.unit.engine.lane import SlotDevice, SlotLane, row_logits
 from tests.unit.engine.test_executor import chain
 
 LIMITS = Limits(n_context=256, n_pages=12, max_tokens=32, max_outputs=16)
 
 
 class FailingLane(SlotLane):
-    """Breaks down at its `last` run."""
+    """Breaks down at its `last` run, or when keys and values are copied after `copies` times."""
 
-    last = 10**9
+    last = copies = 10**9
+    failure: Exception = DeviceFailed("the driver was reset")
 
     def run(self, step: Step) -> np.ndarray:
         self.last -= 1
         if self.last <= 0:
-            raise DeviceFailed("the driver was reset")
+            raise self.failure
         return super().run(step)
+
+    def copy_slots(self, sources: np.ndarray, targets: np.ndarray) -> None:
+        self.copies -= 1
+        if self.copies <= 0:
+            raise self.failure
+        super().copy_slots(sources, targets)
 
 
 def make(last: int, fallback_last: int = 10**9) -> tuple[Rescued, FailingLane]:
@@ -82,6 +89,63 @@ def test_the_text_goes_on_from_the_same_token(last: int) -> None:
         assert lane.closed
         assert rescued.take_notices() == ("gpu failed and was dropped; cpu goes on (the driver was reset)",)
     assert rescued.take_notices() == ()
+    rescued.close()
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_device_may_fail_when_tokens_are_kept(copies: int) -> None:
+    with Executor(SlotDevice(), SlotLane(LIMITS.n_pages), LIMITS, "model") as plain:
+        expected = play(plain)
+    rescued, lane = make(10**9)
+    lane.copies = copies
+    assert play(rescued) == expected
+    assert rescued.device == "cpu"
+    rescued.close()
+
+
+def test_a_shortage_of_memory_in_a_pass_is_a_failure_too() -> None:
+    rescued, lane = make(3)
+    lane.failure = MemoryError()
+    play(rescued)
+    assert rescued.take_notices() == ("gpu failed and was dropped; cpu goes on (it ran out of memory)",)
+    rescued.close()
+
+
+def test_a_device_that_cannot_be_opened_says_so_and_takes_no_text() -> None:
+    def refuse() -> Executor:
+        raise DoesNotFit("2 GB too much")
+
+    lane = FailingLane(LIMITS.n_pages)
+    rescued = Rescued(Executor(SlotDevice(), lane, LIMITS, "model"), refuse)
+    sequence = rescued.create()
+    lane.last = 1
+    with pytest.raises(DeviceFailed, match=r"the driver was reset.*nothing else can go on: 2 GB too much"):
+        rescued.evaluate(chain(sequence, 0, [1, 2]))
+
+
+def test_sequences_that_do_not_fit_together_any_more_are_read_as_there_is_room() -> None:
+    """Branches shared their pages; elsewhere each is read on its own, and none takes another's place."""
+    device, lane = SlotDevice(), FailingLane(LIMITS.n_pages)
+    few = Limits(n_context=256, n_pages=3, max_tokens=32, max_outputs=16)
+    rescued = Rescued(
+        Executor(device, lane, LIMITS, "model"), lambda: Executor(SlotDevice(), SlotLane(3), few, "model")
+    )
+    one = rescued.create()
+    for start in range(0, 128, 32):
+        rescued.evaluate(chain(one, start, list(range(32))))
+        rescued.commit(one, np.arange(32, dtype=np.int32))
+    two = rescued.branch(one)
+    lane.last = 1
+    expected = row_logits([*range(32)] * 4 + [5], 64)
+    assert rescued.evaluate(chain(one, 128, [5]))[0].tolist() == expected.tolist()
+    rescued.commit(one, np.zeros(1, np.int32))
+    with pytest.raises(DoesNotFit):
+        rescued.evaluate(chain(two, 128, [6]))
+    assert rescued.n_cached(two) == 128
+    three = rescued.create()
+    rescued.truncate(one, 0)
+    assert rescued.evaluate(chain(two, 128, [6]))[0].tolist() == row_logits([*range(32)] * 4 + [6], 64).tolist()
+    assert rescued.n_cached(three) == 0
     rescued.close()
 
 
