@@ -25,7 +25,7 @@ from edgeinfer.backends.base import no_progress
 from edgeinfer.engine.idle import idle_share
 from edgeinfer.engine.lanes.choosing import choose
 from edgeinfer.engine.lanes.opening import FORMATS
-from edgeinfer.engine.probing.combination import combined_profile, machine_profile
+from edgeinfer.engine.probing.combination import alone_profiles, combined_profile
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
 from edgeinfer.scheduling.budgets import Caching, budgets_of
@@ -69,8 +69,8 @@ def placed(work: ModelWork, names: tuple[str, ...], schedule: str) -> tuple[Prof
     if len(names) == 1:
         return profile, all_on(work, names[0])
     budgets = budgets_of(profile, work, available_bytes(), most_rows=PASS_TOKENS)
-    machine = machine_profile(topology, work.formats[:FORMATS], no_progress)
-    return profile, choose(profile, machine, work, Caching(CONTEXT), budgets, schedule).placement
+    alone = alone_profiles(names, topology, usable_cores(), work.formats[:FORMATS], no_progress)
+    return profile, choose(profile, alone, work, Caching(CONTEXT), budgets, schedule).placement
 
 
 def predictions(work: ModelWork, profile: Profile, placement: Placement | None = None) -> dict[str, float]:

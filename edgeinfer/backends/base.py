@@ -274,6 +274,16 @@ class FragmentDevice(Device, Protocol):
     ) -> FragmentLane: ...
 
 
+@runtime_checkable
+class Sized(Protocol):
+    """A device with memory of its own."""
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Bytes of it that may be used now; None where the machine's memory is used, or nobody knows."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceOptions:
     """What a user may ask of a device: worker threads (None: as many as help) and the cores to pin them to.

@@ -110,4 +110,6 @@ class CacheRows:
         sees = positions[None, :] < starts[:, None]
         if window is not None:
             sees &= positions[None, :] > step.batch.positions[tokens][:, None] - window
-        seen[tokens[:, None], self._row_of[slots][None, :]] = sees
+        rows = self._row_of[slots]
+        written = rows >= 0
+        seen[tokens[:, None], rows[written][None, :]] = sees[:, written]

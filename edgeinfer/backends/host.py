@@ -16,6 +16,10 @@ from edgeinfer.models.spec import ModelSpec
 class HostLane(KVMemory, Protocol):
     """A model of which one device runs sections, and holds all buffers, while others run the rest."""
 
+    def use(self, most_workers: int) -> None:
+        """Use no more workers from the next step on."""
+        ...
+
     def begin(self, step: Step) -> None:
         """Take over a step."""
         ...

@@ -180,6 +180,8 @@ class Executor:
         _apply(placement.copies, lane)
         self.regime.look()
         if self._adaptation is None:
+            if isinstance(lane, SharedLane):
+                lane.use(self.regime.policy.most_workers)
             return lane.run(placement.step)
         self._adaptation.limit(self.regime.policy)
         self._adaptation.before(batch)
@@ -232,6 +234,7 @@ class Executor:
             "kv": self._limits.kv,
             "page_tokens": PAGE,
             "page_bytes": page_bytes,
+            **({} if self.shared is None else {"layout": self.shared.layout}),
         }
 
     def _open_lane(self) -> Lane:

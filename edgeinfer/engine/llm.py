@@ -94,6 +94,11 @@ class LLM:
         return self._pool.executor.affinity
 
     @property
+    def device(self) -> str:
+        """The device in use: another than was loaded, once that one has failed."""
+        return self._pool.executor.device
+
+    @property
     def shared(self) -> SharedLane | None:
         """What several devices do and when they did it in the last pass; None where one has the whole model."""
         executor = self._pool.executor

@@ -28,12 +28,12 @@ from edgeinfer.engine.evaluators import (
 from edgeinfer.engine.executor import AUTO_DEVICE
 from edgeinfer.engine.limits import context_of, limits_for, memory_need, unknown_need
 from edgeinfer.engine.llm import LLM, Facts
-from edgeinfer.engine.race import chosen_device
+from edgeinfer.engine.race import Choices, chosen_device
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for
 from edgeinfer.engine.staffing import device_options, known_core_plans, worker_kinds
 from edgeinfer.engine.texts import Texts, own_texts, texts_with
-from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.errors import BadGGUF, BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.models.load import spec_of
 from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import vocabulary_of
@@ -124,14 +124,29 @@ def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str
     subject = open_subject(local.path, AUTO_DEVICE if wanted.device == AUTO else wanted.device, wanted.n_context)
     try:
         if wanted.device == AUTO:
-            options = _staff(wanted, subject)[0]
-            found = chosen_device(subject, read_topology(), options, may_race=wanted.race, progress=wanted.progress)
-            wanted = replace(wanted, device=found.device)
-            notices += () if found.notice is None else (found.notice,)
+            return _start_fastest(subject, local.name, wanted, started, notices)
         return _start(subject, local.name, wanted, started, notices)
     except BaseException:
         subject.file.close()
         raise
+
+
+def _start_fastest(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
+    """Compile an open model for the device found fastest, or for the cpu where that one cannot run it after all."""
+    choices, is_usual = Choices(), wanted.threads is None and wanted.cores is None and not wanted.isolate
+    options, may_race = _staff(wanted, subject)[0], wanted.race and is_usual
+    found = chosen_device(
+        subject, read_topology(), options, may_race=may_race, progress=wanted.progress, choices=choices
+    )
+    notices += () if found.notice is None else (found.notice,)
+    try:
+        return _start(subject, name, replace(wanted, device=found.device), started, notices)
+    except (DeviceUnavailable, DeviceFailed, DoesNotFit, UnsupportedModel) as reason:
+        if found.device == AUTO_DEVICE:
+            raise
+        choices.forget(found.device)
+        notices += (f"{found.device}, the fastest for this model, cannot run it ({reason}): the cpu does",)
+    return _start(subject, name, replace(wanted, device=AUTO_DEVICE), started, notices)
 
 
 @dataclass(frozen=True, slots=True)

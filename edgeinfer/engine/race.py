@@ -21,7 +21,6 @@ from edgeinfer.engine.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.whole_file import write_whole
-from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import default_root
 from edgeinfer.scheduling.topology import Topology
@@ -77,6 +76,10 @@ class Choices:
         table = {name: value for name, value in self._read().items() if name != key}
         write_whole(self._path, json.dumps(dict([*table.items(), (key, device)][-MOST_KEPT:]), indent=1))
 
+    def forget(self, device: str) -> None:
+        """Forget all choices of a device, which has turned out not to run."""
+        write_whole(self._path, json.dumps({key: value for key, value in self._read().items() if value != device}))
+
     def _read(self) -> dict[str, object]:
         try:
             loaded = json.loads(self._path.read_text(encoding="utf-8"))
@@ -118,7 +121,7 @@ def entrants() -> tuple[str, ...]:
         if kind.modules and all(importlib.util.find_spec(module) for module in kind.modules):
             try:
                 found += kind.entrants()
-            except (EdgeInferError, ImportError):
+            except Exception:  # whatever a runtime raises: it does not take part
                 continue  # its package is there and finds nothing to run on
     return tuple(dict.fromkeys(found))
 
@@ -141,7 +144,7 @@ def race(
         progress(f"trying {name}", place, len(names))
         try:
             finishes.append(_run(name, subject, options))
-        except (EdgeInferError, MemoryError):
+        except Exception:  # as above
             continue
     progress("trying devices", len(names), len(names))
     return tuple(finishes)

@@ -48,6 +48,12 @@ class CpuSections(CpuLane):
         )
         self._n_tokens = 0
 
+    def use(self, most_workers: int) -> None:
+        """Use no more workers from the next step on; their shares are equal."""
+        size = min(self.n_workers, most_workers)
+        if size != self.team_size:
+            self.team_size = size
+
     def begin(self, step: Step) -> None:
         """Take over a step and embed its tokens, if that is the CPU's. Raises EngineClosed once closed."""
         self._start(step)

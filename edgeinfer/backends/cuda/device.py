@@ -57,6 +57,11 @@ class CudaDevice:
 
         return CudaFragmentLane(self.driver, fragment, file, limits, self._budget(), progress, self._gemm)
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """Bytes of GPU memory that may be used now."""
+        return self._budget()
+
     def _budget(self) -> int | None:
         """Bytes of GPU memory that a lane may take."""
         free = self.driver.free_bytes()

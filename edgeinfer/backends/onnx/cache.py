@@ -89,6 +89,8 @@ class Cache:
             values = array[LEAD_ROWS + np.maximum(rows, 0)]
             values[rows < 0] = 0.0
             gathered.append(values.reshape(len(pages), -1))
+        if not gathered:
+            return np.zeros((len(pages), 0), np.uint8)
         return np.ascontiguousarray(np.concatenate(gathered, axis=1)).view(np.uint8)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:

@@ -119,11 +119,13 @@ class OnnxFragmentLane:
 
     def wait(self) -> Mapping[str, Floats]:
         """The output buffers of the step, views that the next one overwrites. Raises DeviceFailed, MemoryError."""
-        running, self._running = self._running, None
+        running = self._running
         if running is None:
             raise DeviceFailed("no step was submitted to the onnx device")
         try:
-            return running.result(self.patience_s)
+            found = running.result(self.patience_s)
+            self._running = None
+            return found
         except TimeoutError:
             raise DeviceFailed(f"the onnx device did not finish a step in {self.patience_s:.0f} s") from None
 
@@ -139,6 +141,8 @@ class OnnxFragmentLane:
             self._bind(input_name(embedding.out), embedding.rows, (n_tokens, embedding.rows.shape[1]))
         for name in self._fragment.inputs:
             rows = np.ascontiguousarray(inputs[name], np.float32)
+            if not len(rows):  # no logits are wanted: graphs compute at least one row
+                rows = np.zeros((1, rows.shape[1]), np.float32)
             self._bind(input_name(name), rows, rows.shape)
         self._bind_places(step)
         self._wanted[: max(1, n_outputs)] = batch.outputs if n_outputs else 0
@@ -200,7 +204,10 @@ class OnnxFragmentLane:
             return
         self._closed = True
         if self._thread is not None:
-            self._thread.shutdown(wait=True)
+            stuck = self._running is not None and not self._running.done()
+            self._thread.shutdown(wait=not stuck)
+            if stuck:  # what it works on stays with it
+                return
         self._cache.close()
         self._masks, self._outs, self._embeds = {}, {}, []
         self._session.close()

@@ -93,6 +93,13 @@ class OpenVinoDevice:
         name = str(self._core.get_property(self._target, "FULL_DEVICE_NAME"))
         return name, "BF16" in self._core.get_property(self._target, "OPTIMIZATION_CAPABILITIES")
 
+    @property
+    def memory_bytes(self) -> int | None:
+        """Bytes of a GPU's memory; None for what shares the machine's."""
+        if not self._target.startswith("GPU"):
+            return None
+        return int(self._core.get_property(self._target, "GPU_DEVICE_TOTAL_MEM_SIZE"))
+
     def close(self) -> None:
         """Lanes own their graphs; nothing is left here."""
 

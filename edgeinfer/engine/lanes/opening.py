@@ -19,7 +19,7 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.profile import CPU
-from edgeinfer.scheduling.topology import available_bytes, read_topology
+from edgeinfer.scheduling.topology import Topology, available_bytes, read_topology
 from edgeinfer.scheduling.work import work_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Opened:
 
 
 class Together:
-    """Several open devices as one; `batch_invariant` only if all are, and then still not to be told from one alone."""
+    """Several open devices as one; rows of different kernels meet in it, so nothing is said to be batch-invariant."""
 
     batch_invariant = False
 
@@ -79,7 +79,7 @@ def open_model(
         return _alone(device, spec, file, limits, options, (), progress)
     if CPU not in names:
         raise BadSetting(f"several devices need the cpu among them, which holds what they exchange: cpu,{device}")
-    names = [CPU, *(name for name in names if name != CPU)]
+    names = sorted(names, key=lambda name: (name != CPU, name))
     return _together(names, spec, file, limits, options, schedule, progress)
 
 
@@ -110,18 +110,19 @@ def _together(
     progress: Progress,
 ) -> Opened:
     from edgeinfer.engine.lanes.choosing import choose
-    from edgeinfer.engine.probing.combination import combined_profile, cores_of, machine_profile, options_for
-    from edgeinfer.scheduling.budgets import Caching, budgets_of
+    from edgeinfer.engine.probing.combination import alone_profiles, combined_profile, cores_of, on_host, options_for
+    from edgeinfer.scheduling.budgets import Budgets, Caching, budgets_of
 
     topology, work = read_topology(), work_of(spec, file.tensors)
-    cores = options.cores or topology.workers()
-    formats = work.formats[:FORMATS]
+    cores, formats = _cores(options, topology), work.formats[:FORMATS]
     together = combined_profile(names, topology, cores, formats, progress)
-    machine = machine_profile(topology, formats, progress)
+    alone = alone_profiles(names, topology, cores, formats, progress)
     budgets = budgets_of(together, work, available_bytes(), most_rows=limits.max_tokens)
-    choice = choose(together, machine, work, Caching(limits.n_context, 1, limits.kv), budgets, schedule)
-    if schedule == AUTO and choice.prefers_cpu:
-        return _alone(CPU, spec, file, limits, options, (_refused(names, choice),), progress)
+    if sum(map(on_host, names)) > 1:  # what devices on the machine's own cores hold is its memory too
+        budgets = Budgets(budgets.ram_bytes / 2, budgets.vram_bytes)
+    choice = choose(together, alone, work, Caching(limits.n_context, 1, limits.kv), budgets, schedule)
+    if schedule == AUTO and choice.prefers_one:
+        return _alone(choice.best_alone, spec, file, limits, options, (_refused(names, choice),), progress)
     if len(choice.devices) == 1:
         return _alone(choice.devices[0], spec, file, limits, options, (_planned(choice),), progress)
     if choice.plan.usage.flash_bytes:
@@ -134,8 +135,8 @@ def _together(
         for name in names:
             if name in choice.devices or name == CPU:
                 opened[name] = open_device(name, options_for(name, shares, options))
-        host = opened.pop(CPU)
-        device = Together(spec, host, opened, choice.placement)
+        others = {name: each for name, each in opened.items() if name != CPU}
+        device = Together(spec, opened[CPU], others, choice.placement)
         return Opened(device, compiled(device, spec, file, limits, progress), (_planned(choice),))
     except BaseException:
         for each in opened.values():
@@ -143,15 +144,23 @@ def _together(
         raise
 
 
+def _cores(options: DeviceOptions, topology: Topology) -> tuple[int, ...]:
+    """The cores that devices share: those asked for; a plan of the cpu's cores is for the cpu alone."""
+    asked = None if options.decode_shares else options.cores
+    return (asked or topology.workers())[: None if options.decode_shares else options.n_workers]
+
+
 def _refused(names: Sequence[str], choice: Choice) -> str:
+    best = choice.best_alone
     return (
-        f"{'+'.join(names)} is predicted to decode {1 / choice.plan.seconds:.0f} tok/s and the cpu alone "
-        f"{1 / choice.cpu_s:.0f}: it runs on the cpu alone; --schedule rows uses them together all the same"
+        f"{'+'.join(names)} is predicted to decode {1 / choice.plan.seconds:.0f} tok/s and {best} alone "
+        f"{1 / choice.alone_s[best]:.0f}: it runs on {best} alone; --schedule rows uses them together all the same"
     )
 
 
 def _planned(choice: Choice) -> str:
+    best = choice.best_alone
     return (
         f"{'+'.join(choice.devices)} by schedule {choice.plan.schedule}: {1 / choice.plan.seconds:.0f} tok/s "
-        f"predicted, {1 / choice.cpu_s:.0f} on the cpu alone"
+        f"predicted, {1 / choice.alone_s[best]:.0f} on {best} alone"
     )

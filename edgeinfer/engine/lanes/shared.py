@@ -6,6 +6,7 @@ goes through the host's buffers; what a fragment takes is copied first, so that 
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from edgeinfer.engine.lanes.timeline import Span, Timeline
 from edgeinfer.errors import DeviceUnavailable, EngineClosed
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import StoreKV
 from edgeinfer.scheduling.placement import Placement
 
 
@@ -74,9 +76,19 @@ class SharedLane:
             raise
 
     @property
+    def layout(self) -> str:
+        """What the contents of pages depend on: which device keeps each layer, in which order."""
+        kept = [(task.device, layers) for task in self._tasks if (layers := sorted(_layers_of(task)))]
+        return hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
+
+    @property
     def resident_bytes(self) -> int:
         staged = sum(array.nbytes for away in self._away.values() for array in away.staged.values())
         return staged + sum(lane.resident_bytes for lane in self._lanes())
+
+    def use(self, most_workers: int) -> None:
+        """Let the host use no more workers from the next step on."""
+        self._host.use(most_workers)
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], valid until the next run. Raises DeviceFailed."""
@@ -138,6 +150,10 @@ class SharedLane:
         self._closed = True
         for lane in self._lanes():
             lane.close()
+
+
+def _layers_of(task: Task) -> set[int]:
+    return {op.layer for stage in task.stages for op in stage.ops if isinstance(op, StoreKV)}
 
 
 def _stages(task: Task) -> str:

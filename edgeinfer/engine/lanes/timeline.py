@@ -6,7 +6,7 @@ In: spans, by time.perf_counter. Out: sums and overlaps in seconds. Measures not
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Timeline:
         if len(self.devices) < 2:
             return 0.0
         least = min(self.devices, key=self.busy_s)
-        others = [_merged(self.spans, device) for device in self.devices if device != least]
-        both = sum(_common_s(_merged(self.spans, least), spans) for spans in others)
+        others = [span for span in self.spans if span.device != least]
+        both = _common_s(_merged(self.spans, least), _merged([replace(s, device="other") for s in others], "other"))
         return min(1.0, both / self.busy_s(least)) if self.busy_s(least) > 0 else 0.0
 
 

@@ -6,11 +6,12 @@ theirs. Devices on the machine's own cores get equal parts of them. Kept beside 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
 from edgeinfer.affinity import require_cpus
-from edgeinfer.backends.base import DeviceKind, DeviceOptions, FragmentDevice, Progress, kind_of, open_device
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, FragmentDevice, Progress, Sized, kind_of, open_device
 from edgeinfer.engine.probing.accelerator import AcceleratorProbe
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.probing.probe import Wanted, footprint, probe, rounded
@@ -19,12 +20,12 @@ from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.store import default_root
 from edgeinfer.scheduling.beside import side_by_side
 from edgeinfer.scheduling.core_plan import read_bytes_s
-from edgeinfer.scheduling.profile import CPU, DeviceRates, Profile
+from edgeinfer.scheduling.profile import CPU, QUIET_SHARE, DeviceRates, Profile
 from edgeinfer.scheduling.some_cores import with_cores
 from edgeinfer.scheduling.topology import Topology
 
 HOST_MEMORY_SHARE = 0.5
-"""Of the machine's memory that a device on its cores may take."""
+"""Of the machine's memory that a device may take which has none of its own, or does not say how much."""
 
 
 def on_host(name: str) -> bool:
@@ -49,9 +50,25 @@ def options_for(name: str, shares: dict[str, tuple[int, ...]], options: DeviceOp
 
 
 def machine_profile(topology: Topology, formats: tuple[str, ...], progress: Progress) -> Profile:
-    """The profile of the CPU with all its cores, kept or measured now in short."""
-    kept = ProfileStore().find(fingerprint_of(topology))
-    return probe(topology, Wanted(True, formats), default_root(), progress) if kept is None else kept
+    """The profile of the CPU with all its cores, kept or measured now in short, and kept if nobody disturbed it."""
+    store = ProfileStore()
+    found = store.find(fingerprint_of(topology))
+    if found is None:
+        found = probe(topology, Wanted(True, formats), default_root(), progress)
+        if found.idle_share is None or found.idle_share >= QUIET_SHARE:
+            store.save(found)
+    return found
+
+
+def alone_profiles(
+    names: Sequence[str], topology: Topology, cores: Sequence[int], formats: tuple[str, ...], progress: Progress
+) -> dict[str, Profile]:
+    """The machine as each of these devices has it to itself. Raises as `combined_profile`."""
+    found = {CPU: with_cores(machine_profile(topology, formats, progress), cores)}
+    for name in names:
+        if name != CPU:
+            found[name] = combined_profile((name,), topology, cores, formats, progress)
+    return found
 
 
 def combined_profile(
@@ -68,28 +85,44 @@ def combined_profile(
     Raises DeviceUnavailable, DeviceFailed, BadSetting.
     """
     require_cpus(cores)
-    shares, key = cores_of(names, cores), _key(names, topology, cores)
-    store = ProfileStore()
+    shares, key, store = cores_of(ordered(names), cores), _key(names, topology, cores), ProfileStore()
     machine = machine_profile(topology, formats, progress)
     kept = None if again else store.find(key)
-    missing = [form for form in formats if kept is None or any(form not in d.products for d in kept.accelerators)]
-    if missing:
-        kept = _measured(names, shares, topology, formats, machine, progress)
-        store.save(replace(kept, fingerprint=key))
-    assert kept is not None
-    return _as_shared(kept, machine, shares)
+    others = [name for name in ordered(names) if name != CPU]
+    devices = {} if kept is None else {rates.name: rates for rates in kept.accelerators}
+    is_new = False
+    for place, name in enumerate(others):
+        known = devices.get(name)
+        missing = tuple(form for form in formats if known is None or form not in known.products)
+        if missing:
+            progress(f"measuring {name}", place, len(others))
+            found = rounded(accelerator_rates(name, options_for(name, shares, DeviceOptions()), topology, missing))
+            products = {**({} if known is None else known.products), **found.products}
+            devices[name], is_new = replace(found, products=products), True
+    measured = replace(machine, devices=(machine.cpu, *(devices[name] for name in others)), short=True, fingerprint=key)
+    if is_new:
+        progress("measuring devices", len(others), len(others))
+        store.save(measured)
+    return _as_shared(measured, machine, shares)
 
 
 def kept_combination(names: Sequence[str], topology: Topology, cores: Sequence[int]) -> Profile | None:
     """The machine as these devices share it, if that was measured. Raises BadSetting."""
     store = ProfileStore()
     kept, machine = store.find(_key(names, topology, cores)), store.find(fingerprint_of(topology))
-    return None if kept is None else _as_shared(kept, machine or kept, cores_of(names, cores))
+    return None if kept is None else _as_shared(kept, machine or kept, cores_of(ordered(names), cores))
+
+
+def ordered(names: Sequence[str]) -> tuple[str, ...]:
+    """The same devices, the cpu first, the others by name."""
+    return tuple(sorted(names, key=lambda name: (name != CPU, name)))
 
 
 def _key(names: Sequence[str], topology: Topology, cores: Sequence[int]) -> str:
-    """What a combination is kept under."""
-    return f"{fingerprint_of(topology)}-{'+'.join(name.replace(':', '_') for name in names)}-{len(cores)}"
+    """What a combination on these cores is kept under."""
+    numbers = hashlib.sha256(repr(tuple(cores)).encode()).hexdigest()[:6]
+    devices = "+".join(name.replace(":", "_") for name in ordered(names))
+    return f"{fingerprint_of(topology)}-{devices}-{len(cores)}-{numbers}"
 
 
 def _as_shared(kept: Profile, machine: Profile, shares: dict[str, tuple[int, ...]]) -> Profile:
@@ -101,31 +134,15 @@ def _as_shared(kept: Profile, machine: Profile, shares: dict[str, tuple[int, ...
     return side_by_side(shared, tuple(shares), read_s)
 
 
-def _measured(
-    names: Sequence[str],
-    shares: dict[str, tuple[int, ...]],
-    topology: Topology,
-    formats: tuple[str, ...],
-    machine: Profile,
-    progress: Progress,
-) -> Profile:
-    """Every device but the CPU, each alone on its cores."""
-    found = []
-    others = [name for name in names if name != CPU]
-    for place, name in enumerate(others):
-        progress(f"measuring {name}", place, len(others))
-        found.append(accelerator_rates(name, options_for(name, shares, DeviceOptions()), topology, formats))
-    progress("measuring devices", len(others), len(others))
-    return replace(machine, devices=(machine.cpu, *(rounded(rates) for rates in found)), short=True)
-
-
 def accelerator_rates(name: str, options: DeviceOptions, topology: Topology, formats: tuple[str, ...]) -> DeviceRates:
     """Measure a device that runs fragments, with weights of these formats. Raises DeviceUnavailable, DeviceFailed."""
     device = open_device(name, options)
     try:
         if not isinstance(device, FragmentDevice):
             raise DeviceUnavailable(f"the device {name} cannot run part of a model, so it cannot be measured")
-        memory = int(topology.total_bytes * HOST_MEMORY_SHARE)
+        memory = device.memory_bytes if isinstance(device, Sized) else None
+        if memory is None:
+            memory = int(topology.total_bytes * HOST_MEMORY_SHARE)
         rates: DeviceRates | None = None
         for form in formats:
             measured = AcceleratorProbe(device, form, footprint(topology))

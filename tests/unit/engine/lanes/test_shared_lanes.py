@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.order import turns_of
 from edgeinfer.engine.lanes.partition import partition
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.lanes.timeline import Span, Timeline
-from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.errors import DeviceUnavailable, EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Placement
 from tests.golden.goldens import Golden, Player, distance
 from tests.unit.engine.lanes.placements import alike, at_random
+from tests.unit.engine.test_executor import chain
 
 FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "phi3-f16", "mistral-window-q8_0", "llama-q8_0")
 TWO = ["cpu", "reference"]
@@ -129,6 +132,58 @@ def test_pages_survive_reading_and_writing_on_several_devices() -> None:
         assert second.feed(golden.tokens[70:]).tobytes() == first.feed(golden.tokens[70:]).tobytes()
 
 
+def test_states_of_another_placement_are_refused() -> None:
+    """Pages of as many bytes that hold other layers on each device."""
+    golden, spec = Golden.read("llama-q8_0"), spec_of("llama-q8_0")
+    there, here = (alike(spec, "cpu", device, {"cpu": 1.0}) for device in ("reference", "cpu"))
+    first = Placement((*there.stages[:2], *here.stages[2:]))
+    second = Placement((*here.stages[:2], there.stages[2], *here.stages[3:]))
+    limits = Limits(128, 4, 64, 8)
+    with open_model(golden.model, 128) as model:
+        found = []
+        for placement in (first, second):
+            device = Together(placement, {"reference": reference()})
+            lane = device.compile(model.spec, model.file, limits)
+            found.append(Executor(device, lane, limits, "model"))
+        sequence = found[0].create()
+        found[0].evaluate(chain(sequence, 0, [1, 2, 3]))
+        found[0].commit(sequence, np.arange(3, dtype=np.int32))
+        state = found[0].save(sequence)
+        found[0].restore(sequence, state)
+        with pytest.raises(EdgeInferError):
+            found[1].restore(found[1].create(), state)
+        for executor in found:
+            executor.close()
+
+
+def test_passes_without_logits_and_long_prompts() -> None:
+    """Chunks of a prompt whose logits nobody wants, on every graph runtime that is here."""
+    golden, spec = Golden.read("llama-q8_0"), spec_of("llama-q8_0")
+    others = [key for key in ("reference", "onnx", "openvino") if key == "reference" or is_here(key)]
+    for other in others:
+        placement = alike(spec, "cpu", "cpu", {"cpu": 0.5, other: 0.5})
+        opened = DEVICES.get(other).open(DeviceOptions(n_workers=1))
+        with open_model(golden.model, 128) as model:
+            device, limits = Together(placement, {other: opened}), Limits(128, 4, 64, 8)
+            with Executor(device, device.compile(model.spec, model.file, limits), limits, "model") as executor:
+                sequence = executor.create()
+                silent = chain(sequence, 0, golden.tokens[:20].tolist())
+                logits = executor.evaluate(replace(silent, outputs=np.zeros(0, np.int32)))
+                assert logits.shape == (0, spec.n_vocab)
+                executor.commit(sequence, np.arange(20, dtype=np.int32))
+                last = executor.evaluate(chain(sequence, 20, golden.tokens[20:30].tolist()))
+                assert distance(last[:, golden.columns], golden.logits[29:30]) < 0.1
+                executor.restore(sequence, executor.save(sequence))
+
+
+def is_here(key: str) -> bool:
+    try:
+        DEVICES.get(key).open(DeviceOptions(n_workers=1)).close()
+    except DeviceUnavailable:
+        return False
+    return True
+
+
 def test_devices_that_take_no_parts_are_refused() -> None:
     golden, spec = Golden.read("llama-q8_0"), spec_of("llama-q8_0")
     placement = alike(spec, "cpu", "cpu", {"cpu": 0.5, "null": 0.5})
@@ -145,3 +200,5 @@ def test_the_timeline_tells_who_worked_when() -> None:
     assert timeline.busy_s("gpu") == 2.0
     assert timeline.overlap == pytest.approx(0.5)
     assert Timeline(spans[:1], 0.0, 2.0).overlap == 0.0
+    three = (Span("a", "", 0, 4), Span("b", "", 1, 3), Span("c", "", 2, 3.5), Span("b", "", 5, 5.5))
+    assert Timeline(three, 0.0, 6.0).overlap == pytest.approx(1.0)  # c works while a and b do: counted once

@@ -83,8 +83,27 @@ def test_a_combination_is_measured_once_and_kept(topology: Topology, monkeypatch
     monkeypatch.setattr(combination, "accelerator_rates", None)
     again = combined_profile(names, topology, cores, ("Q4_0",), no_progress)
     assert again.accelerators == first.accelerators == kept_combination(names, topology, cores).accelerators
+    assert again == first
+    swapped = combined_profile(names[::-1], topology, cores, ("Q4_0",), no_progress)
+    assert swapped == first
     with pytest.raises(TypeError):  # another format is not known yet
         combined_profile(names, topology, cores, ("Q8_0",), no_progress)
+    with pytest.raises(TypeError):  # nor are other cores
+        combined_profile(names, topology, cores[::-1], ("Q4_0",), no_progress)
+
+
+def test_further_formats_join_those_that_are_known(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def rates(name: str, options: DeviceOptions, where: Topology, formats: tuple[str, ...]) -> DeviceRates:
+        asked.append(formats)
+        return replace(device(name), products=dict.fromkeys(formats, ProductRates(2.0, Curve.level(1e9))))
+
+    monkeypatch.setattr(combination, "accelerator_rates", rates)
+    for formats in (("Q4_0",), ("Q8_0",), ("Q4_0", "Q8_0"), ("Q4_0",)):
+        found = combined_profile(("reference",), topology, topology.workers(), formats, no_progress)
+    assert asked == [("Q4_0",), ("Q8_0",)]
+    assert set(found.device("reference").products) == {"Q4_0", "Q8_0"}
 
 
 def test_a_device_alone_has_all_cores_and_all_memory_gives(topology: Topology) -> None:
@@ -143,8 +162,15 @@ def test_the_cpu_is_preferred_where_it_is_faster_alone() -> None:
     caching, budgets = Caching(128), Budgets(1e12, {"other": 1e12})
     slow = machine(device("other", madds=1e8, link=Link(1e9, 1e9, 1e-3)))
     fast = machine(device("other", madds=1e13, read=1e13, link=Link(1e12, 1e12, 1e-9)))
-    assert choose(slow, machine(), work, caching, budgets).prefers_cpu
-    chosen = choose(fast, machine(), work, caching, budgets)
-    assert not chosen.prefers_cpu
+    alone = {CPU: machine()}
+    first = choose(slow, alone, work, caching, budgets)
+    assert first.prefers_one
+    assert first.best_alone == CPU
+    chosen = choose(fast, alone, work, caching, budgets)
+    assert not chosen.prefers_one
     assert "other" in chosen.devices
-    assert chosen.plan.seconds < chosen.cpu_s
+    assert chosen.plan.seconds < chosen.alone_s[CPU]
+    faster = machine(device("other", madds=1e15, read=1e15, link=Link(1e12, 1e12, 1e-9)))
+    again = choose(fast, {**alone, "other": faster}, work, caching, budgets)
+    assert again.prefers_one  # than both with their shares of the machine is the other with all of it
+    assert again.best_alone == "other"
