@@ -19,6 +19,7 @@ from edgeinfer.backends.openvino.kept import KeptGraphs, default_folder, key_of
 from edgeinfer.backends.openvino.lane import OpenVinoFragmentLane, OpenVinoLane
 from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.properties import properties_of
+from edgeinfer.backends.openvino.runtime import core
 from edgeinfer.backends.openvino.signature import signature_of
 from edgeinfer.backends.openvino.states import States
 from edgeinfer.errors import DeviceUnavailable
@@ -38,7 +39,7 @@ class OpenVinoDevice:
     def __init__(self, options: DeviceOptions, folder: Path | None = None) -> None:
         """`folder`: where compiled graphs are kept; None: in the user's cache."""
         self._placing = Placing(options)
-        self._core = ov.Core()
+        self._core = core()
         self._options, self._kept = options, KeptGraphs(folder or default_folder())
         self.n_compiled = 0
         self._target = processor(options.target, self._core.available_devices)
@@ -140,4 +141,4 @@ def _failure(reason: RuntimeError, target: str) -> Exception:
 
 def targets() -> tuple[str, ...]:
     """Processors that OpenVINO drives on this machine, by the names users give."""
-    return tuple(name.lower() for name in ov.Core().available_devices)
+    return tuple(name.lower() for name in core().available_devices)
