@@ -184,15 +184,15 @@ class Child:
         began = time.monotonic()
         until = began + patience_s
         is_stopping = False
-        while not connection.poll(LOOK_S):
-            now = time.monotonic()
+        while True:
             if not is_stopping and (self._is_left or (stopped is not None and stopped.is_set())):
                 is_stopping = True
                 self.shared.flag[0] = 1
-                until = min(until, now + END_S)
-            if now > until:
-                raise TimeoutError(f"no answer within {now - began:.0f} s")
-        return receive_reply(connection)
+                until = min(until, time.monotonic() + END_S)
+            if connection.poll(LOOK_S):
+                return receive_reply(connection)
+            if time.monotonic() > until:
+                raise TimeoutError(f"no answer within {time.monotonic() - began:.0f} s")
 
     def _alive(self) -> Connection:
         if self._connection is None:
