@@ -19,7 +19,15 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.engine.evaluators import Foreign, Interruptible, SequenceEvaluator, open_evaluator, open_subject
+from edgeinfer.engine.evaluators import (
+    Foreign,
+    Interruptible,
+    Noted,
+    SequenceEvaluator,
+    Telling,
+    open_evaluator,
+    open_subject,
+)
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain, Reply, Shared, receive_call, send_reply
 from edgeinfer.engine.regime import Regime
 
@@ -48,6 +56,7 @@ class Server:
         self._evaluator = evaluator
         self._n_vocab = n_vocab
         self._shared: Shared | None = None
+        self._known = (evaluator.device, evaluator.batch_invariant)
         self._calls: dict[str, Callable[[Call], Reply]] = {
             "share": self._share,
             "create": lambda _: Reply(evaluator.create()),
@@ -77,22 +86,22 @@ class Server:
             "n_workers": evaluator.n_workers,
             "affinity": [list(cores) for cores in evaluator.affinity],
             "resident_bytes": evaluator.resident_bytes,
-            "notices": [] if foreign is None else list(foreign.notices),
+            "notices": list(evaluator.notices) if isinstance(evaluator, Noted) else [],
         }
 
     def serve(self, connection: Connection) -> None:
-        """Answer calls until there are no more. What goes wrong in one that is not answered is told with the next."""
-        unsaid: Reply | None = None
+        """Answer calls until there are no more; one that fails and is not answered ends the process."""
         while True:
             try:
                 call = receive_call(connection)
             except (EOFError, OSError):
                 return
-            reply, unsaid = (unsaid, None) if unsaid is not None else (self._answer(call), None)
+            reply = self._answer(call)
             if call.answered:
                 send_reply(connection, replace(reply, number=call.number))
             elif reply.error:
-                unsaid = reply
+                print(f"{reply.error}: {reply.message}", file=sys.stderr, flush=True)
+                os._exit(1)  # the parent counts on what was not done: it reads the text again elsewhere
 
     def _answer(self, call: Call) -> Reply:
         try:
@@ -115,7 +124,14 @@ class Server:
         batch = self._shared.batch(_number(call, "n_tokens"), _number(call, "n_outputs"))
         logits = self._evaluator.evaluate(batch)
         shapes = self._shared.put_results(logits, self._evaluator.peaks)
-        return Reply([shapes, self._evaluator.n_free_pages, self._evaluator.n_workers])
+        return Reply([shapes, self._evaluator.n_free_pages, self._evaluator.n_workers, self._news()])
+
+    def _news(self) -> Plain:
+        """What the parent should know and was not told: notices, the device, whether batches change its results."""
+        evaluator = self._evaluator
+        notices = evaluator.take_notices() if isinstance(evaluator, Telling) else ()
+        before, self._known = self._known, (evaluator.device, evaluator.batch_invariant)
+        return [list(notices), *self._known] if notices or before != self._known else None
 
     def _commit(self, call: Call) -> Reply:
         path = call.arguments["path"]

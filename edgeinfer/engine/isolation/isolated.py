@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits, Progress, no_progress
-from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain
 from edgeinfer.engine.isolation.process import Child, ChildDied
 from edgeinfer.engine.kvcache import pages_for
@@ -109,8 +109,10 @@ class Isolated:
 
     def close(self) -> None:
         """End the process; may be called twice."""
+        self._closed, running = True, self._child
+        if running is not None:
+            running.leave()
         with self._lock:
-            self._closed = True
             child, self._child = self._child, None
             self._sequences.clear()
             self.peaks = None
@@ -161,7 +163,7 @@ class Isolated:
         found = self._get(sequence)
 
         def ask(child: Child) -> int:
-            return _number(self._ask(child, "branch", sequence=self._there(child, found)))
+            return self._ask(child, "branch", sequence=self._there(child, found))
 
         there = self._with_child(ask)
         twin = self.create()
@@ -194,7 +196,7 @@ class Isolated:
             raise ValueError(f"a pass takes {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
         self._pending = None
         self.regime.look()
-        logits = self._with_child(lambda child: self._evaluate(child, batch))
+        logits = self._with_child(lambda child: self._evaluate(child, batch), self._flag)
         self._pending = batch
         return logits
 
@@ -243,7 +245,8 @@ class Isolated:
 
         def ask(child: Child) -> int:
             reply: Any = child.call(Call("restore", {"sequence": self._there(child, found)}, state)).value
-            return int(reply[0])
+            with child.understood():
+                return int(reply[0])
 
         try:
             n_tokens = self._with_child(ask)
@@ -277,18 +280,27 @@ class Isolated:
         names = np.unique(batch.sequences).tolist()
         there = {name: self._there(child, self._get(name)) for name in names}
         sent = replace(batch, sequences=np.array([there[name] for name in batch.sequences.tolist()], np.int32))
+        logits, self.peaks = self._pass(child, sent)
+        return logits
+
+    def _pass(self, child: Child, batch: Batch) -> tuple[Floats, Floats | None]:
+        """Logits and peaks of a batch with the process's numbers of sequences."""
         child.shared.flag[0] = 0
-        reply: Any = child.call(Call("evaluate", child.shared.put_batch(sent)), self._flag).value
-        shapes, self.n_free_pages, self._n_workers = reply
-        results: tuple[Floats, Floats | None] = child.shared.results(shapes)
-        self.peaks = results[1]
-        return results[0]
+        reply: Any = child.call(Call("evaluate", child.shared.put_batch(batch)), self._flag).value
+        with child.understood():
+            shapes, n_free_pages, n_workers, news = reply
+            self.n_free_pages, self._n_workers = int(n_free_pages), int(n_workers)
+            if news is not None:
+                notices, device, batch_invariant = news
+                self._notices += [str(notice) for notice in notices]
+                self.device, self.batch_invariant = str(device), bool(batch_invariant)
+            return child.shared.results(shapes, len(batch.outputs))
 
     def _there(self, child: Child, found: _Sequence) -> int:
         """A sequence's number in the process, which has all of it afterwards."""
         if found.there is not None:
             return found.there
-        there = _number(self._ask(child, "create"))
+        there = self._ask(child, "create")
         try:
             if found.state:
                 child.call(Call("restore", {"sequence": there}, found.state))
@@ -309,20 +321,20 @@ class Isolated:
         order = np.arange(len(tokens), dtype=np.int32)
         sequences, positions = np.full(len(tokens), there, np.int32), order + np.int32(n_cached)
         batch = Batch(np.array(tokens, np.int32), sequences, positions, order - 1, order[:0])
-        child.shared.flag[0] = 0
-        child.call(Call("evaluate", child.shared.put_batch(batch)), self._flag)
+        self._pass(child, batch)
         nodes: list[Plain] = [*range(len(tokens))]
         child.call(Call("commit", {"sequence": there, "path": nodes}))
 
-    def _ask(self, child: Child, name: str, **arguments: Plain) -> Plain:
-        """A call whose reply tells what is free as well."""
+    def _ask(self, child: Child, name: str, **arguments: Plain) -> int:
+        """A call whose reply tells what is free as well; the number that it gives, 0 for none."""
         value: Any = child.call(Call(name, arguments)).value
-        result, self.n_free_pages = value
-        found: Plain = result
-        return found
+        with child.understood():
+            result, n_free_pages = value
+            self.n_free_pages = int(n_free_pages)
+            return 0 if result is None else int(result)
 
-    def _with_child(self, ask: Callable[[Child], T]) -> T:
-        """Ask the process; where it dies, another one, once."""
+    def _with_child(self, ask: Callable[[Child], T], stopped: StopFlag | None = None) -> T:
+        """Ask the process; where it dies, another one, once, or nobody after a stop."""
         with self._lock:
             for is_last in (False, True):
                 child = self._alive()
@@ -330,6 +342,8 @@ class Isolated:
                     return ask(child)
                 except ChildDied as reason:
                     self._bury(reason)
+                    if stopped is not None and stopped.is_set():
+                        raise Interrupted from None
                     if is_last:
                         raise DeviceFailed(
                             f"the process that runs {self._opening.device} {reason}, for the second time in a row; "
@@ -367,6 +381,8 @@ class Isolated:
             raise EngineClosed("the model is closed; load it again")
         if self._child is None:
             self._child = Child(self._opening)
+            facts = self._child.facts
+            self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
         return self._child
 
     def _get(self, sequence: int) -> _Sequence:
@@ -375,7 +391,3 @@ class Isolated:
         if sequence not in self._sequences:
             raise ValueError(f"there is no sequence {sequence}")
         return self._sequences[sequence]
-
-
-def _number(value: Plain) -> int:
-    return int(str(value))

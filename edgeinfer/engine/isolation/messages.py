@@ -125,7 +125,8 @@ class Shared:
 
     def __init__(self, path: Path, max_tokens: int, max_outputs: int, n_vocab: int) -> None:
         """Map a file, which is made as large as it must be."""
-        peak_width = (n_vocab // PEAK_BLOCK + 2) * PEAK_LANES
+        self._widths = n_vocab, -(-n_vocab // PEAK_BLOCK) * PEAK_LANES
+        peak_width = self._widths[1]
         n_bytes = FLAG_BYTES + 4 * (5 * max_tokens + max_outputs * (n_vocab + peak_width))
         with path.open("r+b") as file:
             file.truncate(n_bytes)
@@ -160,15 +161,16 @@ class Shared:
         self._peaks[: peaks.size] = peaks.ravel()
         return [list(logits.shape), list(peaks.shape)]
 
-    def results(self, shapes: Plain) -> tuple[Floats, Floats | None]:
+    def results(self, shapes: Plain, n_outputs: int) -> tuple[Floats, Floats | None]:
         """Logits and peaks of these shapes, as views. Raises ValueError for shapes that cannot be."""
-        assert isinstance(shapes, list)
+        if not isinstance(shapes, list) or len(shapes) != 2:
+            raise ValueError("no shapes")
         logits, peaks = shapes
-        assert isinstance(logits, list)
-        found = _shaped(self._logits, logits)
-        return found, _shaped(self._peaks, peaks) if isinstance(peaks, list) else None
+        found = _shaped(self._logits, logits, n_outputs, self._widths[0])
+        return found, None if peaks is None else _shaped(self._peaks, peaks, n_outputs, self._widths[1])
 
 
-def _shaped(numbers: Floats, shape: list[Plain]) -> Floats:
-    rows, width = (int(str(size)) for size in shape)
-    return numbers[: rows * width].reshape(rows, width)
+def _shaped(numbers: Floats, shape: Plain, n_rows: int, width: int) -> Floats:
+    if shape != [n_rows, width] and (n_rows or not isinstance(shape, list) or shape[:1] != [0]):
+        raise ValueError(f"results of shape {shape}, which must be {n_rows} x {width}")
+    return numbers[: n_rows * width].reshape(n_rows, width)

@@ -10,17 +10,21 @@ import contextlib
 import os
 import secrets
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from multiprocessing.connection import Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import IO
 
-from edgeinfer.backends.base import Progress, no_progress
+from edgeinfer.backends.base import PATIENCE_S, Progress, no_progress
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain, Reply, Shared, receive_reply, send_call
 from edgeinfer.errors import DeviceFailed
@@ -29,7 +33,9 @@ MODULE = "edgeinfer.engine.isolation.child"
 LOOK_S = 0.02
 """Time between two looks whether a stop was asked for while the child computes."""
 START_S, END_S = 60.0, 5.0
-"""What a child may take to connect, and to end."""
+"""What a child may take to connect, and to end or to break off a pass."""
+OPEN_S, ANSWER_S = 3600.0, 2 * PATIENCE_S
+"""What it may take from one word on opening a model to the next, and for an answer: its device may fail first."""
 KEPT_CHARACTERS = 300
 
 
@@ -49,6 +55,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._n_calls = 0
+        self._is_left = False
         try:
             self._connect()
             assert self._connection is not None
@@ -83,17 +90,25 @@ class Child:
             send_call(connection, replace(call, number=self._n_calls))
             if not call.answered:
                 return Reply()
-            if stopped is not None:
-                while not connection.poll(LOOK_S):
-                    if stopped.is_set():
-                        self.shared.flag[0] = 1
-            reply = receive_reply(connection)
+            reply = self._reply(connection, ANSWER_S, stopped)
             while reply.number < self._n_calls:
-                reply = receive_reply(connection)
+                reply = self._reply(connection, ANSWER_S, stopped)
         except (OSError, EOFError, ValueError, KeyError, TypeError) as reason:
             raise ChildDied(self._end(reason)) from None
         reply.raise_error()
         return reply
+
+    @contextlib.contextmanager
+    def understood(self) -> Iterator[None]:
+        """Around reading what a reply says: a child that says what cannot be is ended. Raises ChildDied."""
+        try:
+            yield
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError) as reason:
+            raise ChildDied(self._end(reason)) from None
+
+    def leave(self) -> None:
+        """Wait no longer than for a stop, from any thread: it will be closed."""
+        self._is_left = True
 
     def close(self) -> None:
         """End the process and give back what it shared; may be called twice."""
@@ -120,34 +135,64 @@ class Child:
                 self._process.stdin.write(f"{listener.address}\n{key.hex()}\n".encode())
                 self._process.stdin.flush()
             self._connection = self._accepted(listener)
+        if sys.platform != "win32":  # a message that is stuck halfway is an OSError
+            with socket.socket(fileno=os.dup(self._connection.fileno())) as same:
+                for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                    same.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(ANSWER_S), 0))
 
     def _accepted(self, listener: Listener) -> Connection:
         """The child's connection; a child that dies before it connects must not be waited for."""
         found: list[Connection] = []
-        waiting = threading.Thread(target=lambda: found.append(listener.accept()), daemon=True)
+
+        def accept() -> None:
+            with contextlib.suppress(OSError, EOFError, AuthenticationError):
+                found.append(listener.accept())
+
+        waiting = threading.Thread(target=accept, name="isolated child", daemon=True)
         waiting.start()
         assert self._process is not None
         left_s = START_S
         while waiting.is_alive() and left_s > 0 and self._process.poll() is None:
             waiting.join(LOOK_S)
             left_s -= LOOK_S
-        if not found:
-            raise ChildDied(self._end(None))
-        return found[0]
+        if found:
+            return found[0]
+        died_of = self._end(None)
+        if waiting.is_alive():  # it listens to nobody: call it, without the key
+            with contextlib.suppress(OSError):
+                Client(listener.address).close()
+            waiting.join(END_S)
+        raise ChildDied(died_of)
 
     def _opened(self, progress: Progress) -> Mapping[str, Plain]:
         """What the child tells of the open model."""
         connection = self._alive()
         while True:
             try:
-                reply = receive_reply(connection)
+                reply = self._reply(connection, OPEN_S)
             except (OSError, EOFError, ValueError, KeyError, TypeError) as reason:
                 raise ChildDied(self._end(reason)) from None
             reply.raise_error()
             if reply.progress is None:
-                assert isinstance(reply.value, dict)
+                if not isinstance(reply.value, dict):
+                    raise ChildDied(self._end(ValueError("no facts")))
                 return reply.value
             progress(*reply.progress)
+
+    def _reply(self, connection: Connection, patience_s: float, stopped: StopFlag | None = None) -> Reply:
+        """The next reply. Raises TimeoutError where it takes longer, or a stop goes unheeded."""
+        began = time.monotonic()
+        until = began + patience_s
+        is_stopping = False
+        while True:
+            if not is_stopping and (self._is_left or (stopped is not None and stopped.is_set())):
+                is_stopping = True
+                self.shared.flag[0] = 1
+                until = min(until, time.monotonic() + END_S)
+            if connection.poll(LOOK_S):
+                return receive_reply(connection)
+            if time.monotonic() > until:
+                raise TimeoutError(f"no answer within {time.monotonic() - began:.0f} s")
 
     def _alive(self) -> Connection:
         if self._connection is None:
@@ -159,7 +204,11 @@ class Child:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if isinstance(reason, (TimeoutError, BlockingIOError)) and self._process is not None:
+            self._process.kill()
         code = self._wait()
+        if isinstance(reason, (TimeoutError, BlockingIOError)):
+            return f"stalled and was ended ({reason})"
         self._errors.seek(0)
         said = [line.strip() for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
         last = f": {said[-1][:KEPT_CHARACTERS]}" if said else ""

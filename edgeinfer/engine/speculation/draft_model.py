@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +23,7 @@ from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters.draft_model import Chain
 from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, GAP_EDGES, GAPS, MOST_CHAINED, TOKEN_BITS
-from edgeinfer.errors import ContextOverflow, DoesNotFit
+from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit
 
 FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
 """Of a draft model's likeliest token to be right, and how many sightings that counts as."""
@@ -43,10 +44,11 @@ class DraftModel:
         self._pool = Pool(executor)
         self._n_vocab = n_vocab
         self._close = close
+        self._failures: list[DeviceFailed] = []
 
     def session(self, library: KernelLibrary) -> Follower:
         """The model's view of one more session; `library` has the loops."""
-        return Follower(self._pool.open(), Highest(library, self._n_vocab))
+        return Follower(self._pool.open(), Highest(library, self._n_vocab), self._failures)
 
     def close(self) -> None:
         """Give back memory; may be called twice."""
@@ -72,8 +74,10 @@ class Highest:
 class Follower:
     """The draft model's cached tokens of one session: those of the text, and of what it thought would follow."""
 
-    def __init__(self, cached: CachedSequence, highest: Highest) -> None:
+    def __init__(self, cached: CachedSequence, highest: Highest, failures: list[DeviceFailed]) -> None:
+        """`failures` of the model, for all sessions: after one it says nothing more."""
         self._cached = cached
+        self._failures = failures
         self._highest = highest
         self.n_run = 0
         """Tokens of the last pass."""
@@ -84,7 +88,7 @@ class Follower:
         Reads a part of a long text that it has not seen at each call, so that an answer never waits for more.
         """
         cached = self._cached
-        if len(history) >= cached.n_context:
+        if self._failures or len(history) >= cached.n_context:
             return None
         position = cached.keep_prefix(history)
         part = history[position : position + cached.max_tokens]
@@ -94,7 +98,9 @@ class Follower:
 
     def go_on(self, token: int) -> Int32s | None:
         """The highest logits after one more token; None where it does not fit."""
-        return None if self._cached.is_full else self._run(self._cached.chain((token,), wants_logits=True))
+        if self._failures or self._cached.is_full:
+            return None
+        return self._run(self._cached.chain((token,), wants_logits=True))
 
     def close(self) -> None:
         """Give back the memory."""
@@ -108,6 +114,11 @@ class Follower:
                 logits = cached.evaluate(batch)
             except (DoesNotFit, ContextOverflow):
                 cached.forget()
+                return None
+            except DeviceFailed as reason:
+                self._failures.append(reason)
+                with suppress(DeviceFailed):
+                    cached.forget()
                 return None
             row = self._highest(logits, cached.peaks) if len(logits) else None
             cached.commit(batch, np.arange(len(batch.tokens), dtype=np.int32))

@@ -21,7 +21,10 @@ from edgeinfer.backends.base import Batch, DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.evaluators import SequenceEvaluator, open_evaluator, open_subject
 from edgeinfer.engine.isolation import process
+from edgeinfer.engine.isolation.child import Server
 from edgeinfer.engine.isolation.isolated import Isolated
+from edgeinfer.engine.isolation.messages import Call, Plain, Reply
+from edgeinfer.engine.isolation.process import Child
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError, EngineClosed
@@ -220,6 +223,123 @@ def test_a_process_that_dies_at_once_is_a_failure_in_words(tiny_model: Path, mon
     monkeypatch.setattr(process, "MODULE", "edgeinfer.engine.isolation.nothing")
     with pytest.raises(DeviceFailed, match=r"its process ended with exit code 1: .*No module named"):
         isolated(tiny_model)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be stalled there")
+@pytest.mark.parametrize("is_asked_to_stop", [True, False])
+def test_a_stalled_process_is_ended(
+    apart: Isolated, monkeypatch: pytest.MonkeyPatch, *, is_asked_to_stop: bool
+) -> None:
+    sequence, flag = apart.create(), StopFlag()
+    expected = feed(apart, sequence, [1, 2])
+    monkeypatch.setattr(process, "END_S" if is_asked_to_stop else "ANSWER_S", 3.0)
+    assert apart.pid is not None
+    os.kill(apart.pid, signal.SIGSTOP)
+    if is_asked_to_stop:
+        flag.set()
+        apart.heed(flag)
+        with pytest.raises(Interrupted):
+            apart.evaluate(chain(sequence, 2, [3]))
+        apart.heed(None)
+    else:
+        apart.evaluate(chain(sequence, 2, [3]))
+    assert ["stalled" in notice for notice in apart.take_notices()] == [True]
+    apart.truncate(sequence, 0)
+    assert feed(apart, sequence, [1, 2]) == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be stalled there")
+def test_closing_ends_a_stalled_process(apart: Isolated, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "END_S", 0.3)
+    sequence, pid, failures = apart.create(), apart.pid, []
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+
+    def read() -> None:
+        try:
+            apart.evaluate(chain(sequence, 0, [3]))
+        except EngineClosed as reason:
+            failures.append(reason)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    time.sleep(0.1)
+    apart.close()
+    thread.join(30)
+    assert failures
+    assert not psutil.pid_exists(pid)
+
+
+def test_what_happens_to_the_device_in_the_process_is_told(apart: Isolated, monkeypatch: pytest.MonkeyPatch) -> None:
+    sequence, call = apart.create(), Child.call
+
+    def rescued(child: Child, asked: Call, stopped: StopFlag | None = None) -> Reply:
+        reply = call(child, asked, stopped)
+        if asked.name == "evaluate":
+            assert isinstance(reply.value, list)
+            return replace(reply, value=[*reply.value[:3], [["it failed"], "cpu", False]])
+        return reply
+
+    monkeypatch.setattr(Child, "call", rescued)
+    apart.evaluate(chain(sequence, 0, [3]))
+    assert (apart.device, apart.batch_invariant, apart.take_notices()) == ("cpu", False, ("it failed",))
+
+
+def test_the_process_tells_what_is_new(direct: SequenceEvaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "notices", ("from the start",))
+    server = Server(direct, 8)
+    assert server.facts()["notices"] == ["from the start"]
+    assert server._news() is None
+    monkeypatch.setattr(direct, "take_notices", lambda: ("changed",), raising=False)
+    monkeypatch.setattr(type(direct), "device", "second")
+    assert server._news() == [["changed"], "second", direct.batch_invariant]
+
+
+def test_a_process_that_never_connects_leaves_no_thread(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MODULE", "edgeinfer.engine.isolation.nothing")
+    before = threading.enumerate()
+    with pytest.raises(DeviceFailed):
+        isolated(tiny_model)
+    assert set(threading.enumerate()) <= set(before)
+
+
+def test_a_commit_that_fails_is_made_up_for(
+    apart: Isolated, direct: SequenceEvaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both: tuple[SequenceEvaluator, SequenceEvaluator] = apart, direct
+    call, found = Child.call, []
+
+    def damaged(child: Child, asked: Call, stopped: StopFlag | None = None) -> Reply:
+        if not asked.answered:
+            asked = replace(asked, arguments={**asked.arguments, "path": [99]})
+        return call(child, asked, stopped)
+
+    for each in both:
+        sequence = each.create()
+        with monkeypatch.context() as patch:
+            patch.setattr(Child, "call", damaged)
+            feed(each, sequence, [1, 2, 3])
+        twin = each.branch(sequence)
+        found.append([each.n_cached(sequence), each.n_cached(twin), feed(each, sequence, [4]), feed(each, twin, [5])])
+    assert found[0][:2] == found[1][:2]
+    for results, expected in zip(found[0][2:], found[1][2:], strict=True):
+        assert results == pytest.approx(expected, abs=2e-3)
+    assert "exit code 1" in apart.take_notices()[0]
+
+
+@pytest.mark.parametrize("shapes", [[[1, -1], None], [[7, 4], None], [[1, 3], None], 5, [None, None], [[1], [2]]])
+def test_results_that_cannot_be_are_a_failure(apart: Isolated, monkeypatch: pytest.MonkeyPatch, shapes: Plain) -> None:
+    sequence, call = apart.create(), Child.call
+
+    def hostile(child: Child, asked: Call, stopped: StopFlag | None = None) -> Reply:
+        reply = call(child, asked, stopped)
+        return replace(reply, value=[shapes, 8, 1, None]) if asked.name == "evaluate" else reply
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Child, "call", hostile)
+        with pytest.raises(DeviceFailed, match="second time in a row"):
+            apart.evaluate(chain(sequence, 0, [3]))
+    assert feed(apart, sequence, [1, 2])
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.chances import Chances
 from edgeinfer.engine.speculation.costs import Costs
@@ -17,7 +18,7 @@ from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, GAPS, MOST_C
 from edgeinfer.engine.speculation.second_model import MOST_SPARE, split_sources
 from edgeinfer.engine.stats import Stats
 from edgeinfer.engine.stream import TextStream
-from edgeinfer.errors import BadSetting
+from edgeinfer.errors import BadSetting, DeviceFailed
 from tests.conftest import SPECIAL, WORDS, byte_characters, write_tiny_llama
 
 MESSAGES = [{"role": "user", "content": "the rain in the inn and the rain in the inn"}]
@@ -124,6 +125,23 @@ def test_another_vocabulary_is_refused(tiny_model: Path, tmp_path: Path, home: P
         padded = llm.chat(MESSAGES, max_tokens=30, temperature=0).read()
     with load(tiny_model, threads=1, spec="off") as llm:
         assert llm.chat(MESSAGES, max_tokens=30, temperature=0).read() == padded
+
+
+def test_a_draft_model_that_fails_is_left_alone_and_the_answer_goes_on(
+    tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load(tiny_model, threads=1, spec=4, draft_from=[tiny_model]) as llm:
+        expected = llm.chat(MESSAGES, max_tokens=40, temperature=0).read()
+        asked: list[Batch] = []
+
+        def fail(batch: Batch) -> Floats:
+            asked.append(batch)
+            raise DeviceFailed("it broke down")
+
+        monkeypatch.setattr(llm.drafts.draft_model._pool.executor, "evaluate", fail)
+        for _ in range(2):
+            assert llm.chat(MESSAGES, max_tokens=40, temperature=0).read() == expected
+        assert len(asked) == 1
 
 
 class Counting(Follower):
