@@ -111,6 +111,19 @@ def test_without_a_profile_there_is_nothing_to_say(llm: LLM) -> None:
     note_experience(llm, STATS)
 
 
+def test_the_command_that_measures_a_device_is_named(home: Path) -> None:
+    for device, words in (
+        ("openvino", "edgeinfer probe --device openvino does that"),
+        ("cpu+openvino:gpu", "edgeinfer probe --device cpu,openvino:gpu does that"),
+        ("llamacpp", "predicted: nothing, as llamacpp cannot be measured"),
+        ("cpu", "edgeinfer probe does that"),
+    ):
+        (line,) = expectation_lines(None, STATS, device, len(read_topology().workers()))
+        assert line.endswith(words)
+    (line,) = expectation_lines(None, STATS, "openvino", 1)
+    assert ("--threads 1" in line) == (len(read_topology().workers()) > 1)
+
+
 def test_what_was_not_read_or_made_is_left_out() -> None:
     assert expectation_lines(Expected(None, None), STATS) == []
     (line,) = expectation_lines(Expected(None, 30.0), replace(STATS, decode_tok_s=None))
