@@ -62,6 +62,8 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     from edgeinfer.scheduling.predict import Predictor
     from edgeinfer.scheduling.profile import CPU
 
+    if llm.device != llm.facts.device:
+        return None  # two devices gave the answer
     if llm.facts.device != CPU:
         return _predicted_elsewhere(llm, stats)
     profile = kept_profile()

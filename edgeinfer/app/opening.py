@@ -76,6 +76,8 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
 
     facts = llm.facts
+    if llm.device != facts.device:
+        return  # an answer that two devices gave measures neither
     note_experience(llm, stats)
     if stats.n_generated >= TOKENS_MIN and llm.policy.idle_work:
         long_prompt = stats.n_prompt - stats.n_cached >= TOKENS_MIN

@@ -70,7 +70,7 @@ def test_the_cpu_alone_is_taken_where_it_is_faster(tiny_model: Path) -> None:
     together = answer("-m", str(tiny_model), "--device", "cpu,reference")
     assert together["devices"] == ["cpu"]
     assert together["tokens"] == plain["tokens"]
-    assert any("it runs on the cpu alone" in notice for notice in together["notices"])  # type: ignore[attr-defined]
+    assert any("it runs on cpu alone" in notice for notice in together["notices"])  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("equals")
@@ -124,6 +124,8 @@ def test_an_answer_survives_its_device(tiny_model: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("edgeinfer.engine.evaluators.NEVER_RESCUED", ("cpu",))
     found = answer("-m", str(tiny_model), "--device", "reference")
     assert found["tokens"] == plain["tokens"]
+    assert found["devices"] == ["cpu"]
+    assert str(found["plan"]).startswith("cpu: everything, ")
     assert "reference failed and was dropped; cpu goes on (out of memory on the device)" in found["notices"]  # type: ignore[operator]
 
 

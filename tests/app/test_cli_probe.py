@@ -96,7 +96,7 @@ def test_other_devices_are_measured_on_as_many_cores_and_kept(opened: list[tuple
     (name, options), *others = opened
     assert (name, options.n_workers, others) == ("openvino", 1, [])
     path = Path(json.loads(result.stdout)["path"])
-    assert path.name.endswith("-openvino-1.toml")
+    assert "-openvino-1" in path.name
     assert [rates.name for rates in read_profile(path).devices] == ["cpu", "openvino"]
     assert str(path) in run("--device", "openvino", "--threads", "1").stderr.replace("\n", "")
 

@@ -17,6 +17,8 @@ from edgeinfer.app.expectation import (
     note_experience,
     worker_lines,
 )
+from edgeinfer.app.opening import record_speed
+from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.probing.machine import fingerprint_of
@@ -48,7 +50,8 @@ STATS = Stats(
 def llm(home: Path, tiny_model: Path) -> Iterator[LLM]:
     with load(tiny_model, device="reference", mode="max") as found:
         found.facts = replace(found.facts, device="cpu")
-        yield found
+        with patch.object(LLM, "device", "cpu"):
+            yield found
 
 
 @pytest.fixture
@@ -96,6 +99,15 @@ def test_earlier_answers_correct_the_next_prediction(llm: LLM, profile: Profile)
     assert again.plain_tok_s == pytest.approx(first.plain_tok_s / decode)
     assert decode == pytest.approx(min(8, max(1 / 8, first.plain_tok_s / 50)), rel=1e-3)
     assert prefill != 1.0
+
+
+def test_an_answer_of_two_devices_is_neither_predicted_nor_recorded(llm: LLM, profile: Profile) -> None:
+    with patch.object(LLM, "device", "reference"):
+        assert expected_of(llm, STATS) is None
+        record_speed(llm, STATS)
+        assert not SpeedLog().path.exists()
+    record_speed(llm, STATS)
+    assert SpeedLog().path.exists()
 
 
 def test_short_prompts_and_answers_correct_nothing(llm: LLM, profile: Profile) -> None:

@@ -144,13 +144,13 @@ def _with_device(file: GGUFFile, settings: Settings) -> Settings:
 def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> Speeds:
     """What answers took with the devices that take part, under the name that they have together."""
     from edgeinfer.app.speeds import measured_speeds
+    from edgeinfer.engine.probing.combination import ordered
     from edgeinfer.scheduling.profile import CPU
 
     names = settings.machine.device
     working = names if planned is None else planned.decode.placement.devices
     if len(working) > 1:
-        ordered = sorted(names, key=lambda name: name != CPU)
-        working = ("+".join(name for name in ordered if name == CPU or name in working),)
+        working = ("+".join(name for name in ordered(names) if name == CPU or name in working),)
     return measured_speeds(file, working[0], here.n_workers, settings.machine.kv)
 
 

@@ -99,7 +99,7 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, *, as_json: bool, 
     if as_text:
         typer.echo(stats_text(stream.stats), err=True)
         told = []
-        if llm.policy.idle_work:  # predictions are of all cores, all the time
+        if llm.policy.idle_work and llm.device == llm.facts.device:  # predictions are of all cores, all the time
             told = expectation_lines(expected, stream.stats, llm.facts.device, llm.facts.n_threads)
         for line in (*worker_lines(llm.affinity), *timeline_lines(llm), *told):
             typer.echo(line, err=True)
@@ -178,7 +178,7 @@ def _record(llm: LLM, stream: TextStream, settings: Settings, expected: Expected
         "load_s": facts.load_s,
         "peak_rss_bytes": peak_rss_bytes(),
         "weights_read_bytes": 0,
-        "devices": facts.device.split("+"),
+        "devices": llm.device.split("+"),
         "plan": _plan_line(llm, settings.machine.schedule),
     }
 
@@ -188,13 +188,13 @@ def _plan_line(llm: LLM, schedule: str) -> str:
     from edgeinfer.models.download.space import size_text
 
     facts = llm.facts
-    where = f"{facts.device}: everything"
+    where = f"{llm.device}: everything"
     if llm.shared is not None:
         from edgeinfer.app.plan_record import stages_text
 
-        where = f"{facts.device} by schedule {schedule}: {stages_text(llm.shared.placement)}"
-    elif "+" in facts.device:
-        where = f"{facts.device} by schedule {schedule}"
+        where = f"{llm.device} by schedule {schedule}: {stages_text(llm.shared.placement)}"
+    elif "+" in llm.device:
+        where = f"{llm.device} by schedule {schedule}"
     return f"{where}, {size_text(facts.resident_bytes)}, context {facts.n_context}"
 
 
