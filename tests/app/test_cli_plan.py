@@ -19,7 +19,7 @@ from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing import combination
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.errors import BadSetting, DoesNotFit
+from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile, parse_header
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.scheduling.cost import Pass
@@ -122,6 +122,14 @@ def test_auto_is_planned_for_as_the_device_that_won_before(tiny, monkeypatch):
     assert "stages on cpu" in run("-m", str(tiny)).stdout
     race.Choices().keep(key, "reference")
     assert "stages on reference" in run("-m", str(tiny)).stdout
+
+    def rates(name, *others):
+        raise DeviceUnavailable("its driver is gone")
+
+    monkeypatch.setattr(combination, "accelerator_rates", rates)
+    race.Choices().keep(key, "openvino")
+    assert "stages on cpu" in run("-m", str(tiny)).stdout
+    assert "its driver is gone" in run("-m", str(tiny), "--device", "openvino").stderr
 
 
 @pytest.fixture

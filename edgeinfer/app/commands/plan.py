@@ -82,16 +82,23 @@ def plan(
 
 def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, as_json: bool) -> None:
     """Plan and print. Raises DoesNotFit, after it has said what it knows."""
+    from edgeinfer.engine.executor import AUTO_DEVICE
+    from edgeinfer.errors import DeviceFailed, DeviceUnavailable
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.scheduling.memory import missing_bytes, require_fit
+    from edgeinfer.scheduling.memory import require_fit
     from edgeinfer.scheduling.plan import Speeds
 
     with GGUFFile.open(local.path) as file:
-        if machine is None:
-            settings = _with_device(file, settings)
-        facts, here = _facts(file, settings, asked.ram_bytes)
-        fits = machine is not None or not missing_bytes(here.need, here.available_bytes)
-        planned = _planned(machine, settings.machine.device, asked, facts, here) if fits else None
+        is_found = machine is None and settings.machine.device == ("auto",)
+        if is_found:
+            settings = _on(_device_found(file, settings), settings)
+        try:
+            facts, here, planned = _plans(file, settings, machine, asked)
+        except (DeviceUnavailable, DeviceFailed):
+            if not is_found or settings.machine.device == (AUTO_DEVICE,):
+                raise
+            settings = _on(AUTO_DEVICE, settings)  # as run does where the device that won cannot run
+            facts, here, planned = _plans(file, settings, machine, asked)
         speeds = Speeds() if machine else _measured(file, settings, here, planned)
     shown = None if machine else here
     if as_json:
@@ -103,6 +110,21 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wan
             typer.echo(line)
     if shown is not None:
         require_fit(here.need, here.available_bytes)
+
+
+def _plans(
+    file: GGUFFile, settings: Settings, machine: str | None, asked: Wanted
+) -> tuple[ModelFacts, Plan, Planned | None]:
+    """The model in numbers, what it takes here, and the plan; None where it does not fit, or nothing is known."""
+    from edgeinfer.scheduling.memory import missing_bytes
+
+    facts, here = _facts(file, settings, asked.ram_bytes)
+    fits = machine is not None or not missing_bytes(here.need, here.available_bytes)
+    return facts, here, _planned(machine, settings.machine.device, asked, facts, here) if fits else None
+
+
+def _on(device: str, settings: Settings) -> Settings:
+    return replace(settings, machine=replace(settings.machine, device=(device,)))
 
 
 def _planned(
@@ -125,8 +147,8 @@ def _planned(
     return replace(planned, corrections=corrections_of(planned.profile))
 
 
-def _with_device(file: GGUFFile, settings: Settings) -> Settings:
-    """The settings with the device that "auto" means for this model, as far as that was found out."""
+def _device_found(file: GGUFFile, settings: Settings) -> str:
+    """The device that "auto" means for this model, as far as that was found out."""
     from edgeinfer.backends.base import DeviceOptions
     from edgeinfer.engine.evaluators import Subject
     from edgeinfer.engine.fingerprint import fingerprint
@@ -134,11 +156,8 @@ def _with_device(file: GGUFFile, settings: Settings) -> Settings:
     from edgeinfer.models.load import spec_of
     from edgeinfer.scheduling.topology import read_topology
 
-    if settings.machine.device != ("auto",):
-        return settings
     subject = Subject(file, spec_of(file.metadata, file.tensors, settings.generation.ctx), fingerprint(file))
-    found = chosen_device(subject, read_topology(), DeviceOptions(), may_race=False)
-    return replace(settings, machine=replace(settings.machine, device=(found.device,)))
+    return chosen_device(subject, read_topology(), DeviceOptions(), may_race=False).device
 
 
 def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> Speeds:
