@@ -62,6 +62,8 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     from edgeinfer.scheduling.predict import Predictor
     from edgeinfer.scheduling.profile import CPU
 
+    if llm.device != llm.facts.device:
+        return None  # two devices gave the answer
     if llm.facts.device != CPU:
         return _predicted_elsewhere(llm, stats)
     profile = kept_profile()
@@ -110,10 +112,12 @@ def corrections_of(profile: Profile) -> tuple[float, float]:
     return experience.factor("prefill"), experience.factor("decode")
 
 
-def expectation_lines(expected: Expected | None, stats: Stats) -> list[str]:
-    """Predicted and measured rates side by side."""
+def expectation_lines(
+    expected: Expected | None, stats: Stats, device: str = "cpu", n_threads: int | None = None
+) -> list[str]:
+    """Predicted and measured rates side by side; without a prediction what would make one for `device`."""
     if expected is None:
-        return ["predicted: nothing, as this machine was not measured; edgeinfer probe does that"]
+        return [f"predicted: nothing, as {_missing(device, n_threads)}"]
     parts = []
     for what, predicted, measured in (
         ("prompt", expected.prefill_tok_s, stats.prefill_tok_s),
@@ -123,6 +127,21 @@ def expectation_lines(expected: Expected | None, stats: Stats) -> list[str]:
             found = "" if measured is None else f" (measured {measured:.1f})"
             parts.append(f"{what} {predicted:.1f} tok/s{found}")
     return ["predicted: " + ", ".join(parts)] if parts else []
+
+
+def _missing(device: str, n_threads: int | None) -> str:
+    """Why nothing is predicted for a device, or for several with a plus between them, and the command that helps."""
+    from edgeinfer.app.machine_profile import are_measurable
+    from edgeinfer.scheduling.profile import CPU
+    from edgeinfer.scheduling.topology import read_topology
+
+    if device == CPU:
+        return "this machine was not measured; edgeinfer probe does that"
+    names = device.split("+")
+    if not are_measurable(names):
+        return f"{device} cannot be measured"
+    some = f" --threads {n_threads}" if n_threads and n_threads < len(read_topology().workers()) else ""
+    return f"{device} was not measured on this machine; edgeinfer probe --device {','.join(names)}{some} does that"
 
 
 def timeline_lines(llm: LLM) -> list[str]:

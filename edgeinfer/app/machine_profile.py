@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from edgeinfer.backends.base import Progress
     from edgeinfer.scheduling.profile import Profile
 
@@ -57,6 +60,24 @@ def devices_profile(
     topology = read_topology()
     chosen = cores or topology.workers()
     return combined_profile(names, topology, chosen, formats, progress or no_progress, again=again)
+
+
+def kept_devices(names: tuple[str, ...], cores: tuple[int, ...] | None) -> Path | None:
+    """Where the profile of these devices on so many cores is kept, if it is."""
+    from edgeinfer.engine.probing.combination import kept_combination
+    from edgeinfer.engine.profiles import ProfileStore
+    from edgeinfer.scheduling.topology import read_topology
+
+    topology = read_topology()
+    found = kept_combination(names, topology, cores or topology.workers())
+    return None if found is None else ProfileStore().path(found.fingerprint)
+
+
+def are_measurable(devices: Sequence[str]) -> bool:
+    """Whether these devices run parts of models, so that what they take can be told apart."""
+    from edgeinfer.backends.base import DeviceKind, kind_of
+
+    return all(isinstance(kind := kind_of(name), DeviceKind) and kind.modules for name in devices if name != "cpu")
 
 
 def profile_or_short_probe(formats: tuple[str, ...], progress: Progress | None = None) -> Profile:

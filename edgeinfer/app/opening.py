@@ -29,8 +29,12 @@ def open_llm(settings: Settings) -> LLM:
     """Choose the model (pulling it if need be) and load it. Raises EdgeInferError."""
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.engine.loading import load
+    from edgeinfer.errors import UnknownKey
+    from edgeinfer.scheduling.schedules import SCHEDULES
 
     machine = settings.machine
+    if machine.schedule not in SCHEDULES:
+        raise UnknownKey(f"no schedule is called {machine.schedule!r}; edgeinfer has: {', '.join(SCHEDULES)}")
     chosen = choose_model(settings)
     with ProgressLine() as progress:
         return load(
@@ -72,6 +76,8 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
 
     facts = llm.facts
+    if llm.device != facts.device:
+        return  # an answer that two devices gave measures neither
     note_experience(llm, stats)
     if stats.n_generated >= TOKENS_MIN and llm.policy.idle_work:
         long_prompt = stats.n_prompt - stats.n_cached >= TOKENS_MIN

@@ -5,13 +5,14 @@ In: a model's facts and a `Planned`. Out: plain values. Keys may be added, never
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgeinfer.app.planning import Planned
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.core_plan import CorePlan
-from edgeinfer.scheduling.placement import StagePlacement
+from edgeinfer.scheduling.placement import Placement, StagePlacement
 from edgeinfer.scheduling.plan import Plan, Speeds
 from edgeinfer.scheduling.step_time import PassTime, StageTime, attention_device
 from edgeinfer.scheduling.work import ModelWork
@@ -171,10 +172,6 @@ def _lanes(where: StagePlacement, took: StageTime, number: int) -> list[dict[str
 
 def placed_line(planned: Planned) -> str:
     """Where everything is, in one line."""
-    counts: dict[str, int] = {}
-    for stage in planned.decode.placement.stages:
-        counts[stage.home] = counts.get(stage.home, 0) + 1
-    homes = ", ".join(f"{count} stages on {device}" for device, count in counts.items())
     usage = planned.decode.usage
     extra = [
         text
@@ -184,4 +181,10 @@ def placed_line(planned: Planned) -> str:
         )
         if n_bytes
     ]
-    return "; ".join([homes, *extra])
+    return "; ".join([stages_text(planned.decode.placement), *extra])
+
+
+def stages_text(placement: Placement) -> str:
+    """How many stages are on which devices, with a plus between those that share a stage."""
+    counts = Counter("+".join(Placement((stage,)).devices) for stage in placement.stages)
+    return ", ".join(f"{n} {'stage' if n == 1 else 'stages'} on {devices}" for devices, n in counts.items())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from edgeinfer.app.plan_record import ModelFacts
+from edgeinfer.app.plan_record import ModelFacts, placed_line
 from edgeinfer.app.planning import VERIFIED, Planned
 from edgeinfer.scheduling.core_plan import CorePlan
 from edgeinfer.scheduling.memory import in_gigabytes
@@ -21,12 +21,14 @@ from edgeinfer.scheduling.work import StageShape, StageWork
 Placed = tuple[StageWork, StagePlacement, StageTime]
 
 
-def model_lines(name: str, facts: ModelFacts, here: Plan | None, n_context: int) -> list[str]:
+def model_lines(
+    name: str, facts: ModelFacts, here: Plan | None, n_context: int, planned: Planned | None = None
+) -> list[str]:
     """What the model is, and what it takes on this machine (`here`), if it is about this one."""
     spec = facts.spec
     lines = [
         f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {spec.n_layers} layers",
-        *([] if here is None else [f"plan      {here.line}"]),
+        *([] if here is None else [f"plan      {_plan_line(here, planned)}"]),
     ]
     held = "" if here is None else f", {in_gigabytes(here.need.weight_bytes)} as {here.device} holds them"
     lines.append(f"weights   {in_gigabytes(facts.file_bytes)} in the file{held}")
@@ -37,6 +39,12 @@ def model_lines(name: str, facts: ModelFacts, here: Plan | None, n_context: int)
         need = in_gigabytes(here.need.total_bytes)
         lines.append(f"memory    {need} of {in_gigabytes(here.available_bytes)} available")
     return lines
+
+
+def _plan_line(here: Plan, planned: Planned | None) -> str:
+    """Where everything is: on the one device that was counted for, else as it is placed."""
+    is_placed = planned is not None and planned.decode.placement.devices != (here.device,)
+    return placed_line(planned) if planned is not None and is_placed else here.line
 
 
 def machine_lines(profile: Profile) -> Iterator[str]:

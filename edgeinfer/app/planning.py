@@ -125,8 +125,7 @@ class Planned:
 
 def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
     """Plan a model. Raises DoesNotFit, saying by how much and what would fit, UnknownKey for a schedule."""
-    if wanted.schedule not in schedule_names():
-        raise UnknownKey(f"no schedule is called {wanted.schedule!r}; edgeinfer has: {', '.join(schedule_names())}")
+    check_schedule(wanted.schedule)
     cores, duty = _taking_part(profile, wanted)
     machine = profile if cores is None else with_cores(profile, cores)
     decoding = reading = machine
@@ -191,6 +190,12 @@ def _nodes(profile: Profile, work: ModelWork, wanted: Wanted, step: Pass) -> Nod
 def schedule_names() -> tuple[str, ...]:
     """Everything that --schedule takes."""
     return (*SCHEDULES, *BATCH_NAMES)
+
+
+def check_schedule(name: str) -> None:
+    """Raises UnknownKey for a schedule there is not."""
+    if name not in schedule_names():
+        raise UnknownKey(f"no schedule is called {name!r}; edgeinfer has: {', '.join(schedule_names())}")
 
 
 def _budgets(profile: Profile, work: ModelWork, wanted: Wanted) -> Budgets:

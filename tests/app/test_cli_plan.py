@@ -13,20 +13,23 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.app.fit import check_fits, plan_for, size_in_bytes
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.backends.base import DEVICES, DeviceOptions
+from edgeinfer.engine import race
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.probing import combination
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.errors import BadSetting, DoesNotFit
+from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile, parse_header
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.scheduling.cost import Pass
 from edgeinfer.scheduling.machines import machine_names, machine_profile
 from edgeinfer.scheduling.predict import Predictor
+from edgeinfer.scheduling.profile import Link
 from edgeinfer.scheduling.topology import read_topology, usable_cores
 from edgeinfer.scheduling.work import work_of
 from tests.conftest import write_tiny_llama
-from tests.unit.scheduling.profiles import machine
+from tests.unit.scheduling.profiles import device, machine
 
 
 @pytest.fixture
@@ -111,6 +114,50 @@ def test_a_device_that_nothing_is_known_of_is_not_predicted(tiny):
     assert "not measured yet" in run("-m", str(tiny), "--device", "reference").stdout
 
 
+def test_auto_is_planned_for_as_the_device_that_won_before(tiny, monkeypatch):
+    monkeypatch.setattr(race, "LEAST_BYTES", 1)
+    monkeypatch.setattr(race, "_installed", lambda: ["reference:0"])
+    with GGUFFile.open(tiny) as file:
+        key = f"{fingerprint_of(read_topology())} {fingerprint(file)} reference:0"
+    assert "stages on cpu" in run("-m", str(tiny)).stdout
+    race.Choices().keep(key, "reference")
+    assert "stages on reference" in run("-m", str(tiny)).stdout
+
+    def rates(name, *others):
+        raise DeviceUnavailable("its driver is gone")
+
+    monkeypatch.setattr(combination, "accelerator_rates", rates)
+    race.Choices().keep(key, "openvino")
+    assert "stages on cpu" in run("-m", str(tiny)).stdout
+    assert "its driver is gone" in run("-m", str(tiny), "--device", "openvino").stderr
+
+
+@pytest.fixture
+def equals(monkeypatch):
+    """Whatever is measured, another device is as fast as the cpu, and near."""
+    monkeypatch.setattr(
+        combination, "accelerator_rates", lambda name, *others: device(name, link=Link(1e12, 1e12, 1e-8))
+    )
+
+
+@pytest.mark.usefixtures("equals")
+@pytest.mark.skipif(len(read_topology().workers()) < 2, reason="two devices need two cores")
+def test_several_devices_are_shown_as_they_share_the_model(tiny):
+    here = ("-m", str(tiny), "--device", "openvino,cpu", "--schedule", "rows")
+    with GGUFFile.open(tiny) as file:
+        for name, rate in (("cpu", 123.0), ("cpu+openvino", 77.0)):
+            SpeedLog().record(fingerprint(file), name, len(usable_cores()), decode_tok_s=rate)
+    shown = run(*here)
+    assert shown.exit_code == 0, shown.output
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("plan ")]
+    assert "on cpu+openvino" in line
+    assert "all " not in line
+    assert "(measured 77 with drafts)" in shown.stdout
+    found = planned(*here)
+    assert found["measured"]["decode_tok_s"] == 77.0
+    assert "on cpu+openvino" in found["plan"]
+
+
 @pytest.mark.parametrize("name", machine_names())
 @pytest.mark.parametrize("schedule", ["auto", "cpu", "static", "hetegen"])
 def test_other_machines_are_planned_for(tiny, name, schedule):
@@ -147,6 +194,7 @@ def test_a_profile_file_is_a_machine_too(tiny, tmp_path):
         (("--machine", "abacus"), "rtx4060-laptop"),
         (("--schedule", "nonsense"), "hetegen"),
         (("--schedule", "nonsense"), "asymmetric"),
+        (("--device", "reference", "--schedule", "nonsense"), "hetegen"),
         (("--goal", "glory"), "throughput"),
         (("--schedule", "accelerator"), "auto, cpu"),
         (("--schedule", "apex"), "--batch"),

@@ -12,12 +12,14 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app import machine_profile
 from edgeinfer.app.cli import build_app
+from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.engine.probing import combination
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.profile import DeviceRates, Link, Profile
 from edgeinfer.scheduling.profile_toml import parse_profile, read_profile
 from edgeinfer.scheduling.topology import read_topology
-from tests.unit.scheduling.profiles import machine
+from tests.unit.scheduling.profiles import device, machine
 
 
 @pytest.fixture
@@ -72,6 +74,46 @@ def test_some_cores_alone_are_no_profile_of_the_machine(measured: list[dict[str,
     assert json.loads(result.stdout)["path"] is None
     assert measured[0]["cores"] == (0,)
     assert ProfileStore().find(fingerprint_of(read_topology())) is None
+
+
+@pytest.fixture
+def opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, DeviceOptions]]:
+    """Other devices that were measured, and what they were opened with; the machine was before."""
+    found: list[tuple[str, DeviceOptions]] = []
+
+    def rates(name: str, options: DeviceOptions, *others: object) -> DeviceRates:
+        found.append((name, options))
+        return device(name, link=Link(1e10, 1e10, 1e-6))
+
+    monkeypatch.setattr(combination, "accelerator_rates", rates)
+    ProfileStore().save(replace(machine(), fingerprint=fingerprint_of(read_topology())))
+    return found
+
+
+def test_other_devices_are_measured_on_as_many_cores_and_kept(opened: list[tuple[str, DeviceOptions]]) -> None:
+    result = run("--device", "openvino", "--threads", "1", "--json")
+    assert result.exit_code == 0, result.output
+    (name, options), *others = opened
+    assert (name, options.n_workers, others) == ("openvino", 1, [])
+    path = Path(json.loads(result.stdout)["path"])
+    assert "-openvino-1" in path.name
+    assert [rates.name for rates in read_profile(path).devices] == ["cpu", "openvino"]
+    assert str(path) in run("--device", "openvino", "--threads", "1").stderr.replace("\n", "")
+
+
+def test_other_devices_have_no_short_look(opened: list[tuple[str, DeviceOptions]]) -> None:
+    result = run("--device", "openvino", "--short")
+    assert result.exit_code == 1
+    assert "--short measures this machine alone" in result.stderr
+    assert not opened
+
+
+def test_the_cpu_alone_is_this_machine(measured: list[dict[str, object]]) -> None:
+    result = run("--device", "cpu", "--short", "--json")
+    assert result.exit_code == 0, result.output
+    assert [asked["short"] for asked in measured] == [True]
+    assert json.loads(result.stdout)["path"] == str(ProfileStore().path(fingerprint_of(read_topology())))
+    assert len([*ProfileStore().folder.glob("*.toml")]) == 1
 
 
 def test_a_file_that_cannot_be_written_is_named(measured: list[dict[str, object]], tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from edgeinfer.app.expectation import (
     note_experience,
     worker_lines,
 )
+from edgeinfer.app.opening import record_speed
+from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.probing.machine import fingerprint_of
@@ -48,7 +50,8 @@ STATS = Stats(
 def llm(home: Path, tiny_model: Path) -> Iterator[LLM]:
     with load(tiny_model, device="reference", mode="max") as found:
         found.facts = replace(found.facts, device="cpu")
-        yield found
+        with patch.object(LLM, "device", "cpu"):
+            yield found
 
 
 @pytest.fixture
@@ -98,6 +101,15 @@ def test_earlier_answers_correct_the_next_prediction(llm: LLM, profile: Profile)
     assert prefill != 1.0
 
 
+def test_an_answer_of_two_devices_is_neither_predicted_nor_recorded(llm: LLM, profile: Profile) -> None:
+    with patch.object(LLM, "device", "reference"):
+        assert expected_of(llm, STATS) is None
+        record_speed(llm, STATS)
+        assert not SpeedLog().path.exists()
+    record_speed(llm, STATS)
+    assert SpeedLog().path.exists()
+
+
 def test_short_prompts_and_answers_correct_nothing(llm: LLM, profile: Profile) -> None:
     for _ in range(5):
         note_experience(llm, replace(STATS, n_prompt=100, n_generated=10))
@@ -109,6 +121,19 @@ def test_without_a_profile_there_is_nothing_to_say(llm: LLM) -> None:
     (line,) = expectation_lines(None, STATS)
     assert "edgeinfer probe" in line
     note_experience(llm, STATS)
+
+
+def test_the_command_that_measures_a_device_is_named(home: Path) -> None:
+    for device, words in (
+        ("openvino", "edgeinfer probe --device openvino does that"),
+        ("cpu+openvino:gpu", "edgeinfer probe --device cpu,openvino:gpu does that"),
+        ("llamacpp", "predicted: nothing, as llamacpp cannot be measured"),
+        ("cpu", "edgeinfer probe does that"),
+    ):
+        (line,) = expectation_lines(None, STATS, device, len(read_topology().workers()))
+        assert line.endswith(words)
+    (line,) = expectation_lines(None, STATS, "openvino", 1)
+    assert ("--threads 1" in line) == (len(read_topology().workers()) > 1)
 
 
 def test_what_was_not_read_or_made_is_left_out() -> None:

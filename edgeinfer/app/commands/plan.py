@@ -61,12 +61,13 @@ def plan(
     """
     from edgeinfer.app.fit import size_in_bytes
     from edgeinfer.app.model_choice import choose_model
-    from edgeinfer.app.planning import Wanted, read_goal
+    from edgeinfer.app.planning import Wanted, check_schedule, read_goal
     from edgeinfer.scheduling.topology import available_bytes
     from edgeinfer.settings import load_settings
 
     given = {"model": model, "ctx": ctx, "device": device, "kv": kv, "threads": threads, "cores": cores}
     settings = load_settings(given)
+    check_schedule(schedule)
     asked = Wanted(
         kv=settings.machine.kv,
         n_sequences=batch,
@@ -81,27 +82,24 @@ def plan(
 
 def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, as_json: bool) -> None:
     """Plan and print. Raises DoesNotFit, after it has said what it knows."""
-    from edgeinfer.app.expectation import corrections_of
-    from edgeinfer.app.planning import plan_model
-    from edgeinfer.app.speeds import measured_speeds
+    from edgeinfer.engine.executor import AUTO_DEVICE
+    from edgeinfer.errors import DeviceFailed, DeviceUnavailable
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.scheduling.memory import missing_bytes, require_fit
+    from edgeinfer.scheduling.memory import require_fit
     from edgeinfer.scheduling.plan import Speeds
 
-    chosen = settings.machine
     with GGUFFile.open(local.path) as file:
-        facts, here = _facts(file, settings, asked.ram_bytes)
-        speeds = Speeds() if machine else measured_speeds(file, chosen.device[0], here.n_workers, chosen.kv)
-    fits = machine is not None or not missing_bytes(here.need, here.available_bytes)
-    profile = _profile(machine, chosen.device, facts.work.formats, asked.cores) if fits else None
-    if machine is None and len(chosen.device) == 1 and profile is not None and profile.accelerators:
-        asked = replace(asked, schedule="accelerator")
-    if machine is not None and profile is not None:
-        _check_cores(profile, asked.cores)
-    wanted = replace(asked, n_context=here.need.n_context, ram_bytes=asked.ram_bytes if machine else None)
-    planned = None if profile is None else plan_model(profile, facts.work, wanted)
-    if planned is not None and machine is None:
-        planned = replace(planned, corrections=corrections_of(planned.profile))
+        is_found = machine is None and settings.machine.device == ("auto",)
+        if is_found:
+            settings = _on(_device_found(file, settings), settings)
+        try:
+            facts, here, planned = _plans(file, settings, machine, asked)
+        except (DeviceUnavailable, DeviceFailed):
+            if not is_found or settings.machine.device == (AUTO_DEVICE,):
+                raise
+            settings = _on(AUTO_DEVICE, settings)  # as run does where the device that won cannot run
+            facts, here, planned = _plans(file, settings, machine, asked)
+        speeds = Speeds() if machine else _measured(file, settings, here, planned)
     shown = None if machine else here
     if as_json:
         from edgeinfer.app.plan_record import record_of
@@ -112,6 +110,67 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wan
             typer.echo(line)
     if shown is not None:
         require_fit(here.need, here.available_bytes)
+
+
+def _plans(
+    file: GGUFFile, settings: Settings, machine: str | None, asked: Wanted
+) -> tuple[ModelFacts, Plan, Planned | None]:
+    """The model in numbers, what it takes here, and the plan; None where it does not fit, or nothing is known."""
+    from edgeinfer.scheduling.memory import missing_bytes
+
+    facts, here = _facts(file, settings, asked.ram_bytes)
+    fits = machine is not None or not missing_bytes(here.need, here.available_bytes)
+    return facts, here, _planned(machine, settings.machine.device, asked, facts, here) if fits else None
+
+
+def _on(device: str, settings: Settings) -> Settings:
+    return replace(settings, machine=replace(settings.machine, device=(device,)))
+
+
+def _planned(
+    machine: str | None, devices: tuple[str, ...], asked: Wanted, facts: ModelFacts, here: Plan
+) -> Planned | None:
+    """The plan for another machine, or for these devices of this one; None for those that nothing is known of."""
+    from edgeinfer.app.expectation import corrections_of
+    from edgeinfer.app.planning import plan_model
+
+    profile = _profile(machine, devices, facts.work.formats, asked.cores)
+    if profile is None:
+        return None
+    wanted = replace(asked, n_context=here.need.n_context)
+    if machine is not None:
+        _check_cores(profile, asked.cores)
+        return plan_model(profile, facts.work, wanted)
+    if len(devices) == 1 and profile.accelerators:
+        wanted = replace(wanted, schedule="accelerator")
+    planned = plan_model(profile, facts.work, replace(wanted, ram_bytes=None))
+    return replace(planned, corrections=corrections_of(planned.profile))
+
+
+def _device_found(file: GGUFFile, settings: Settings) -> str:
+    """The device that "auto" means for this model, as far as that was found out."""
+    from edgeinfer.backends.base import DeviceOptions
+    from edgeinfer.engine.evaluators import Subject
+    from edgeinfer.engine.fingerprint import fingerprint
+    from edgeinfer.engine.race import chosen_device
+    from edgeinfer.models.load import spec_of
+    from edgeinfer.scheduling.topology import read_topology
+
+    subject = Subject(file, spec_of(file.metadata, file.tensors, settings.generation.ctx), fingerprint(file))
+    return chosen_device(subject, read_topology(), DeviceOptions(), may_race=False).device
+
+
+def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> Speeds:
+    """What answers took with the devices that take part, under the name that they have together."""
+    from edgeinfer.app.speeds import measured_speeds
+    from edgeinfer.engine.probing.combination import ordered
+    from edgeinfer.scheduling.profile import CPU
+
+    names = settings.machine.device
+    working = names if planned is None else planned.decode.placement.devices
+    if len(working) > 1:
+        working = ("+".join(name for name in ordered(names) if name == CPU or name in working),)
+    return measured_speeds(file, working[0], here.n_workers, settings.machine.kv)
 
 
 def _cores(settings: Settings, elsewhere: str | None) -> tuple[int, ...] | None:
@@ -164,7 +223,7 @@ def _profile(
     machine: str | None, devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None
 ) -> Profile | None:
     """The machine to plan for; None for a device that nothing is known of."""
-    from edgeinfer.app.machine_profile import devices_profile, profile_or_short_probe
+    from edgeinfer.app.machine_profile import are_measurable, devices_profile, profile_or_short_probe
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.engine.lanes.opening import FORMATS
     from edgeinfer.scheduling.machines import machine_profile
@@ -175,16 +234,9 @@ def _profile(
     with ProgressLine() as progress:
         if devices in (("auto",), (CPU,)):
             return profile_or_short_probe(formats, progress)
-        if not _is_measurable(devices):
+        if not are_measurable(devices):
             return None
         return devices_profile(devices, formats[:FORMATS], cores, progress)
-
-
-def _is_measurable(devices: tuple[str, ...]) -> bool:
-    """Whether these devices run parts of models, so that what they take can be told apart."""
-    from edgeinfer.backends.base import DeviceKind, kind_of
-
-    return all(isinstance(kind := kind_of(name), DeviceKind) and kind.modules for name in devices if name != "cpu")
 
 
 def _lines(
@@ -193,7 +245,7 @@ def _lines(
     """The plan for people."""
     from edgeinfer.app.plan_text import core_lines, machine_lines, model_lines, placement_lines, speed_lines
 
-    yield from model_lines(name, facts, shown, here.need.n_context)
+    yield from model_lines(name, facts, shown, here.need.n_context, planned)
     if planned is None:
         rate = speeds.decode_tok_s
         known = "not measured yet; edgeinfer run measures it" if rate is None else f"{rate:.0f} tok/s (measured)"

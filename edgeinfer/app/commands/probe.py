@@ -42,15 +42,18 @@ def probe(
     """
     from edgeinfer.app.machine_profile import measured_profile
     from edgeinfer.app.progress_line import ProgressLine
-    from edgeinfer.errors import EdgeInferError
+    from edgeinfer.errors import BadSetting, EdgeInferError
     from edgeinfer.scheduling.profile_writing import profile_text
     from edgeinfer.settings import load_settings
 
     if out is not None and not out.parent.is_dir():
         raise EdgeInferError(f"{out} cannot be written: there is no folder {out.parent}")
-    machine = load_settings({"threads": threads, "cores": cores}).machine
-    if device is not None:
-        _show_devices(device, machine, out, as_json)
+    given = {"threads": threads, "cores": cores, **({} if device is None else {"device": device})}
+    machine = load_settings(given).machine
+    if device is not None and machine.device != ("cpu",):
+        if short:
+            raise BadSetting(f"--short measures this machine alone; leave it out to measure {device}")
+        _show_devices(machine, out, as_json)
         return
     with ProgressLine() as progress:
         profile = measured_profile(short=short, threads=machine.threads, cores=machine.cores, progress=progress)
@@ -65,19 +68,24 @@ def probe(
         typer.echo(f"not kept: {why}" if kept is None else f"kept in {kept}", err=True)
 
 
-def _show_devices(device: str, machine: MachineSettings, out: Path | None, as_json: bool) -> None:
+def _show_devices(machine: MachineSettings, out: Path | None, as_json: bool) -> None:
     """Measure other devices and print what plans of them are made from. Raises UnknownKey, DeviceUnavailable."""
-    from edgeinfer.app.machine_profile import devices_profile
+    from edgeinfer.app.machine_profile import devices_profile, kept_devices
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.scheduling.profile_writing import profile_text
-    from edgeinfer.settings import load_settings
+    from edgeinfer.scheduling.topology import read_topology
 
-    names = load_settings({"device": device}).machine.device
-    cores = machine.cores
+    names = machine.device
+    cores = (machine.cores or read_topology().workers())[: machine.threads]
     with ProgressLine() as progress:
         profile = devices_profile(names, DEVICE_FORMATS, cores, progress, again=True)
+    kept = kept_devices(names, cores)
     _write(profile, out)
-    typer.echo(json.dumps(_record(profile, None)) if as_json else profile_text(profile), nl=as_json)
+    if as_json:
+        typer.echo(json.dumps(_record(profile, kept)))
+    else:
+        typer.echo(profile_text(profile), nl=False)
+        typer.echo("not kept: it cannot be written" if kept is None else f"kept in {kept}", err=True)
 
 
 def _write(profile: Profile, out: Path | None) -> None:

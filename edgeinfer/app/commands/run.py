@@ -78,7 +78,7 @@ def run(
         interrupted = print_answer(stream, quiet=as_json)
         assert stream.stats is not None
         print_notices(stream.stats.notices)
-        _report(llm, stream, as_json=as_json, as_text=stats)
+        _report(llm, stream, settings, as_json=as_json, as_text=stats)
         record_speed(llm, stream.stats)
         looking = None if interrupted else look_once(llm)
         if looking is not None:
@@ -87,7 +87,7 @@ def run(
         raise KeyboardInterrupt
 
 
-def _report(llm: LLM, stream: TextStream, *, as_json: bool, as_text: bool) -> None:
+def _report(llm: LLM, stream: TextStream, settings: Settings, *, as_json: bool, as_text: bool) -> None:
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
     from edgeinfer.app.expectation import expectation_lines, expected_of, timeline_lines, worker_lines
@@ -95,10 +95,12 @@ def _report(llm: LLM, stream: TextStream, *, as_json: bool, as_text: bool) -> No
     assert stream.stats is not None
     expected = expected_of(llm, stream.stats) if as_json or as_text else None
     if as_json:
-        typer.echo(json.dumps(_record(llm, stream, expected), ensure_ascii=False))
+        typer.echo(json.dumps(_record(llm, stream, settings, expected), ensure_ascii=False))
     if as_text:
         typer.echo(stats_text(stream.stats), err=True)
-        told = expectation_lines(expected, stream.stats) if llm.policy.idle_work else []  # of all cores, all the time
+        told = []
+        if llm.policy.idle_work and llm.device == llm.facts.device:  # predictions are of all cores, all the time
+            told = expectation_lines(expected, stream.stats, llm.facts.device, llm.facts.n_threads)
         for line in (*worker_lines(llm.affinity), *timeline_lines(llm), *told):
             typer.echo(line, err=True)
 
@@ -141,10 +143,9 @@ def _read(path: Path) -> str:
         raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
 
 
-def _record(llm: LLM, stream: TextStream, expected: Expected | None) -> dict[str, object]:
+def _record(llm: LLM, stream: TextStream, settings: Settings, expected: Expected | None) -> dict[str, object]:
     """The answer as a JSON object; keys may be added, never renamed."""
     from edgeinfer.app.process import peak_rss_bytes
-    from edgeinfer.models.download.space import size_text
 
     stats, facts = stream.stats, llm.facts
     assert stats is not None
@@ -177,9 +178,24 @@ def _record(llm: LLM, stream: TextStream, expected: Expected | None) -> dict[str
         "load_s": facts.load_s,
         "peak_rss_bytes": peak_rss_bytes(),
         "weights_read_bytes": 0,
-        "devices": facts.device.split("+"),
-        "plan": f"{facts.device}: everything, {size_text(facts.resident_bytes)}, context {facts.n_context}",
+        "devices": llm.device.split("+"),
+        "plan": _plan_line(llm, settings.machine.schedule),
     }
+
+
+def _plan_line(llm: LLM, schedule: str) -> str:
+    """Where the model is: on one device, or on several as it is placed."""
+    from edgeinfer.models.download.space import size_text
+
+    facts = llm.facts
+    where = f"{llm.device}: everything"
+    if llm.shared is not None:
+        from edgeinfer.app.plan_record import stages_text
+
+        where = f"{llm.device} by schedule {schedule}: {stages_text(llm.shared.placement)}"
+    elif "+" in llm.device:
+        where = f"{llm.device} by schedule {schedule}"
+    return f"{where}, {size_text(facts.resident_bytes)}, context {facts.n_context}"
 
 
 def _draft_record(stats: Stats) -> dict[str, dict[str, int]]:
