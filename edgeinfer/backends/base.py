@@ -311,7 +311,8 @@ class DeviceKind:
 
     `open` raises DeviceUnavailable where the device cannot run. `host_targets`: its targets that compute on the
     machine's own cores. `modules`: what must be importable for a device that may take the cpu's place, and `entrants`:
-    its names on this machine, with the targets that are there.
+    its names on this machine, with the targets that are there. `folders`: how it opens folders with a decoder that
+    another program wrote, or None.
     """
 
     key: str
@@ -321,6 +322,7 @@ class DeviceKind:
     host_targets: frozenset[str] = frozenset({""})
     modules: tuple[str, ...] = ()
     entrants: Callable[[], tuple[str, ...]] = tuple
+    folders: EvaluatorKind | None = None
 
 
 _SEAMS = ("base", "cache_rows", "evaluator", "host", "stopping", "weights")

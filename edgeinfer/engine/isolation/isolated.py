@@ -22,6 +22,7 @@ from edgeinfer.engine.isolation.process import Child, ChildDied
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
+from edgeinfer.models.decoder_folder import DecoderFolder
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.text import Vocabulary
@@ -80,7 +81,7 @@ class Isolated:
     def open(
         cls,
         device: str,
-        file: GGUFFile,
+        file: GGUFFile | DecoderFolder,
         limits: Limits,
         options: DeviceOptions,
         mode: Mode,
