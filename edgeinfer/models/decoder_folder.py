@@ -80,6 +80,12 @@ class DecoderFolder:
                 digest.update(file.read(SAMPLE_BYTES))
         return digest.hexdigest()
 
+    def __enter__(self) -> DecoderFolder:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     def release(self) -> None:
         """Nothing is held that could be given back."""
 

@@ -55,6 +55,8 @@ class FolderEvaluator:
     def __init__(self, path: Path, limits: Limits, options: DeviceOptions, progress: Progress) -> None:
         """Raises DeviceUnavailable, ModelNotFound, UnsupportedModel, BadSetting, DoesNotFit."""
         seats = seats_of(options)
+        if not path.is_dir():
+            raise UnsupportedModel(f"{path} is no folder with an ONNX decoder, and no other model runs beside one")
         folder = open_folder(path)
         if limits.kv == "int8":
             raise BadSetting(f"{path} keeps keys and values as its graph has them; --kv int8 is for .gguf files")
@@ -116,7 +118,7 @@ class FolderEvaluator:
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
 
-        Raises DeviceFailed, Interrupted. Nothing is pending then.
+        Raises DoesNotFit where memory runs out, DeviceFailed, Interrupted. Nothing is pending then.
         """
         self._pending = []
         paths = paths_of(batch)
@@ -218,10 +220,15 @@ class FolderEvaluator:
         self._give(ports.mask, self._ones, (1, before + n_new))
         self._give(ports.positions, self._positions, (1, n_new))
         self._give(ports.branch, self._branch, (1,))
-        cache.bind(self._session, n_new)
         self._session.bind_output(ports.logits.name, self._made, (1, n_new, self.n_vocab))
-        with self._stoppable(n_new) as options:
-            self._session.run(options)
+        try:
+            cache.bind(self._session, n_new)
+            with self._stoppable(n_new) as options:
+                self._session.run(options)
+        except MemoryError as reason:
+            raise DoesNotFit(
+                f"memory ran out in a pass of {n_new} tokens behind {before}: {str(reason)[:200]}"
+            ) from None
         return self._made[: n_new * self.n_vocab].reshape(n_new, self.n_vocab)
 
     def _give(self, port: NamedPort | None, array: NDArray[Any], shape: tuple[int, ...]) -> None:

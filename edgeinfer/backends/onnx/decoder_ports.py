@@ -115,7 +115,7 @@ def _cache_port(folder: DecoderFolder, port: Port, present: str) -> CachePort:
         size if isinstance(size, int) else told
         for size, told in ((port.shape[1], folder.kv_heads), (port.shape[3], folder.head_width))
     )
-    if not heads or not width:
+    if not heads or not width or heads < 1 or width < 1:
         raise UnsupportedModel(
             f"neither {folder.graph} nor a config.json beside it says how many heads {port.name} has and how wide they "
             "are; put the model's config.json into the folder"
