@@ -84,7 +84,7 @@ class Limits:
     """What a lane must be able to hold.
 
     n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass; kv: how
-    keys and values are kept.
+    keys and values are kept; branches: whether a tree in one pass pays; else it is read path by path.
     """
 
     n_context: int
@@ -92,6 +92,7 @@ class Limits:
     max_tokens: int = 256
     max_outputs: int = 64
     kv: KVKind = "f16"
+    branches: bool = True
 
 
 WHOLE = 1 << 16

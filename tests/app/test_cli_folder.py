@@ -74,7 +74,9 @@ def test_speculation_and_another_process_give_the_same_text(folder: Path) -> Non
 def test_a_folder_of_optimum_is_a_model_with_its_own_end(tmp_path: Path) -> None:
     golden = Golden.read("llama-f32")
     path = write_optimum(tmp_path / "optimum", golden.model)
-    with load(path) as llm:
+    with load(path, spec="on", verify_cost={8: 1.1}) as llm:
+        assert llm.drafts is not None
+        assert not llm.drafts.branches
         assert (llm.facts.architecture, llm.facts.n_context, llm.facts.device) == ("llama", 256, "onnx")
         stream = llm.chat([{"role": "user", "content": "rain"}], temperature=0.0, max_tokens=9)
         assert stream.read() == llm.detokenize(stream.tokens)

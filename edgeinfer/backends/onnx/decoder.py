@@ -79,7 +79,7 @@ class FolderEvaluator:
         self.n_vocab, self._n_context_trained = ports.n_vocab, folder.n_context
         row_bytes = ports.n_vocab * ports.logits.dtype.itemsize
         max_tokens = min(limits.max_tokens, max(LEAST_TOKENS, LOGITS_BYTES // row_bytes))
-        self.limits = limits = replace(limits, max_tokens=max_tokens)
+        self.limits = limits = replace(limits, max_tokens=max_tokens, branches=False)
         self._in_place = folder.shares_cache
         self._weight_bytes = sum(info.nbytes for info in folder.tensors.values())
         self._tokens = np.zeros(max_tokens, ports.tokens.dtype)

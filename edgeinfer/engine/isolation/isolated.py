@@ -70,7 +70,10 @@ class Isolated:
         self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
         self.n_vocab, self.n_context_trained = int(facts["n_vocab"]), int(facts["n_context_trained"])
         self.limits = replace(
-            opening.limits, max_tokens=int(facts["max_tokens"]), max_outputs=int(facts["max_outputs"])
+            opening.limits,
+            max_tokens=int(facts["max_tokens"]),
+            max_outputs=int(facts["max_outputs"]),
+            branches=bool(facts["branches"]),
         )
         self.affinity = tuple(tuple(int(core) for core in cores) for cores in facts["affinity"])
         self.notices = tuple(str(notice) for notice in facts["notices"])
