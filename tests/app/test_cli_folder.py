@@ -102,6 +102,12 @@ def test_other_folders_are_no_models(tmp_path: Path) -> None:
         Store().find(str(tmp_path))
 
 
+def test_a_folder_is_not_pulled_but_used(folder: Path) -> None:
+    found = invoke("pull", str(folder))
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert f"-m {folder}" in found.stderr
+
+
 def test_commands_that_need_the_file_say_so(folder: Path) -> None:
     for arguments in (["run", "a", "--device", "cpu"], ["run", "a", "--ctx", "300"], ["run", "a", "--kv", "int8"]):
         found = invoke(*arguments, "-m", str(folder), *GREEDY)
