@@ -19,6 +19,7 @@ from edgeinfer.models.text.vocabulary import END_OF_TURN, TokenType, Vocabulary,
 FILE = "tokenizer.json"
 SPACE = "▁"
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+SPECIAL = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
 HOLE = "[unused token %d]"
 """The text of an id that the tokenizer does not use."""
 
@@ -76,7 +77,7 @@ class FolderText:
         named = {name: ids.get(_text(settings, name) or "") for name in ("bos_token", "eos_token", "pad_token")}
         unknown = ids.get(_text(settings, "unk_token") or "")
         types = tuple(self._type(token, text, by_id, unknown) for token, text in enumerate(tokens))
-        special = {tokens[token]: token for token in reversed(range(n_tokens)) if types[token] == TokenType.CONTROL}
+        special = {tokens[token]: token for token in reversed(range(n_tokens)) if types[token] in SPECIAL}
         begin, end = named["bos_token"], named["eos_token"]
         around: list[int] = self._tokenizer.encode("", add_special_tokens=True).ids
         if begin is None and around and around[0] != end:

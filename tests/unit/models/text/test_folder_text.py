@@ -68,6 +68,15 @@ def test_a_tokenizer_that_writes_spaces(tmp_path: Path) -> None:
     assert 2 not in text.encode("</s>", add_special=False, parse_special=False)
 
 
+def test_a_token_ends_answers_even_if_it_stands_for_the_unknown_too(tmp_path: Path) -> None:
+    """As in SmolLM2, whose <|endoftext|> is both, and whose eos_token is another one."""
+    settings = {"eos_token": "<s>", "unk_token": "</s>"}
+    (spaced(tmp_path) / "tokenizer_config.json").write_text(json.dumps(settings))
+    found = FolderText(tmp_path).vocabulary()
+    assert found.types[2] == TokenType.UNKNOWN
+    assert found.end_of_generation == {1, 2}
+
+
 def test_tokenizers_of_other_kinds_are_refused(tmp_path: Path) -> None:
     settings = json.loads((spaced(tmp_path) / "tokenizer.json").read_text())
     settings["decoder"] = {"type": "WordPiece", "prefix": "##", "cleanup": True}
