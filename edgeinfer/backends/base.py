@@ -84,7 +84,7 @@ class Limits:
     """What a lane must be able to hold.
 
     n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass; kv: how
-    keys and values are kept.
+    keys and values are kept; branches: whether a tree in one pass pays; else it is read path by path.
     """
 
     n_context: int
@@ -92,6 +92,7 @@ class Limits:
     max_tokens: int = 256
     max_outputs: int = 64
     kv: KVKind = "f16"
+    branches: bool = True
 
 
 WHOLE = 1 << 16
@@ -321,7 +322,8 @@ class DeviceKind:
 
     `open` raises DeviceUnavailable where the device cannot run. `host_targets`: its targets that compute on the
     machine's own cores. `modules`: what must be importable for a device that may take the cpu's place, and `entrants`:
-    its names on this machine, with the targets that are there.
+    its names on this machine, with the targets that are there. `folders`: how it opens folders with a decoder that
+    another program wrote, or None.
     """
 
     key: str
@@ -331,6 +333,7 @@ class DeviceKind:
     host_targets: frozenset[str] = frozenset({""})
     modules: tuple[str, ...] = ()
     entrants: Callable[[], tuple[str, ...]] = tuple
+    folders: EvaluatorKind | None = None
 
 
 _SEAMS = ("base", "cache_rows", "evaluator", "host", "stopping", "weights")

@@ -20,6 +20,7 @@ from edgeinfer.backends.base import (
     Int32s,
     Limits,
     Progress,
+    device_kinds,
     kind_of,
     no_progress,
 )
@@ -30,6 +31,7 @@ from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.models.spec import ModelSpec
@@ -149,11 +151,21 @@ class Telling(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is to be run. `spec`: None for a model that only another program knows."""
+    """What is to be run. `spec`: None for a model that only another program knows.
 
-    file: GGUFFile
+    `program`: what opens it, where its form decides that; else the device's name does.
+    """
+
+    file: GGUFFile | DecoderFolder
     spec: ModelSpec | None
     fingerprint: str
+    program: EvaluatorKind | None = None
+
+    @property
+    def gguf(self) -> GGUFFile:
+        """The file of a model that has a spec."""
+        assert isinstance(self.file, GGUFFile)
+        return self.file
 
 
 def is_own(device: str) -> bool:
@@ -173,6 +185,8 @@ def open_subject(path: Path, device: str, n_context: int | None) -> Subject:
 
     Raises ModelNotFound, BadGGUF, UnknownKey, and UnsupportedModel where the device needs what edgeinfer lacks.
     """
+    if is_decoder_folder(path):
+        return _folder_subject(path, device)
     if is_own(device):
         model = open_model(path, n_context)
         return Subject(model.file, model.spec, fingerprint(model.file))
@@ -185,6 +199,28 @@ def open_subject(path: Path, device: str, n_context: int | None) -> Subject:
         file.close()
         raise
     return Subject(file, spec, fingerprint(file))
+
+
+def only_device(path: Path) -> str | None:
+    """The one device that runs a model in the form of this one; None where several may."""
+    return next(iter(_folder_programs()), None) if is_decoder_folder(path) else None
+
+
+def _folder_programs() -> dict[str, EvaluatorKind]:
+    """What opens folders with a decoder, by the device that has it."""
+    return {key: kind.folders for key, kind in device_kinds().items() if kind.folders is not None}
+
+
+def _folder_subject(path: Path, device: str) -> Subject:
+    programs = _folder_programs()
+    program = programs.get(device.partition(":")[0]) if is_own(device) and "," not in device else None
+    if program is None:
+        raise UnsupportedModel(
+            f"{path} is a folder with an ONNX decoder, which {device} does not run; "
+            f"use --device {' or '.join(programs)}"
+        )
+    folder = open_folder(path)
+    return Subject(folder, None, folder.fingerprint, program)
 
 
 def other_device(reason: UnsupportedModel) -> str:
@@ -214,12 +250,12 @@ def open_evaluator(
     from edgeinfer.engine.foreign import ForeignExecutor
     from edgeinfer.engine.rescue import Rescued
 
-    kind = None if is_own(device) else kind_of(device)
+    kind = subject.program or (None if is_own(device) else kind_of(device))
     if isinstance(kind, EvaluatorKind):
         return ForeignExecutor.open(kind, device, subject, limits, options, progress, regime)
     if subject.spec is None:
         raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
-    model = (subject.spec, subject.file, subject.fingerprint, limits)
+    model = (subject.spec, subject.gguf, subject.fingerprint, limits)
     executor = Executor.open(*model, device, options, progress, regime, schedule)
     if executor.device in NEVER_RESCUED:
         return executor

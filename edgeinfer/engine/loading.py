@@ -21,6 +21,7 @@ from edgeinfer.engine.evaluators import (
     SequenceEvaluator,
     Subject,
     is_own,
+    only_device,
     open_evaluator,
     open_subject,
     other_device,
@@ -106,10 +107,12 @@ def load(
         speculation=speculation,
         progress=progress,
     )
+    if device == AUTO and (only := only_device(local.path)) is not None:
+        wanted = replace(wanted, device=only)
     try:
         return _load(local, wanted, started)
     except UnsupportedModel as reason:
-        if device != AUTO:
+        if wanted.device != AUTO:
             raise
         own_reason, other = reason, other_device(reason)
     notice = f"{other} runs this model, for edgeinfer itself cannot: {own_reason}"

@@ -154,7 +154,7 @@ def _run(name: str, subject: Subject, options: DeviceOptions) -> Finish:
     assert subject.spec is not None
     spec, share = first_layers(subject.spec, subject)
     limits = limits_for(2 * N_PROMPT)
-    with Executor.open(spec, subject.file, "race", limits, name, replace(options, adapts=False)) as executor:
+    with Executor.open(spec, subject.gguf, "race", limits, name, replace(options, adapts=False)) as executor:
         prefill_s, decode_s = [], []
         for _ in range(1 + ROUNDS):
             sequence = executor.create()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.errors import DownloadFailed, EdgeInferError, ModelNotFound
+from edgeinfer.models.decoder_folder import folder_bytes, is_decoder_folder
 from edgeinfer.models.delivery import Delivery, Pull, Source
 from edgeinfer.models.download.header import Approve
 from edgeinfer.models.download.lock import PullLock
@@ -76,7 +77,7 @@ class Store:
         Raises ModelNotFound with near names and what would work.
         """
         path = Path(name_or_path).expanduser()
-        if path.is_file() or (path.is_dir() and os.sep in name_or_path):
+        if path.is_file() or (path.is_dir() and (os.sep in name_or_path or is_decoder_folder(path))):
             return path_model(path)
         models = self.models()
         by_source = self._by_source(name_or_path)
@@ -222,7 +223,9 @@ class Store:
 
 
 def path_model(path: Path) -> LocalModel:
-    """The model at a path, with all of its shards. Raises ModelNotFound."""
+    """The model at a path: a file with all of its shards, or a folder with a decoder. Raises ModelNotFound."""
+    if is_decoder_folder(folder := path.expanduser().absolute()):
+        return LocalModel(folder.name, folder, folder_bytes(folder), str(folder), None, (folder,))
     paths = shard_paths(path.expanduser().absolute())
     nbytes = sum(part.stat().st_size for part in paths)
     return LocalModel(model_name(paths[0].name), paths[0], nbytes, str(paths[0]), None, paths)

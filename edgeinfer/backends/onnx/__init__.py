@@ -1,14 +1,21 @@
-"""The onnx device: any model as an ONNX graph, run by ONNX Runtime on the execution provider that is asked for."""
+"""The onnx device: any model as an ONNX graph, run by ONNX Runtime on the execution provider that is asked for.
+
+Folders with a decoder that another program wrote are run as they are, by an `Evaluator`.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
-from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions
+from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Limits, Progress
+from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind
 from edgeinfer.backends.onnx.footprint import footprint
 from edgeinfer.errors import DeviceUnavailable
 
-PACKAGES = ("onnxruntime", "onnx")
+KEY, RUNTIME = "onnx", "onnxruntime"
+PACKAGES = (RUNTIME, "onnx")
+INSTALL = "pip install 'edgeinfer[onnx]'"
 
 
 def _open(options: DeviceOptions) -> Device:
@@ -22,9 +29,7 @@ def require_packages(wanted: tuple[str, ...] = PACKAGES) -> None:
     """Raises DeviceUnavailable, with what to install, where a package is missing."""
     missing = [name for name in wanted if not _is_installed(name)]
     if missing:
-        raise DeviceUnavailable(
-            f"the onnx device needs {' and '.join(missing)}, not installed here: pip install 'edgeinfer[onnx]'"
-        )
+        raise DeviceUnavailable(f"the onnx device needs {' and '.join(missing)}, not installed here: {INSTALL}")
 
 
 def _is_installed(name: str) -> bool:
@@ -33,18 +38,27 @@ def _is_installed(name: str) -> bool:
     return found is not None and found.origin is not None
 
 
+def _open_folder(path: Path, limits: Limits, options: DeviceOptions, progress: Progress) -> Evaluator:
+    require_packages(PACKAGES)
+    from edgeinfer.backends.onnx.decoder import open_evaluator  # loads ONNX Runtime
+
+    return open_evaluator(path, limits, options, progress)
+
+
 def _entrants() -> tuple[str, ...]:
     from edgeinfer.backends.onnx.device import targets  # loads ONNX Runtime
 
     return ("onnx", *(f"onnx:{target}" for target in targets() if target != "cpu"))
 
 
+FOLDERS = EvaluatorKind(KEY, "folders of optimum and onnxruntime-genai", RUNTIME, INSTALL, _open_folder, footprint)
 DEVICE = DeviceKind(
-    "onnx",
+    KEY,
     "ONNX Runtime, on any execution provider it has",
     _open,
     footprint,
     host_targets=frozenset({"", "cpu"}),
     modules=PACKAGES,
     entrants=_entrants,
+    folders=FOLDERS,
 )

@@ -5,6 +5,8 @@ In: options. Out: lanes. Raises DeviceUnavailable where ONNX Runtime lacks the p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import onnxruntime
 
 from edgeinfer.affinity import allowed_cpus, require_cpus
@@ -19,21 +21,37 @@ from edgeinfer.models.spec import ModelSpec
 MOST_THREADS = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """Where sessions run: providers in order of preference, how many threads, the cores they are pinned to or ()."""
+
+    name: str
+    providers: tuple[str, ...]
+    n_workers: int
+    pinned_to: tuple[int, ...]
+
+
+def seats_of(options: DeviceOptions) -> Seats:
+    """What options mean for sessions. Raises DeviceUnavailable for a provider that is not there, BadSetting."""
+    providers = providers_for(options.target, onnxruntime.get_available_providers())
+    name = f"onnx:{options.target}" if options.target else "onnx"
+    cores = allowed_cpus() if options.cores is None else options.cores
+    require_cpus(cores)
+    n_workers = len(cores) if options.n_workers is None else options.n_workers
+    if not 1 <= n_workers <= MOST_THREADS:
+        raise BadSetting(f"{n_workers} threads asked for; use 1 to {len(cores)}")
+    pinned = options.cores is not None and options.pins and len(cores) >= n_workers
+    return Seats(name, providers, n_workers, tuple(cores[:n_workers]) if pinned else ())
+
+
 class OnnxDevice:
     """Graphs of ONNX operators on one execution provider."""
 
     batch_invariant = False  # products of several rows take other kernels than those of one, and sums another order
 
     def __init__(self, options: DeviceOptions) -> None:
-        self._providers = providers_for(options.target, onnxruntime.get_available_providers())
-        self.name = f"onnx:{options.target}" if options.target else "onnx"
-        cores = allowed_cpus() if options.cores is None else options.cores
-        require_cpus(cores)
-        self.n_workers = len(cores) if options.n_workers is None else options.n_workers
-        if not 1 <= self.n_workers <= MOST_THREADS:
-            raise BadSetting(f"{self.n_workers} threads asked for; use 1 to {len(cores)}")
-        pinned = options.cores is not None and options.pins and len(cores) >= self.n_workers
-        self._pinned_to = tuple(cores[: self.n_workers]) if pinned else ()
+        self._seats = seats_of(options)
+        self.name, self.n_workers = self._seats.name, self._seats.n_workers
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> OnnxLane:
         """A whole model as a graph."""
@@ -43,8 +61,8 @@ class OnnxDevice:
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> OnnxFragmentLane:
         """Part of a model as a graph. Raises UnsupportedModel for a part that no graph can be, DeviceFailed."""
-        threads = self.n_workers, self._pinned_to
-        return OnnxFragmentLane(fragment, file, limits, self._providers, threads, progress)
+        threads = self.n_workers, self._seats.pinned_to
+        return OnnxFragmentLane(fragment, file, limits, self._seats.providers, threads, progress)
 
     def close(self) -> None:
         """Lanes own everything."""

@@ -63,7 +63,7 @@ class OnnxFragmentLane:
         file.release()
         self._weight_bytes = lowering.packed_bytes + sum(array.nbytes for array in graph.large.values())
         self._inputs = frozenset(graph.input_names)
-        self._session = Session(graph, providers, *threads)
+        self._session = Session.of_graph(graph, providers, *threads)
         self._cache = Cache(spec.kv, self._sizes, grouped=grouped)
         self._grouped = grouped
         self._embeds = [_Embedding(file, op, self._sizes.max_tokens) for op in spec.ops() if isinstance(op, Embed)]

@@ -1,12 +1,14 @@
-"""One ONNX Runtime session: made from a graph, its buffers bound by address, run.
+"""One ONNX Runtime session: made from a graph or its file, its buffers bound by address, run.
 
-In: a graph, options, arrays. Out: what it computes, in arrays it was given. Knows no models.
+In: a graph or a path, options, arrays. Out: what it computes, in arrays it was given. Knows no models.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -21,10 +23,25 @@ HOST = "cpu"
 SPIN_US = "20"
 
 
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output: its type as ONNX Runtime writes it, its dimensions as numbers, names or None."""
+
+    name: str
+    kind: str
+    shape: tuple[int | str | None, ...]
+
+
 class Session:
     """A graph that can be run; what is bound stays bound until it is bound anew."""
 
-    def __init__(self, graph: Graph, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()) -> None:
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self._binding = self._session.io_binding()
+        self._bound: dict[str, tuple[NDArray[np.generic], tuple[int, ...]]] = {}
+
+    @classmethod
+    def of_graph(cls, graph: Graph, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()) -> Session:
         """`cores`: what the threads are pinned to, but for the calling thread. Takes the graph's large arrays away.
 
         Raises DeviceFailed where the runtime refuses the graph, DeviceUnavailable where the provider does not start,
@@ -34,17 +51,26 @@ class Session:
         held = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in graph.large.items()}
         if held:
             options.add_external_initializers(list(held), list(held.values()))
-        model = graph.model().SerializeToString()
-        try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=list(providers))
-        except Exception as error:
-            raise _judged(error, "ONNX Runtime cannot run this model") from error
-        _require(providers[0], self._session.get_providers())
+        session = _started(graph.model().SerializeToString(), options, providers)
         graph.large.clear()  # the session has them in a form of its own
         held.clear()
         give_back()
-        self._binding = self._session.io_binding()
-        self._bound: dict[str, tuple[NDArray[np.generic], tuple[int, ...]]] = {}
+        return cls(session)
+
+    @classmethod
+    def of_file(cls, path: Path, providers: Sequence[str], n_threads: int, cores: Sequence[int] = ()) -> Session:
+        """The graph in a file, with its weights there or beside it. Raises as `of_graph`."""
+        return cls(_started(str(path), _options(n_threads, cores), providers))
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """What the graph wants, in its own order."""
+        return tuple(Port(each.name, each.type, tuple(each.shape)) for each in self._session.get_inputs())
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """What the graph gives, in its own order."""
+        return tuple(Port(each.name, each.type, tuple(each.shape)) for each in self._session.get_outputs())
 
     def bind_input(self, name: str, array: NDArray[np.generic], shape: tuple[int, ...]) -> None:
         """Read an input from the beginning of an array, which is kept until the name is bound anew."""
@@ -70,12 +96,23 @@ class Session:
         self._bound.clear()
         give_back()
 
-    def run(self) -> None:
-        """Compute all outputs. Raises DeviceFailed, MemoryError."""
+    def run(self, options: onnxruntime.RunOptions | None = None) -> None:
+        """Compute all outputs; `options` may end it early. Raises DeviceFailed, MemoryError."""
         try:
-            self._session.run_with_iobinding(self._binding)
+            self._session.run_with_iobinding(self._binding, options)
         except Exception as error:
             raise _judged(error, "ONNX Runtime failed while it ran the model") from error
+
+
+def _started(
+    model: bytes | str, options: onnxruntime.SessionOptions, providers: Sequence[str]
+) -> onnxruntime.InferenceSession:
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=list(providers))
+    except Exception as error:
+        raise _judged(error, "ONNX Runtime cannot run this model") from error
+    _require(providers[0], session.get_providers())
+    return session
 
 
 def give_back() -> None:

@@ -83,6 +83,7 @@ class Server:
             "n_context_trained": 0 if foreign is None else foreign.n_context_trained,
             "max_tokens": evaluator.limits.max_tokens,
             "max_outputs": evaluator.limits.max_outputs,
+            "branches": evaluator.limits.branches,
             "n_workers": evaluator.n_workers,
             "affinity": [list(cores) for cores in evaluator.affinity],
             "resident_bytes": evaluator.resident_bytes,

@@ -22,6 +22,7 @@ from edgeinfer.engine.isolation.process import Child, ChildDied
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
+from edgeinfer.models.decoder_folder import DecoderFolder
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.text import Vocabulary
@@ -69,7 +70,10 @@ class Isolated:
         self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
         self.n_vocab, self.n_context_trained = int(facts["n_vocab"]), int(facts["n_context_trained"])
         self.limits = replace(
-            opening.limits, max_tokens=int(facts["max_tokens"]), max_outputs=int(facts["max_outputs"])
+            opening.limits,
+            max_tokens=int(facts["max_tokens"]),
+            max_outputs=int(facts["max_outputs"]),
+            branches=bool(facts["branches"]),
         )
         self.affinity = tuple(tuple(int(core) for core in cores) for cores in facts["affinity"])
         self.notices = tuple(str(notice) for notice in facts["notices"])
@@ -80,7 +84,7 @@ class Isolated:
     def open(
         cls,
         device: str,
-        file: GGUFFile,
+        file: GGUFFile | DecoderFolder,
         limits: Limits,
         options: DeviceOptions,
         mode: Mode,

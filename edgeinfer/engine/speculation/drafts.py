@@ -88,11 +88,14 @@ class ModelDrafts:
         fixed: int | None = None,
         progress: Progress = no_progress,
         draft_model: DraftModel | None = None,
+        *,
+        branches: bool = True,
     ) -> None:
+        """`branches`: whether a token may have several drafted after it; else drafts are chains."""
         self.library = library
         self.n_vocab = n_vocab
         self.costs = costs
-        self.fixed = fixed
+        self.fixed, self.branches = fixed, branches
         self.draft_model = draft_model
         self.drafters: dict[str, Drafter] = DRAFTERS.entries()
         if draft_model is not None:
@@ -184,7 +187,9 @@ class ModelDrafts:
 
     def twin(self, *, learnt: bool = False) -> ModelDrafts:
         """Drafts of the same model that know nothing of any text, or all that these know; they keep nothing."""
-        twin = ModelDrafts(self.library, self.n_vocab, self.costs, self.fixed, draft_model=self.draft_model)
+        twin = ModelDrafts(
+            self.library, self.n_vocab, self.costs, self.fixed, draft_model=self.draft_model, branches=self.branches
+        )
         twin.prime(0, self._primed)
         if learnt:
             for (_, own), (_, other) in zip(self._kept(), twin._kept(), strict=True):
@@ -230,6 +235,7 @@ class SessionDrafts:
         for name, array in self._arrays.items():
             self._fields[name] = array.ctypes.data
         self._fields["fixed"] = shared.fixed is not None
+        self._fields["chain"] = not shared.branches
         self._address = int(self._tree.ctypes.data)
         self._tables = {key: tables.session() for key, tables in shared.tables.items()}
         reading = self._tables["suffix"]

@@ -57,6 +57,7 @@ TREE = np.dtype(
         ("most", "i8"),  # tokens of the tree, MOST at most
         ("deepest", "i8"),  # tokens after the root
         ("fixed", "i8"),  # 1: as many tokens as possible, whatever they cost
+        ("chain", "i8"),  # 1: no node has more than one child
         ("costs", "i8"),  # float32[MOST + 1]: seconds of a pass over so many tokens
         ("n_nodes", "i8"),
         ("tokens", "i8"),  # int32[MOST]

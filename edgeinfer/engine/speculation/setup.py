@@ -115,7 +115,8 @@ def drafts_for(
     if model_path is not None:
         draft_model = open_draft_model(model_path, tokenizer.vocabulary, executor, progress)
         folder += f"-{draft_model.fingerprint}"  # what is learnt with it is of no use without it
-    drafts = ModelDrafts(library, tokenizer.n_tokens, costs, _fixed(wanted.spec), progress, draft_model)
+    fixed, branches = _fixed(wanted.spec), executor.limits.branches
+    drafts = ModelDrafts(library, tokenizer.n_tokens, costs, fixed, progress, draft_model, branches=branches)
     if texts:
         drafts.read_files(texts)
     drafts.remember(DraftFolder(folder, f"{drafts.layout} {tokenizer.n_tokens}"), texts=wanted.history)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.errors import ModelNotFound
+from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.file_names import model_name, shard_names
@@ -19,9 +20,11 @@ SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+:(?![/\\]?$)", re.IGNORECASE)  # two let
 
 def shard_paths(path: Path) -> tuple[Path, ...]:
     """The files of the model at `path`, all of its shards. Raises ModelNotFound, naming what is missing."""
+    if is_decoder_folder(path):
+        raise ModelNotFound(f"{path} is a folder with an ONNX decoder, which is used where it lies: -m {path}")
     if path.is_dir():
         found = sorted(entry.name for entry in path.glob("*.gguf"))
-        there = f"it holds {', '.join(found[:5])}" if found else "it holds no .gguf file"
+        there = f"it holds {', '.join(found[:5])}" if found else "it holds no .gguf file and no ONNX decoder"
         raise ModelNotFound(f"{path} is a folder, the path of a .gguf file is wanted; {there}")
     paths = tuple(path.with_name(name) for name in shard_names(path.name))
     missing = [str(part) for part in paths if not part.is_file()]

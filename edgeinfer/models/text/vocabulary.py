@@ -162,7 +162,7 @@ class Vocabulary:
             add_bos=_flag(metadata, "add_bos_token", is_spm or pre in _ADDS_BOS) and ids["bos"] is not None,
             add_eos=_flag(metadata, "add_eos_token", False) and ids["eos"] is not None,
             add_space_prefix=_flag(metadata, "add_space_prefix", is_spm),
-            end_of_generation=_end_of_generation(special, (ids["eos"], eot_id)),
+            end_of_generation=end_of_generation(special, (ids["eos"], eot_id)),
             strips_right=_strips_right(metadata, special) if is_spm else frozenset(),
         )
 
@@ -197,7 +197,8 @@ def _names(tokens: tuple[str, ...], types: tuple[int, ...]) -> dict[str, int]:
     return {tokens[token]: token for token in reversed(range(len(tokens))) if types[token] in _SPECIAL}
 
 
-def _end_of_generation(special: Mapping[str, int], declared: tuple[int | None, ...]) -> frozenset[int]:
+def end_of_generation(special: Mapping[str, int], declared: tuple[int | None, ...]) -> frozenset[int]:
+    """Tokens that end an answer: special ones (ids by text) that usually do, and those that a file declares."""
     found = {special[name] for name in (*END_OF_TURN, *END_OF_GENERATION) if name in special}
     for beside, name in NOT_END_BESIDE:
         if name in special and all(other in special for other in beside):

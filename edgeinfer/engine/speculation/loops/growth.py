@@ -2,8 +2,9 @@
 
 Memory: a TREE record. The root is the last token of the log. A node is expanded by asking every voice for tokens that
 may follow it; a heap holds all candidates by the probability of their whole path, so that the first k nodes are the
-best tree of k for every k. The tree ends where expected tokens per second are highest. Source of the rule: DESIGN §7;
-of best-first trees by path probability: OPT-Tree (arXiv 2406.17276).
+best tree of k for every k. Of a chain each node is the likeliest after the one before. The tree ends where expected
+tokens per second are highest. Source of the rule: DESIGN §7; of best-first trees by path probability: OPT-Tree
+(arXiv 2406.17276).
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ def grow(pointer):
             break
         node = tree.n_nodes
         _add(tree, node, reach, _pop(tree))
+        if tree.chain != 0:
+            tree.n_heap = 0  # the others would be siblings
         expected += np.float64(reach)
         rate = expected / _cost(tree, node + 1)
         if rate > best_rate or tree.fixed != 0:

@@ -196,7 +196,7 @@ def test_a_shortage_of_memory_is_told_from_a_failure(
     golden = Golden.read("llama-f32")
 
     class Broken:
-        def run_with_iobinding(self, binding: object) -> None:
+        def run_with_iobinding(self, binding: object, options: object) -> None:
             raise RuntimeError(text)
 
     with Player(device(), golden) as player:

@@ -113,7 +113,7 @@ def test_products_use_them_so(tmp_path: Path, key: str) -> None:
         out = Lowering(graph, file, surroundings(graph, grouped=True), 1).lower(fragment, no_progress)["y"]
     graph.node("Identity", (out,), out="out")
     graph.output("out", 1, ("n", ROWS))
-    session = Session(graph, ("CPUExecutionProvider",), 1)
+    session = Session.of_graph(graph, ("CPUExecutionProvider",), 1)
     units, products = np.eye(COLUMNS, dtype=np.float32), np.zeros((COLUMNS, ROWS), np.float32)
     session.bind_input(input_name("x"), units, units.shape)
     session.bind_output("out", products, products.shape)

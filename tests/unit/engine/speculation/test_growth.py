@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgeinfer.engine.speculation.costs import Costs
+from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.engine.speculation.tree import ROOT, Draft
-from tests.unit.engine.speculation.drafting import N_VOCAB, follow, model_drafts, repeating
+from tests.unit.engine.speculation.drafting import FLAT, N_VOCAB, follow, model_drafts, repeating
 
 TEXT = repeating(400)
 
@@ -37,6 +39,19 @@ def test_trees_are_well_formed_and_the_likeliest_nodes_come_first(fixed: int | N
         assert reaches[0] == 1
         assert (reaches > 0).all()
         assert all(reaches[node] <= reaches[draft.parents[node]] for node in range(1, len(reaches)))
+
+
+@pytest.mark.parametrize("fixed", [None, 8])
+def test_without_branches_drafts_are_chains_of_the_likeliest_tokens(fixed: int | None) -> None:
+    drafted = [
+        follow(ModelDrafts(loops_library(), N_VOCAB, costs, fixed, branches=branches).session(), TEXT, 100)
+        for branches in (True, False)
+        for costs in [Costs(FLAT, corrected=False)]
+    ]
+    assert any(len(set(draft.parents.tolist())) < len(draft.parents) for draft in drafted[0])
+    for draft in drafted[1]:
+        assert draft.parents.tolist() == list(range(-1, len(draft.tokens) - 1))
+    assert len(drafted[1]) < 0.7 * (len(TEXT) - 100)
 
 
 def test_a_text_that_repeats_itself_is_drafted_right() -> None:

@@ -1,0 +1,138 @@
+"""Keys and values of one sequence of a decoder graph that somebody else made.
+
+In: how many tokens a pass has, and how many of them are kept. Out: arrays bound to the graph's past and present. Two
+ways of graphs: present is past with new rows behind it, in other memory; or new rows go into the memory of the past.
+Every array is number[1, G, rows, K]. Knows no tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import PAGE
+from edgeinfer.backends.onnx.session import Session
+
+Numbers = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CachePort:
+    """Keys or values of one layer: the names of past and present, heads, their width, the type of the numbers."""
+
+    past: str
+    present: str
+    heads: int
+    width: int
+    dtype: np.dtype[Any]
+
+    def numbers(self, n_rows: int) -> int:
+        """Numbers of so many rows."""
+        return self.heads * n_rows * self.width
+
+
+class DecoderCache:
+    """What one sequence has cached. `in_place`: the graph writes into the memory of the past."""
+
+    def __init__(self, ports: Sequence[CachePort], *, in_place: bool, most_rows: int) -> None:
+        self._ports, self._in_place, self._most_rows = tuple(ports), in_place, most_rows
+        self.n_tokens = 0
+        self._capacity = 0
+        self._past: list[Numbers] = [np.empty(0, port.dtype) for port in ports]
+        self._present = self._past
+
+    @property
+    def nbytes(self) -> int:
+        held = self._past if self._in_place else self._past + self._present
+        return sum(array.nbytes for array in held)
+
+    def bind(self, session: Session, n_new: int) -> None:
+        """Let the graph read what is cached and write what it adds for so many tokens."""
+        self._reserve(self.n_tokens + n_new)
+        before, after = self.n_tokens, self.n_tokens + n_new
+        if self._in_place:
+            before = after = self._capacity
+        for port, past, present in zip(self._ports, self._past, self._present, strict=True):
+            session.bind_input(port.past, past, (1, port.heads, before, port.width))
+            session.bind_output(port.present, present, (1, port.heads, after, port.width))
+
+    def keep(self, n_new: int, n_kept: int) -> None:
+        """Of a pass of n_new tokens over what is cached, keep the first ones."""
+        n_after = self.n_tokens + n_kept
+        if not self._in_place:
+            if n_kept == n_new:
+                self._past, self._present = self._present, self._past
+            elif n_kept:
+                for index, port in enumerate(self._ports):
+                    made = self._view(self._present[index], port, self.n_tokens + n_new)
+                    self._view(self._past[index], port, n_after)[...] = made[:, :n_after]
+        self.n_tokens = n_after
+
+    def fresh(self, n_new: int) -> list[Numbers]:
+        """Copies of the rows that a pass of n_new tokens added: number[G, n_new, K] of each array."""
+        n_after = self.n_tokens + n_new
+        return [
+            self._view(present, port, n_after)[:, self.n_tokens : n_after].copy()
+            for present, port in zip(self._present, self._ports, strict=True)
+        ]
+
+    def append(self, rows: Sequence[Numbers]) -> None:
+        """Put rows as `fresh` gives them behind what is cached."""
+        n_new = rows[0].shape[1]
+        n_after = self.n_tokens + n_new
+        self._reserve(n_after)
+        for index, port in enumerate(self._ports):
+            held = self._view(self._past[index], port, self.n_tokens)
+            grown = self._view(self._present[index], port, n_after)
+            if not self._in_place:
+                grown[:, : self.n_tokens] = held
+            grown[:, self.n_tokens : n_after] = rows[index]
+        self.keep(n_new, n_new)
+
+    def truncate(self, n_tokens: int) -> None:
+        """Forget what lies behind the first tokens."""
+        if n_tokens >= self.n_tokens:
+            return
+        if not self._in_place:
+            for array, port in zip(self._past, self._ports, strict=True):
+                kept = self._view(array, port, self.n_tokens)[:, :n_tokens].copy()
+                self._view(array, port, n_tokens)[...] = kept
+        self.n_tokens = n_tokens
+
+    def twin(self) -> DecoderCache:
+        """Another one with the same contents."""
+        other = DecoderCache(self._ports, in_place=self._in_place, most_rows=self._most_rows)
+        if self.n_tokens:
+            other.append(self.rows())
+        return other
+
+    def rows(self) -> list[Numbers]:
+        """Copies of all that is cached: number[G, n_tokens, K] of each array."""
+        return [
+            self._view(array, port, self.n_tokens)[:, : self.n_tokens].copy()
+            for array, port in zip(self._past, self._ports, strict=True)
+        ]
+
+    def _view(self, array: Numbers, port: CachePort, n_rows: int) -> Numbers:
+        """An array as number[G, rows, K]: as the graph lays out so many rows."""
+        n_laid = self._capacity if self._in_place else n_rows
+        return array[: port.numbers(n_laid)].reshape(port.heads, n_laid, port.width)
+
+    def _reserve(self, n_rows: int) -> None:
+        """Have room for so many rows: half as many again as there were, in whole pages."""
+        if n_rows <= self._capacity:
+            return
+        wanted = max(n_rows, min(self._capacity * 3 // 2, self._most_rows))
+        held = self.rows()
+        self._capacity = -(-wanted // PAGE) * PAGE
+        sizes = [port.numbers(self._capacity) for port in self._ports]
+        self._past = [np.zeros(size, port.dtype) for size, port in zip(sizes, self._ports, strict=True)]
+        self._present = self._past
+        if not self._in_place:
+            self._present = [np.zeros(size, port.dtype) for size, port in zip(sizes, self._ports, strict=True)]
+        for array, port, rows in zip(self._past, self._ports, held, strict=True):
+            self._view(array, port, self.n_tokens)[:, : self.n_tokens] = rows
