@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.unit.backends.cuda.simulated import ROOT, simulate
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed: pip install '.[cudasim]'"
+)
 
 
 def test_kernels_compute_what_their_twins_do() -> None:
