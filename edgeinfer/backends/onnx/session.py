@@ -20,7 +20,7 @@ from edgeinfer.errors import DeviceFailed, DeviceUnavailable, EdgeInferError
 FATAL = 4
 SHORT_OF_MEMORY = ("bad allocation", "bad_alloc", "failed to allocate", "out of memory")
 HOST = "cpu"
-SPIN_US = "20"
+SPIN_US = "1000"
 
 
 @dataclass(frozen=True, slots=True)
