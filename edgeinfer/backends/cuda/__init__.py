@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions
-from edgeinfer.backends.cuda.footprint import footprint
+from collections.abc import Mapping
+
+from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Footprint, Limits
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.spec import ModelSpec
+
+
+def _footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """What a lane holds, as `footprint.footprint` counts it, which every start would else import."""
+    from edgeinfer.backends.cuda.footprint import footprint as counted
+
+    return counted(spec, tensors, limits)
 
 
 def _open(options: DeviceOptions) -> Device:
@@ -21,7 +31,7 @@ DEVICE = DeviceKind(
     "cuda",
     "NVIDIA GPUs: Numba CUDA kernels, weights kept quantised",
     _open,
-    footprint,
+    _footprint,
     host_targets=frozenset(),
     modules=("numba_cuda",),
     entrants=_entrants,

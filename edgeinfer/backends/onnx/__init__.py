@@ -6,16 +6,25 @@ Folders with a decoder that another program wrote are run as they are, by an `Ev
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
 
-from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Limits, Progress
+from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Footprint, Limits, Progress
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind
-from edgeinfer.backends.onnx.footprint import footprint
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.spec import ModelSpec
 
 KEY, RUNTIME = "onnx", "onnxruntime"
 PACKAGES = (RUNTIME, "onnx")
 INSTALL = "pip install 'edgeinfer[onnx]'"
+
+
+def _footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """What a lane holds, as `footprint.footprint` counts it, which every start would else import."""
+    from edgeinfer.backends.onnx.footprint import footprint as counted
+
+    return counted(spec, tensors, limits)
 
 
 def _open(options: DeviceOptions) -> Device:
@@ -51,12 +60,12 @@ def _entrants() -> tuple[str, ...]:
     return ("onnx", *(f"onnx:{target}" for target in targets() if target != "cpu"))
 
 
-FOLDERS = EvaluatorKind(KEY, "folders of optimum and onnxruntime-genai", RUNTIME, INSTALL, _open_folder, footprint)
+FOLDERS = EvaluatorKind(KEY, "folders of optimum and onnxruntime-genai", RUNTIME, INSTALL, _open_folder, _footprint)
 DEVICE = DeviceKind(
     KEY,
     "ONNX Runtime, on any execution provider it has",
     _open,
-    footprint,
+    _footprint,
     host_targets=frozenset({"", "cpu"}),
     modules=PACKAGES,
     entrants=_entrants,

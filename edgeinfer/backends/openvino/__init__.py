@@ -6,15 +6,25 @@ the graph.
 
 from __future__ import annotations
 
-from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions
-from edgeinfer.backends.openvino.footprint import footprint
+from collections.abc import Mapping
+
+from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.spec import ModelSpec
 
 
 def _entrants() -> tuple[str, ...]:
     from edgeinfer.backends.openvino.device import targets  # loads openvino
 
     return ("openvino", *(f"openvino:{target}" for target in targets() if target != "cpu"))
+
+
+def _footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
+    """What a lane holds, as `footprint.footprint` counts it, which every start would else import."""
+    from edgeinfer.backends.openvino.footprint import footprint as counted
+
+    return counted(spec, tensors, limits)
 
 
 def _open(options: DeviceOptions) -> Device:
@@ -31,7 +41,7 @@ DEVICE = DeviceKind(
     "openvino",
     "OpenVINO graphs on CPU, Intel GPU or NPU (openvino:gpu)",
     _open,
-    footprint,
+    _footprint,
     host_targets=frozenset({"", "cpu"}),
     modules=("openvino",),
     entrants=_entrants,
