@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from edgeinfer.engine.session import Options, Session
+from edgeinfer.engine.request import Options
+from edgeinfer.engine.session import Session
 from edgeinfer.engine.stats import Stats
 from edgeinfer.engine.stream import TextStream
 

@@ -15,7 +15,7 @@ from edgeinfer.settings import Settings, declared_options, load_settings, repeat
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.session import Options
+    from edgeinfer.engine.request import Options
     from edgeinfer.engine.stats import Stats
 
 

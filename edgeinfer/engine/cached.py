@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -61,10 +61,15 @@ class Pool:
             try:
                 return self.executor.evaluate(batch)
             except DoesNotFit:
-                resting = next((other for other in self._members if other.rests and other is not member), None)
-                if resting is None:
+                if not self.make_room((member,)):
                     raise
-                resting.forget()
+
+    def make_room(self, kept: Collection[CachedSequence]) -> bool:
+        """Take the memory of a sequence that rests and is none of these; whether there was one."""
+        resting = next((other for other in self._members if other.rests and other not in kept), None)
+        if resting is not None:
+            resting.forget()
+        return resting is not None
 
     def take_notices(self) -> tuple[str, ...]:
         """What has happened to the executor since this was last asked."""
@@ -118,6 +123,11 @@ class CachedSequence:
     def tokens(self) -> tuple[int, ...]:
         """The cached tokens."""
         return tuple(self._tokens)
+
+    @property
+    def n_cached(self) -> int:
+        """How many tokens are cached."""
+        return len(self._tokens)
 
     @property
     def runs(self) -> bool:

@@ -20,7 +20,8 @@ from edgeinfer.engine.evaluators import (
     Subject,
 )
 from edgeinfer.engine.lanes.shared import SharedLane
-from edgeinfer.engine.session import Options, Session
+from edgeinfer.engine.request import Options
+from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import priming_of

@@ -8,42 +8,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Unpack
 
-from edgeinfer.backends.base import Progress
 from edgeinfer.engine.cached import CachedSequence
-from edgeinfer.engine.conversation import Messages, fit
+from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.generate import Generation
-from edgeinfer.engine.request import Request
-from edgeinfer.engine.sampling import SamplingSettings
+from edgeinfer.engine.prompts import Prompts
+from edgeinfer.engine.request import Options, Request
 from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.engine.stream import TextStream
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 
 MAGIC = b"EDGEINFER SESSION 1\n"
-REQUEST_KEYS = ("max_tokens", "stop", "progress")
-
-
-class Options(TypedDict, total=False):
-    """How to answer: the fields of `SamplingSettings`, and when to stop."""
-
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repeat_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    penalty_window: int
-    logit_bias: dict[int, float]
-    seed: int | None
-    max_tokens: int | None
-    stop: str | Sequence[str]
-    progress: Progress
 
 
 class Session:
@@ -57,8 +36,7 @@ class Session:
         drafts: ModelDrafts | None = None,
     ) -> None:
         self._cached = cached
-        self._tokenizer = tokenizer
-        self._template = template
+        self._prompts = Prompts(tokenizer, template, cached.n_context)
         self._drafts = drafts
         self._speculator = None if drafts is None else drafts.session()
 
@@ -85,26 +63,22 @@ class Session:
         system messages stay. Raises ContextOverflow when those and the last turn alone do not fit, BadTemplate,
         BadSetting, EngineClosed.
         """
-        fitted = fit(messages, self._render, self._cached.n_context, options.get("max_tokens"))
-        return self._start(fitted.prompt, options, notices=fitted.notices)
+        return self._start(self._prompts.chat(messages, options))
 
     def complete(self, text: str, *, parse_special: bool = True, **options: Unpack[Options]) -> TextStream:
         """Continue a text as it is, without the chat template. `parse_special`: texts of special tokens mean them.
 
         Raises ContextOverflow, BadSetting, EngineClosed.
         """
-        prompt = self._tokenizer.encode(text, parse_special=parse_special)
-        if self._tokenizer.vocabulary.add_eos:  # a text that goes on has no end yet
-            prompt.pop()
-        return self._start(tuple(prompt), options, continues_text=True)
+        return self._start(self._prompts.text(text, options, parse_special=parse_special))
 
     def render(self, messages: Messages) -> str:
         """The text the model is given for a conversation."""
-        return self._template.render(messages, add_generation_prompt=True)
+        return self._prompts.render(messages)
 
     def branch(self) -> Session:
         """Another session that has read the same; the two share memory until they differ."""
-        return Session(self._cached.branch(), self._tokenizer, self._template, self._drafts)
+        return Session(self._cached.branch(), self._prompts.tokenizer, self._prompts.template, self._drafts)
 
     def save(self, path: str | Path) -> None:
         """Write what this session has read to a file, whole or not at all. Raises EdgeInferError where it cannot."""
@@ -132,28 +106,9 @@ class Session:
         if self._speculator is not None:
             self._speculator.close()
 
-    def _start(
-        self, prompt: tuple[int, ...], options: Options, *, continues_text: bool = False, notices: tuple[str, ...] = ()
-    ) -> TextStream:
+    def _start(self, request: Request) -> TextStream:
         self._cached.check_open()
-        stop = options.get("stop", ())
-        for name in options:
-            if name not in Options.__annotations__:
-                raise BadSetting(f"there is no option {name!r}; there are: {', '.join(Options.__annotations__)}")
-        sampling = {name: value for name, value in options.items() if name not in REQUEST_KEYS}
-        request = Request(
-            prompt=prompt,
-            sampling=SamplingSettings(**sampling),  # type: ignore[arg-type]
-            max_tokens=options.get("max_tokens"),
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
-            continues_text=continues_text,
-            notices=notices,
-        )
-        return TextStream(Generation(self._cached, self._tokenizer, request, self._speculator))
-
-    def _render(self, messages: Messages) -> list[int]:
-        """Tokens of the text for a conversation."""
-        return self._tokenizer.encode_rendered(self.render(messages))
+        return TextStream(Generation(self._cached, self._prompts.tokenizer, request, self._speculator))
 
 
 def _write(path: Path, data: bytes) -> None:

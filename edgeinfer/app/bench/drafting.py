@@ -17,7 +17,7 @@ from edgeinfer.app.bench.subject import NotMeasurable
 from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.session import Options
+from edgeinfer.engine.request import Options
 from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
 from edgeinfer.engine.speculation.tree import Draft, Walk
 

@@ -124,7 +124,7 @@ def generate_script(
 ) -> Generation:
     """A generation whose sampler is forced to say `script`."""
     generation = Generation(cached, tokenizer, Request((3,), SamplingSettings(), len(script), stop))
-    generation._sampler = Scripted(script)
+    generation._answer._sampler = Scripted(script)
     assert "".join(generation.pieces()) == generation.text
     return generation
 

@@ -1,0 +1,243 @@
+"""One answer in the making: which batch it wants next, and what the logits of that batch make of it.
+
+In: a sequence that may hold part of the prompt already, a request, logits. Out: batches, pieces of text, stats. It is
+led by whoever evaluates: `generate` leads one, `batching` many at a time, so it never waits, and evaluates nothing.
+Knows no messages, templates, files or devices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from edgeinfer.backends.base import Batch, Floats
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.engine.cached import CachedSequence
+from edgeinfer.engine.request import Request
+from edgeinfer.engine.sampling import Sampler
+from edgeinfer.engine.speculation.records import NO_TOKEN
+from edgeinfer.engine.speculation.speculator import Speculator
+from edgeinfer.engine.speculation.tree import Draft, Walk, trimmed, walk
+from edgeinfer.engine.stats import FinishReason, Meter, Stats
+from edgeinfer.engine.stops import StopStrings
+from edgeinfer.models.text import StreamDecoder, Tokenizer
+
+READING = "reading the prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A batch that an answer wants evaluated, begun when it `started`.
+
+    `draft`: what it was made of; None for a chain, which is kept whole.
+    """
+
+    batch: Batch
+    draft: Draft | None
+    started: float
+
+
+class Answer:
+    """Lead it: `begin`, then `work`, `take` and `show` until it `is_done`, then `rest` and `end`.
+
+    `work` and `take` need the lock of the sequence, held from one to the other. `speculator`: who drafts the tokens of
+    a pass; the answer is the same with any, and with none. Raises ContextOverflow or BadSetting at once for a request
+    that cannot be met.
+    """
+
+    def __init__(
+        self,
+        cached: CachedSequence,
+        tokenizer: Tokenizer,
+        request: Request,
+        speculator: Speculator | None = None,
+    ) -> None:
+        request.check(cached.n_context)
+        self.cached = cached
+        self.stop_asked = StopFlag()
+        self._regime = cached.regime
+        self._request = request
+        self._speculator = speculator
+        self._n_vocab = tokenizer.n_tokens
+        self._eog = tokenizer.vocabulary.end_of_generation
+        self._sampler = Sampler(request.sampling)
+        self._decoder = StreamDecoder(tokenizer, continues=request.continues_text)
+        self._stops = StopStrings(request.stop)
+        self._meter = Meter()
+        self._history = list(request.prompt)
+        self._n_reused, self._ran_full = 0, False
+        self._finish_reason: FinishReason | None = None
+        self._shown: list[str] = []
+        self.stats: Stats | None = None
+        """The numbers of the answer, once it is done."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens of the answer so far."""
+        return tuple(self._history[len(self._request.prompt) :])
+
+    @property
+    def text(self) -> str:
+        """The text of the answer so far."""
+        return "".join(self._shown)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is to be evaluated."""
+        return self._finish_reason is not None
+
+    @property
+    def n_missing(self) -> int:
+        """Tokens of prompt and answer that are not cached."""
+        return len(self._history) - self.cached.n_cached
+
+    @property
+    def _n_generated(self) -> int:
+        return len(self._history) - len(self._request.prompt)
+
+    def stop(self) -> None:
+        """End the answer before its next step, from any thread; what there is of it is kept."""
+        self.stop_asked.set()
+
+    def begin(self) -> None:
+        """Start: keep what is cached of the prompt. Raises EngineClosed."""
+        self._meter = Meter(joules=self._regime.joules)
+        self.cached.begin(self.stop, self.stop_asked)
+        try:
+            with self.cached.lock:
+                if self._speculator is not None:
+                    self._speculator.begin(self._history, sampled=self._request.sampling.temperature > 0)
+                self._n_reused = self.cached.keep_prefix(self._request.prompt)
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """It is over, or given up: let others know, and count."""
+        self._finish_reason = self._finish_reason or "cancelled"
+        self.cached.end(self.stop)
+        self.stats = self._measured(self._finish_reason)
+
+    def cancel(self) -> None:
+        """Nothing more is to be evaluated: a pass was broken off, or a stop asked for."""
+        self._finish_reason = self._finish_reason or "cancelled"
+
+    def work(self, most_tokens: int) -> Work | None:
+        """What to evaluate next, of so many tokens at most; None where a stop was asked for or the context has ended.
+
+        Whatever is not cached is read in chains, of a prompt or of a text whose memory was taken; then comes a token of
+        the answer at a time, with what is drafted after it.
+        """
+        started, n_missing = time.perf_counter(), self.n_missing
+        if n_missing > 1 and not self._n_generated:
+            self._tell_progress(len(self._request.prompt) - n_missing)
+        if self.stop_asked.is_set():
+            self.cancel()
+            return None
+        if self._n_generated and self.cached.is_full:
+            self._finish_reason, self._ran_full = "length", True
+            return None
+        if n_missing == 1 and self._n_generated and self._speculator is not None:
+            draft = self._draft(self._speculator, self._history[-1], most_tokens)
+            return Work(self.cached.tree(draft), draft, started)
+        n_tokens = min(n_missing, most_tokens)
+        first = len(self._history) - n_missing
+        chunk = self._history[first : first + n_tokens]
+        return Work(self.cached.chain(chunk, wants_logits=n_tokens == n_missing), None, started)
+
+    def _tell_progress(self, n_read: int) -> None:
+        n_prompt = len(self._request.prompt)
+        self._request.progress(READING, n_read - self._n_reused, n_prompt - self._n_reused)
+
+    def _draft(self, speculator: Speculator, root: int, most_tokens: int) -> Draft:
+        """What the next pass checks: as much as memory, the context and the answer's length leave room for."""
+        most, deepest = self.cached.most_drafted
+        if self._request.max_tokens is not None:
+            deepest = min(deepest, self._request.max_tokens - self._n_generated - 1)
+        most = min(most, most_tokens)
+        if most == 1 or deepest < 1:
+            most, deepest = 1, 0
+        return trimmed(speculator.draft(self._history, most, deepest), root, self._n_vocab, most, deepest)
+
+    def take(self, work: Work, logits: Floats, peaks: Floats | None, batch: Batch, first: int = 0) -> list[int]:
+        """The tokens that the logits of some work give, and keep in the cache what leads to them.
+
+        `logits`: float32[O, V] of the work's outputs, `peaks` theirs if the device tells. `batch`: what was evaluated,
+        in which the work's tokens begin at `first`. `show` each of the tokens afterwards.
+        """
+        draft, speculator = work.draft, self._speculator
+        if draft is None or speculator is None:
+            nodes = np.arange(len(work.batch.tokens), dtype=np.int32)
+            walked = Walk([self._choose(logits, peaks, (), node, []) for node in range(len(logits))], nodes)
+        else:
+            likeliest = speculator.look(draft, logits, peaks)
+            walked = walk(draft, partial(self._choose, logits, peaks, likeliest), self._eog)
+        self.cached.commit(batch, walked.path + np.int32(first) if first else walked.path)
+        if draft is not None and speculator is not None:
+            speculator.learn(draft, walked, time.perf_counter() - work.started)
+        if not self._n_generated:
+            self._meter.prompt(len(work.batch.tokens))
+            if walked.tokens:
+                self._tell_progress(len(self._request.prompt))
+        if walked.tokens:
+            self._meter.step(len(walked.tokens))
+        return walked.tokens
+
+    def _choose(
+        self, logits: Floats, peaks: Floats | None, likeliest: Sequence[int], row: int, before: list[int]
+    ) -> int:
+        """The token that follows the answer so far and these, by a row of logits; `likeliest` as `Speculator.look`."""
+        if likeliest and self._sampler.takes_likeliest and likeliest[row] != NO_TOKEN:
+            return likeliest[row]
+        history = [*self._history, *before] if before else self._history
+        of_row = peaks[row] if peaks is not None and logits.shape[1] == self._n_vocab else None
+        return self._sampler.choose(logits[row, : self._n_vocab], history, self._n_generated + len(before), of_row)
+
+    def show(self, token: int) -> str:
+        """Add a token to the answer; the text that can be shown for it."""
+        if token in self._eog:
+            self._finish_reason = "stop"
+            return ""
+        self._history.append(token)
+        piece = self._stops.push(self._decoder.push(token))
+        if self._stops.matched is not None:
+            self._finish_reason = "stop"
+        elif self._n_generated == self._request.max_tokens:
+            self._finish_reason = "length"
+        self._shown.append(piece)
+        return piece
+
+    def rest(self) -> str:
+        """The text that was held back: an unfinished character, the beginning of a stop string."""
+        piece = self._stops.push(self._decoder.finish()) + self._stops.finish()
+        self._shown.append(piece)
+        return piece
+
+    def _measured(self, finish_reason: FinishReason) -> Stats:
+        meter, notices = self._meter, self._request.notices
+        truncated = bool(notices)
+        if self._ran_full:
+            truncated = True
+            notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)
+        notices += self.cached.take_notices()
+        return Stats(
+            n_prompt=len(self._request.prompt),
+            n_cached=self._n_reused,
+            n_generated=self._n_generated,
+            finish_reason=finish_reason,
+            truncated=truncated,
+            notices=notices,
+            ttft_s=meter.ttft_s,
+            prefill_tok_s=meter.prefill_tok_s,
+            decode_tok_s=meter.decode_tok_s,
+            steps=meter.steps,
+            accepted_per_step=meter.accepted_per_step,
+            seed=self._sampler.seed,
+            policy=self._regime.policy.reason,
+            joules=meter.joules,
+            draft=None if self._speculator is None else self._speculator.report(),
+        )
