@@ -15,6 +15,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from edgeinfer.engine.batching.batcher import BatchAnswer as BatchAnswer
+    from edgeinfer.engine.batching.stream import BatchStream as BatchStream
+    from edgeinfer.engine.batching.stream import Prompt as Prompt
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.llm import Facts as Facts
     from edgeinfer.engine.loading import load as load
@@ -44,6 +47,8 @@ __all__ = [
     "BadGGUF",
     "BadSetting",
     "BadTemplate",
+    "BatchAnswer",
+    "BatchStream",
     "ContextOverflow",
     "DeviceFailed",
     "DeviceUnavailable",
@@ -54,6 +59,7 @@ __all__ = [
     "Facts",
     "Message",
     "ModelNotFound",
+    "Prompt",
     "SamplingSettings",
     "Session",
     "Stats",
@@ -68,9 +74,12 @@ __all__ = [
 def _home(name: str) -> str:
     """The module that defines a public name."""
     homes = {
+        "BatchAnswer": "engine.batching.batcher",
+        "BatchStream": "engine.batching.stream",
         "LLM": "engine.llm",
         "Facts": "engine.llm",
         "Message": "models.text",
+        "Prompt": "engine.batching.stream",
         "SamplingSettings": "engine.sampling",
         "Session": "engine.session",
         "Stats": "engine.stats",

@@ -6,19 +6,17 @@ runs nothing; a machine that is not there is planned for by the same code as thi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Literal, get_args
 
 from edgeinfer.engine.staffing import CorePlans, core_plans, teams_of
 from edgeinfer.errors import BadSetting, UnknownKey
 from edgeinfer.scheduling.batch.costs import BatchCosts, Group
-from edgeinfer.scheduling.batch.schedules import SCHEDULES as BATCH_SCHEDULES
-from edgeinfer.scheduling.batch.schedules import Prediction, Schedule, choose
+from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_NAMES
+from edgeinfer.scheduling.batch.schedules import Prediction, choose
 from edgeinfer.scheduling.budgets import Budgets, Caching, budgets_of
-from edgeinfer.scheduling.core_plan import NodePlan, node_plan
-from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES, Pass, chunks
+from edgeinfer.scheduling.core_plan import NodePlan, replica_plan
+from edgeinfer.scheduling.cost import Pass, chunks
 from edgeinfer.scheduling.governor import Condition, Governor
 from edgeinfer.scheduling.memory import RUNTIME_BYTES
 from edgeinfer.scheduling.placement import Placement
@@ -36,11 +34,6 @@ from edgeinfer.settings import CTX_CAP, KVKind
 N_PROMPT = 512
 """Tokens of the prompt that predictions are for; decoding comes after it."""
 VERIFIED = 8
-BATCH_NAMES: Mapping[str, tuple[Schedule, ...]] = MappingProxyType(
-    {"apex": BATCH_SCHEDULES, **{name: (name,) for name in BATCH_SCHEDULES}}
-)
-"""Schedules of decoding several sequences; APEX chooses among all of them (Fan et al., arXiv 2506.03296)."""
-
 
 Goal = Literal["latency", "throughput", "quiet"]
 
@@ -179,12 +172,9 @@ def _taking_part(profile: Profile, wanted: Wanted) -> tuple[tuple[int, ...] | No
 
 def _nodes(profile: Profile, work: ModelWork, wanted: Wanted, step: Pass) -> NodePlan | None:
     """One team or a replica on each node, where throughput is the goal and the CPU is all there is."""
-    cpu = profile.cpu
-    if wanted.goal != "throughput" or profile.accelerators or len(cpu.nodes) < 2 or not cpu.cores:
+    if wanted.goal != "throughput" or profile.accelerators:
         return None
-    each = -(-wanted.n_sequences // len(cpu.nodes))
-    caches = work.kv_bytes_per_token(KV_ELEMENT_BYTES[wanted.kv]) * wanted.n_context * each
-    return node_plan(cpu, work, step, work.weight_bytes + caches + RUNTIME_BYTES, wanted.kv)
+    return replica_plan(profile.cpu, work, step, wanted.n_context, wanted.kv)
 
 
 def schedule_names() -> tuple[str, ...]:

@@ -7,12 +7,15 @@ signal handler, prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
 from edgeinfer.backends.base import Progress, no_progress
+from edgeinfer.engine.batching.batcher import Batcher
+from edgeinfer.engine.batching.passes import JoinedPasses
+from edgeinfer.engine.batching.stream import BatchStream, Prompt
 from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.evaluators import (
@@ -20,17 +23,21 @@ from edgeinfer.engine.evaluators import (
     Subject,
 )
 from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import priming_of
 from edgeinfer.engine.stream import TextStream
-from edgeinfer.errors import EdgeInferError, UnsupportedModel
+from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.governor import Policy
 from edgeinfer.scheduling.work import ModelWork, work_of
 from edgeinfer.settings import KVKind, Mode
+
+PARALLEL = 8
+"""Answers of a batch that are in the making at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class LLM:
         self._pool = pool
         self._tokenizer = tokenizer
         self._template = template
+        self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context)
         self.drafts = drafts
         self._session = self.session()
         self._idle_priming: IdlePriming | None = None
@@ -129,6 +137,24 @@ class LLM:
     def complete(self, text: str, *, parse_special: bool = True, **options: Unpack[Options]) -> TextStream:
         """Continue a text; see `Session.complete`."""
         return self._session.complete(text, parse_special=parse_special, **options)
+
+    def batch(
+        self, prompts: Iterable[str | Messages | Prompt], *, parallel: int = PARALLEL, **options: Unpack[Options]
+    ) -> BatchStream:
+        """Answer many prompts, up to `parallel` at a time in one pass; answers come as they end, with their numbers.
+
+        A prompt is a text to continue, a conversation to answer, or a `Prompt` with options of its own; they are taken
+        from their iterable as they are needed. Each answer is what it would be alone where `batch_invariant`; what is
+        wrong with one prompt is its own answer's `error`. Raises BadSetting, EngineClosed.
+        """
+        if parallel < 1:
+            raise BadSetting(f"parallel cannot be {parallel}: it must be 1 or more")
+        return BatchStream([self.batcher(parallel)], prompts, self.prompts, options)
+
+    def batcher(self, parallel: int) -> Batcher:
+        """Who leads up to so many answers at a time on this model."""
+        executor = self._pool.executor
+        return Batcher(self._pool, self._tokenizer, JoinedPasses(executor), parallel)
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of a text. `add_special`: with the tokens that the model wants around a text."""

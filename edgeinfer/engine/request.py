@@ -13,7 +13,6 @@ from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.errors import BadSetting, ContextOverflow
 
-
 REQUEST_KEYS = ("max_tokens", "stop", "progress")
 
 

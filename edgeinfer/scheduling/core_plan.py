@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES, DeviceCost, Pass
+from edgeinfer.scheduling.memory import RUNTIME_BYTES
 from edgeinfer.scheduling.profile import CoreRates, DeviceRates, NodeRates
 from edgeinfer.scheduling.work import ModelWork
 
@@ -76,6 +77,15 @@ def node_plan(cpu: DeviceRates, work: ModelWork, step: Pass, memory_need_bytes: 
     teams = tuple(core_plan(cpu, work, part, kv, cores) for cores in by_node)
     tok_s = step.n_rows / max(team.seconds for team in teams)
     return NodePlan(teams, each, tok_s) if tok_s > best.tok_s else best
+
+
+def replica_plan(cpu: DeviceRates, work: ModelWork, step: Pass, n_context: int, kv: str = "f16") -> NodePlan | None:
+    """`node_plan` for sequences of so long a context; None where there is one node, or nothing known of its cores."""
+    if len(cpu.nodes) < 2 or not cpu.cores:
+        return None
+    each = -(-step.n_sequences // len(cpu.nodes))
+    caches = work.kv_bytes_per_token(KV_ELEMENT_BYTES[kv]) * n_context * each
+    return node_plan(cpu, work, step, work.weight_bytes + caches + RUNTIME_BYTES, kv)
 
 
 def team_seconds(cpu: DeviceRates, work: ModelWork, step: Pass, team: Sequence[CoreRates], kv: str = "f16") -> float:

@@ -1,14 +1,14 @@
 """The batch loop: requests in, finished answers out; many in the making, a pass over all of them at a time.
 
-In: numbered requests, as they are wanted. Out: `Finished` answers, as they end. An answer begins when memory has room
-for it; where memory runs short all the same, the one begun last gives its up and reads its text again later. Prompts
-are read in the passes in which others go on. Nothing is drafted. Works in the caller's thread; knows no text formats.
+In: numbered requests, as they are wanted. Out: a `BatchAnswer` for each, as they end. An answer begins when memory has
+room for it; where memory runs short all the same, the one begun last gives its up and reads its text again later.
+Prompts are read in the passes in which others go on. Nothing is drafted. Works in the caller's thread.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.backends.base import Batch
@@ -36,7 +36,7 @@ class Numbered:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class BatchAnswer:
     """An answer that has ended; `error`: why there is none."""
 
     number: int
@@ -87,7 +87,7 @@ class Batcher:
         """End within a step, from any thread: answers in the making end as they are, no others begin."""
         self._stop_asked.set()
 
-    def answers(self, requests: Iterator[Numbered]) -> Iterator[Finished]:
+    def answers(self, requests: Iterator[Numbered]) -> Generator[BatchAnswer, None, None]:
         """Answer all requests; each is taken when its turn comes. Raises as evaluators do, and EngineClosed."""
         started = time.perf_counter()
         try:
@@ -101,7 +101,7 @@ class Batcher:
             for member in tuple(self._members):
                 self._finish(member)
 
-    def _admit(self, requests: Iterator[Numbered]) -> Iterator[Finished]:
+    def _admit(self, requests: Iterator[Numbered]) -> Iterator[BatchAnswer]:
         """Begin answers while there is room; those that cannot begin have ended."""
         while len(self._members) < self._n_parallel and not self._stop_asked.is_set():
             if self._waiting is None:
@@ -120,7 +120,7 @@ class Batcher:
                 self._members.append(self._begun(number, request, n_pages))
             except EdgeInferError as reason:
                 self._pool.check_open()
-                yield Finished(number, error=reason)
+                yield BatchAnswer(number, error=reason)
 
     def _pages_of(self, request: Request) -> int:
         """Pages that room is kept for."""
@@ -137,13 +137,14 @@ class Batcher:
             raise
         return _Member(number, answer, n_pages)
 
-    def _step(self) -> Iterator[Finished]:
+    def _step(self) -> Iterator[BatchAnswer]:
         """One pass; the answers that ended with it."""
         executor = self._pool.executor
         executor.regime.rest(self._stop_asked)
         if self._stop_asked.is_set():
             for member in self._members:
                 member.answer.stop()
+                member.answer.cancel()
         started = time.perf_counter()
         with self._pool.lock:
             self._pool.check_open()
@@ -212,7 +213,7 @@ class Batcher:
                 if answer.is_done:
                     break
 
-    def _finish(self, member: _Member) -> Finished:
+    def _finish(self, member: _Member) -> BatchAnswer:
         """End an answer and give its memory to others."""
         answer = member.answer
         self._members.remove(member)
@@ -222,4 +223,4 @@ class Batcher:
         answer.cached.close()
         for each in self._members:
             each.parked = False
-        return Finished(member.number, answer.text, answer.tokens, answer.stats)
+        return BatchAnswer(member.number, answer.text, answer.tokens, answer.stats)

@@ -17,13 +17,19 @@ Offloaded sequences that would only make a pass longer are left out of it; whoev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from edgeinfer.scheduling.batch.costs import BatchCosts, Group
 
 Schedule = Literal["accelerator-only", "asymmetric", "overlap"]
 SCHEDULES: tuple[Schedule, ...] = ("accelerator-only", "asymmetric", "overlap")
+NAMES: Mapping[str, tuple[Schedule, ...]] = MappingProxyType(
+    {"apex": SCHEDULES, **{name: (name,) for name in SCHEDULES}}
+)
+"""What each name chooses among; APEX among all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,99 @@
+"""From settings to the models of a batch: one, or a replica on each NUMA node.
+
+In: settings, answers wanted at a time, replicas if a person chose. Out: open `Replicas`. Keeps whole contexts of as
+many answers as memory has room for; shows loading on stderr where someone is looking.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.model_choice import choose_model
+from edgeinfer.app.progress_line import ProgressLine
+from edgeinfer.errors import BadSetting, DoesNotFit, UnknownKey, UnsupportedModel
+from edgeinfer.settings import Settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgeinfer.engine.batching.replicas import Cores, Replicas
+    from edgeinfer.engine.llm import LLM
+
+
+def open_replicas(settings: Settings, parallel: int, n_replicas: int | None) -> Replicas:
+    """Choose the model and load it, once or on several teams of cores. Raises EdgeInferError."""
+    from edgeinfer.engine.batching.replicas import Replicas
+
+    _check_schedule(settings)
+    path = choose_model(settings).path
+    teams = _teams(settings, path, parallel, n_replicas)
+    each = -(-parallel // max(1, len(teams)))
+    return Replicas.open(lambda cores: _loaded(settings, path, each, cores), teams)
+
+
+def _check_schedule(settings: Settings) -> None:
+    from edgeinfer.scheduling.batch.schedules import NAMES
+    from edgeinfer.scheduling.schedules import SCHEDULES
+
+    names = (*SCHEDULES, *NAMES)
+    if settings.machine.schedule not in names:
+        raise UnknownKey(f"no schedule is called {settings.machine.schedule!r}; edgeinfer has: {', '.join(names)}")
+
+
+def _teams(settings: Settings, path: Path, parallel: int, n_replicas: int | None) -> tuple[Cores, ...]:
+    """The cores of each replica; () for one model that is loaded as any other."""
+    from edgeinfer.app.machine_profile import kept_profile
+    from edgeinfer.engine.batching.replicas import even_teams, planned_teams
+    from edgeinfer.engine.limits import context_of
+    from edgeinfer.models.load import open_model
+    from edgeinfer.scheduling.topology import read_topology
+    from edgeinfer.scheduling.work import work_of
+
+    machine = settings.machine
+    if machine.device not in (("cpu",), ("auto",)):
+        if n_replicas not in (None, 1):
+            raise BadSetting(f"replicas are for the cpu, not for {','.join(machine.device)}; leave --replicas out")
+        return ()
+    if n_replicas == 1 or (n_replicas is None and (machine.cores is not None or machine.threads is not None)):
+        return ()
+    if n_replicas is not None:
+        cores = machine.cores or read_topology().workers()
+        return even_teams(cores[: machine.threads], n_replicas)
+    profile = kept_profile()
+    if profile is None or len(profile.cpu.nodes) < 2:
+        return ()
+    try:
+        with open_model(path, settings.generation.ctx) as model:
+            work, trained = work_of(model.spec, model.file.tensors), model.spec.n_context_trained
+    except UnsupportedModel:  # another program may run it, as a whole
+        return ()
+    return planned_teams(profile, work, parallel, context_of(trained, settings.generation.ctx), machine.kv)
+
+
+def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None) -> LLM:
+    """A model with room for the contexts of so many answers, or of as many as fit."""
+    from edgeinfer.engine.loading import load
+
+    machine = settings.machine
+    while True:
+        try:
+            with ProgressLine() as progress:
+                return load(
+                    path,
+                    device="cpu" if cores is not None else ",".join(machine.device),
+                    schedule=machine.schedule,
+                    n_context=settings.generation.ctx,
+                    n_sessions=parallel,
+                    threads=machine.threads if cores is None else None,
+                    cores=machine.cores if cores is None else cores,
+                    kv=machine.kv,
+                    mode=machine.mode,
+                    isolate=machine.isolate,
+                    spec="off",
+                    race=True,
+                    progress=progress,
+                )
+        except DoesNotFit:
+            if parallel == 1:
+                raise
+            parallel //= 2

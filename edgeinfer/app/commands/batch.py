@@ -1,0 +1,158 @@
+"""`edgeinfer batch`: many prompts, several of them in every pass."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeinfer.app import options
+from edgeinfer.app.command import Command
+from edgeinfer.errors import BadSetting, EdgeInferError
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from edgeinfer.app.batch_input import Entry
+    from edgeinfer.engine.batching.replicas import Replicas
+    from edgeinfer.engine.batching.stream import BatchStream
+    from edgeinfer.settings import Settings
+
+PARALLEL = 8
+
+
+def batch(
+    context: typer.Context,
+    prompts: Annotated[
+        Path, typer.Argument(help="A file with a prompt a line: a question, or a JSON object; - for standard input.")
+    ],
+    model: options.Model = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Add the answers to this file; what it has already is not answered again."),
+    ] = None,
+    parallel: Annotated[int, typer.Option("--parallel", help="Answers in the making at a time.", min=1)] = PARALLEL,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            "--replicas",
+            help="Models side by side, each on cores of its own (default: one per NUMA node where that is predicted "
+            "to give more).",
+            min=1,
+        ),
+    ] = None,
+    system: options.System = None,
+    temp: options.Temp = None,
+    top_p: options.TopP = None,
+    top_k: options.TopK = None,
+    min_p: options.MinP = None,
+    repeat_penalty: options.RepeatPenalty = None,
+    seed: options.Seed = None,
+    max_tokens: options.MaxTokens = None,
+    ctx: options.Ctx = None,
+    threads: options.Threads = None,
+    cores: options.Cores = None,
+    device: options.Device = None,
+    schedule: options.Schedule = None,
+    kv: options.KV = None,
+    mode: options.Mode = None,
+    stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
+) -> None:
+    """Answer many prompts; prints a JSON object a line, in the order in which answers end.
+
+    A line of PROMPTS is a question, or an object with prompt, messages or text, and id, system, max_tokens, temp, ….
+    """
+    from edgeinfer.app.batch_input import read_entries
+    from edgeinfer.app.batch_output import answered
+    from edgeinfer.app.opening import given_settings
+
+    settings = given_settings(context)
+    entries = read_entries(_lines(prompts), settings.generation.system)
+    if not entries:
+        raise BadSetting(f"{prompts} has no prompts; give one a line")
+    done = set() if out is None else answered(out, entries)
+    left = [each for each in entries if each.index not in done]
+    if not left:
+        typer.echo(f"note: {out} has all {len(entries)} answers", err=True)
+        return
+    _answer(left, settings, out, min(parallel, len(left)), replicas, shows_stats=stats)
+
+
+def _answer(
+    entries: list[Entry],
+    settings: Settings,
+    out: Path | None,
+    parallel: int,
+    replicas: int | None,
+    *,
+    shows_stats: bool,
+) -> None:
+    """Answer what is left of a batch."""
+    from edgeinfer.app.answer_output import print_notices, stopping
+    from edgeinfer.app.batch_loading import open_replicas
+    from edgeinfer.app.opening import answer_options
+
+    with ExitStack() as opened:
+        target: TextIO = sys.stdout if out is None else opened.enter_context(_appended(out))
+        models = opened.enter_context(open_replicas(settings, parallel, replicas))
+        print_notices(models.llms[0].facts.notices)
+        wanted = (each.prompt for each in entries)
+        stream = models.batch(wanted, parallel=parallel, **answer_options(settings))
+        with stopping(stream.stop) as interrupted:
+            n_failed = _write_all(stream, entries, target)
+        if shows_stats:
+            typer.echo(_summary(stream, models), err=True)
+    if interrupted.is_set():
+        raise KeyboardInterrupt
+    if n_failed:
+        raise EdgeInferError(f"{n_failed} of {len(entries)} prompts could not be answered; their lines say why")
+
+
+def _write_all(stream: BatchStream, entries: list[Entry], target: TextIO) -> int:
+    """Write answers as they come; how many there are none of."""
+    from edgeinfer.app.batch_output import record, write_line
+    from edgeinfer.app.progress_line import ProgressLine
+
+    n_done = n_failed = 0
+    with ProgressLine() as progress:
+        for answer in stream:
+            progress.clear()
+            write_line(target, record(entries[answer.number], answer))
+            n_done, n_failed = n_done + 1, n_failed + (answer.error is not None)
+            progress("answered", n_done, len(entries))
+    return n_failed
+
+
+def _summary(stream: BatchStream, models: Replicas) -> str:
+    """What the batch did, in a line for people."""
+    counts = stream.counts
+    rate = counts.n_generated / counts.seconds if counts.seconds else 0.0
+    each = counts.n_evaluated / counts.passes if counts.passes else 0.0
+    return (
+        f"{counts.n_generated} tokens in {counts.seconds:.1f} s, {rate:.1f} tok/s | {counts.passes} passes of "
+        f"{each:.1f} tokens | {len(models.llms)} {'replica' if len(models.llms) == 1 else 'replicas'} on "
+        f"{models.llms[0].device}"
+    )
+
+
+def _lines(prompts: Path) -> list[str]:
+    try:
+        data = sys.stdin.buffer.read() if str(prompts) == "-" else prompts.read_bytes()
+        return data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as reason:
+        raise EdgeInferError(f"{prompts} is not UTF-8 at byte {reason.start}; convert it to UTF-8 first") from None
+    except OSError as reason:
+        raise EdgeInferError(f"{prompts} cannot be read: {reason.strerror or reason}") from None
+
+
+def _appended(path: Path) -> TextIO:
+    try:
+        return path.open("a", encoding="utf-8")
+    except OSError as reason:
+        raise EdgeInferError(f"{path} cannot be written: {reason.strerror or reason}") from None
+
+
+COMMAND = Command(run=batch)

@@ -1,0 +1,226 @@
+"""`edgeinfer batch`: many prompts in, a JSON object a line out."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeinfer.app.cli import build_app
+from edgeinfer.engine.loading import load
+from edgeinfer.errors import DoesNotFit
+from edgeinfer.scheduling.machines import machine_profile
+from edgeinfer.scheduling.topology import usable_cores
+from tests.unit.scheduling.profiles import GB
+from tests.unit.scheduling.test_core_plan import alike, two_nodes
+
+KEYS = {
+    *("index", "id", "text", "tokens", "n_prompt", "n_generated", "finish_reason", "truncated", "notices"),
+    *("ttft_s", "seed"),
+}
+LINES = [
+    "the rain",
+    "",
+    '{"id": "b", "prompt": "in the heat", "max_tokens": 3}',
+    '{"text": "then", "temp": 0.5, "seed": 7, "stop": ["zzz"]}',
+    '{"messages": [{"role": "user", "content": "a"}], "max_tokens": 5}',
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_home(home: Path) -> None:
+    """No test sees the user's models or settings."""
+
+
+def batch(model: Path, *arguments: str, lines: list[str] | None = None, device: str = "reference") -> Result:
+    options = ["batch", "-", "-m", str(model), "--device", device, "--ctx", "128", "--temp", "0", *arguments]
+    return CliRunner().invoke(build_app(), options, input="\n".join(LINES if lines is None else lines))
+
+
+def records(result: Result) -> dict[int, dict[str, object]]:
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    return {int(each["index"]): each for each in found}
+
+
+def test_every_line_is_answered_with_its_own_options(tiny_model: Path) -> None:
+    result = batch(tiny_model, "--max-tokens", "8")
+    found = records(result)
+    assert (result.exit_code, result.stderr, sorted(found)) == (0, "", [0, 1, 2, 3])
+    assert all(set(each) == KEYS for each in found.values())
+    with load(tiny_model, device="reference", n_context=128) as llm:
+        streams = [
+            llm.chat([{"role": "user", "content": "the rain"}], temperature=0, max_tokens=8),
+            llm.chat([{"role": "user", "content": "in the heat"}], temperature=0, max_tokens=3),
+            llm.complete("then", temperature=0.5, seed=7, max_tokens=8),
+            llm.chat([{"role": "user", "content": "a"}], temperature=0, max_tokens=5),
+        ]
+        for index, stream in enumerate(streams):
+            assert found[index]["text"] == stream.read()
+            assert found[index]["tokens"] == list(stream.tokens)
+    assert [found[index]["id"] for index in range(4)] == [0, "b", 2, 3]
+
+
+def test_system_instructions_and_stats(tiny_model: Path) -> None:
+    result = batch(tiny_model, "--max-tokens", "4", "--system", "in the", "--stats", lines=["the rain"])
+    with load(tiny_model, device="reference", n_context=128) as llm:
+        messages = [{"role": "system", "content": "in the"}, {"role": "user", "content": "the rain"}]
+        assert records(result)[0]["text"] == llm.chat(messages, temperature=0, max_tokens=4).read()
+    assert "4 tokens in" in result.stderr
+    assert "1 replica on reference" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"promt": "x"}', "line 2: there is no key 'promt'; did you mean 'prompt'?"),
+        ("{x", "line 2: it begins like a JSON object and is none"),
+        ('{"id": 1}', "give one of prompt, messages, text, not none of them"),
+        ('{"prompt": "a", "text": "b"}', "not prompt and text"),
+        ('{"prompt": 3}', "prompt must be a text"),
+        ('{"messages": "a"}', "messages must be a list"),
+        ('{"prompt": "a", "max_tokens": 1.5}', "max_tokens must be a whole number"),
+        ('{"prompt": "a", "temp": true}', "temp must be a number"),
+        ('{"prompt": "a", "stop": [1]}', "stop must be a text or a list of texts"),
+        ('{"prompt": "a", "id": null}', "id must be a text or a whole number"),
+        ('{"prompt": "a", "system": 1}', "system must be a text"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_named_before_anything_runs(tiny_model: Path, line: str, said: str) -> None:
+    result = batch(tiny_model, lines=["the rain", line])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert said in result.stderr
+
+
+def test_a_batch_without_prompts_and_a_file_that_is_not_there(tiny_model: Path, tmp_path: Path) -> None:
+    assert "has no prompts" in batch(tiny_model, lines=["", " "]).stderr
+    result = CliRunner().invoke(build_app(), ["batch", str(tmp_path / "none"), "-m", str(tiny_model)])
+    assert result.exit_code == 1
+    assert "cannot be read" in result.stderr
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    result = CliRunner().invoke(build_app(), ["batch", str(tmp_path / "latin"), "-m", str(tiny_model)])
+    assert result.exit_code == 1
+    assert "not UTF-8 at byte 3" in result.stderr
+
+
+def test_a_prompt_that_does_not_fit_is_a_line_of_its_own(tiny_model: Path) -> None:
+    result = batch(tiny_model, "--max-tokens", "2", lines=["the", '{"text": "' + "xyz " * 200 + '"}', "a"])
+    found = records(result)
+    assert result.exit_code == 1
+    assert "1 of 3 prompts could not be answered" in result.stderr
+    assert set(found[1]) == {"index", "id", "error"}
+    assert "context" in str(found[1]["error"])
+    assert len(found[0]["tokens"]) == len(found[2]["tokens"]) == 2  # type: ignore[arg-type]
+
+
+def test_a_batch_goes_on_with_its_file(tiny_model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answers.jsonl"
+    whole = records(batch(tiny_model, "--max-tokens", "4"))
+    kept = [json.dumps(whole[0]), json.dumps({"index": 1, "id": "b", "error": "no"})]
+    kept.append(json.dumps({**whole[2], "finish_reason": "cancelled", "text": ""}))
+    out.write_text("\n".join([*kept, '{"index": 3, "id": 3, "te']), encoding="utf-8")
+    result = batch(tiny_model, "--max-tokens", "4", "--out", str(out))
+    assert (result.exit_code, result.stdout) == (0, "")
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [line["index"] for line in lines[:3]] == [0, 1, 2]
+    assert {line["index"] for line in lines[3:]} == {1, 2, 3}
+    assert all(line["text"] == whole[line["index"]]["text"] for line in lines[3:])
+    again = batch(tiny_model, "--max-tokens", "4", "--out", str(out))
+    assert (again.exit_code, again.stdout) == (0, "")
+    assert "has all 4 answers" in again.stderr
+
+
+@pytest.mark.parametrize("text", ["not json\n", '{"index": 9, "id": 9}\n', '{"index": 0, "id": "other"}\n', "[]\n"])
+def test_a_file_of_something_else_is_left_alone(tiny_model: Path, tmp_path: Path, text: str) -> None:
+    out = tmp_path / "other.jsonl"
+    out.write_text(text, encoding="utf-8")
+    result = batch(tiny_model, "--out", str(out))
+    assert result.exit_code == 1
+    assert "does not have answers of this batch" in result.stderr
+    assert out.read_text(encoding="utf-8") == text
+
+
+def test_contexts_that_do_not_all_fit_share_memory(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def short(model: object, **options: object) -> object:
+        tried.append(int(str(options["n_sessions"])))
+        if tried[-1] > 1:
+            raise DoesNotFit("memory is short")
+        return load(model, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("edgeinfer.engine.loading.load", short)
+    result = batch(tiny_model, "--max-tokens", "4")
+    assert (result.exit_code, tried, sorted(records(result))) == (0, [4, 2, 1], [0, 1, 2, 3])
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="one core has no room for two replicas")
+def test_replicas_have_cores_of_their_own(tiny_model: Path) -> None:
+    plain = records(batch(tiny_model, "--max-tokens", "6", device="cpu"))
+    result = batch(tiny_model, "--max-tokens", "6", "--replicas", "2", "--stats", device="cpu")
+    assert result.exit_code == 0
+    assert "2 replicas on cpu" in result.stderr
+    assert {n: each["tokens"] for n, each in records(result).items()} == {n: e["tokens"] for n, e in plain.items()}
+    refused = batch(tiny_model, "--replicas", "2")
+    assert refused.exit_code == 1
+    assert "replicas are for the cpu, not for reference" in refused.stderr
+    refused = batch(tiny_model, "--replicas", "1000", device="cpu")
+    assert refused.exit_code == 1
+    assert "1000 replicas need at least as many cores" in refused.stderr
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="one core cannot stand for two nodes")
+def test_a_machine_of_two_nodes_gets_a_replica_on_each(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = usable_cores()[:2]
+    cpu = two_nodes(0.01 * GB)
+    cpu = replace(cpu, cores=(*alike(1, 0, first), *alike(1, 1, second)), op_s=1e-3)
+    profile = replace(machine_profile("xeon-2node"), devices=(cpu,))
+    monkeypatch.setattr("edgeinfer.app.machine_profile.kept_profile", lambda: profile)
+    result = batch(tiny_model, "--max-tokens", "6", "--stats", "--parallel", "4", device="cpu")
+    assert result.exit_code == 0
+    assert "2 replicas on cpu" in result.stderr
+    assert (
+        "1 replica on cpu" in batch(tiny_model, "--stats", "--max-tokens", "2", "--threads", "2", device="cpu").stderr
+    )
+
+
+def test_an_unknown_schedule_is_refused(tiny_model: Path) -> None:
+    result = batch(tiny_model, "--schedule", "none")
+    assert result.exit_code == 1
+    assert "no schedule is called 'none'" in result.stderr
+    assert "overlap" in result.stderr
+
+
+def test_ctrl_c_keeps_what_there_is(tiny_model: Path, tmp_path: Path) -> None:
+    prompts, out = tmp_path / "prompts.txt", tmp_path / "out.jsonl"
+    prompts.write_text("\n".join(["the rain"] * 500), encoding="utf-8")
+    arguments = [
+        "batch",
+        str(prompts),
+        "-m",
+        str(tiny_model),
+        "--device",
+        "reference",
+        "--out",
+        str(out),
+        "--ctx",
+        "256",
+    ]
+    child = subprocess.Popen([sys.executable, "-m", "edgeinfer", *arguments], stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not (out.exists() and out.read_bytes().count(b"\n") >= 2):
+        assert child.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    child.send_signal(signal.SIGINT)
+    child.communicate(timeout=60)
+    assert child.returncode == 130
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert 2 <= len(lines) < 500
+    assert any(line["finish_reason"] == "cancelled" for line in lines)
