@@ -108,6 +108,11 @@ class LLM:
         return self._pool.executor.device
 
     @property
+    def batch_invariant(self) -> bool:
+        """Whether a token's logits never depend, to the bit, on what else is in a pass."""
+        return self._pool.executor.batch_invariant
+
+    @property
     def shared(self) -> SharedLane | None:
         """What several devices do and when they did it in the last pass; None where one has the whole model."""
         executor = self._pool.executor

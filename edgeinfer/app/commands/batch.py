@@ -98,7 +98,7 @@ def _answer(
     with ExitStack() as opened:
         target: TextIO = sys.stdout if out is None else opened.enter_context(_appended(out))
         models = opened.enter_context(open_replicas(settings, parallel, replicas))
-        print_notices(models.llms[0].facts.notices)
+        print_notices(models.llms[0].facts.notices + _rounding(models, parallel))
         wanted = (each.prompt for each in entries)
         stream = models.batch(wanted, parallel=parallel, **answer_options(settings))
         with stopping(stream.stop) as interrupted:
@@ -124,6 +124,17 @@ def _write_all(stream: BatchStream, entries: list[Entry], target: TextIO) -> int
             n_done, n_failed = n_done + 1, n_failed + (answer.error is not None)
             progress("answered", n_done, len(entries))
     return n_failed
+
+
+def _rounding(models: Replicas, parallel: int) -> tuple[str, ...]:
+    """What to know where answers depend on each other by rounding."""
+    first = models.llms[0]
+    if parallel == 1 or first.batch_invariant:
+        return ()
+    return (
+        f"{first.device} rounds otherwise when several answers share a pass: where two tokens are nearly as likely, "
+        "an answer may not be the one it gives alone (--parallel 1 does)",
+    )
 
 
 def _summary(stream: BatchStream, models: Replicas) -> str:
