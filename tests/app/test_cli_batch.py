@@ -52,7 +52,8 @@ def records(result: Result) -> dict[int, dict[str, object]]:
 def test_every_line_is_answered_with_its_own_options(tiny_model: Path) -> None:
     result = batch(tiny_model, "--max-tokens", "8")
     found = records(result)
-    assert (result.exit_code, result.stderr, sorted(found)) == (0, "", [0, 1, 2, 3])
+    assert (result.exit_code, sorted(found)) == (0, [0, 1, 2, 3])
+    assert result.stderr.startswith("note: reference rounds otherwise when several answers share a pass")
     assert all(set(each) == KEYS for each in found.values())
     with load(tiny_model, device="reference", n_context=128) as llm:
         streams = [

@@ -18,11 +18,13 @@ from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.request import Request
+from edgeinfer.engine.rescue import Rescued
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.errors import BadSetting, ContextOverflow, EngineClosed
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.lane import SlotDevice, SlotLane
+from tests.unit.engine.test_rescue import FailingLane
 
 N_VOCAB = 268
 NO_EOG = dict.fromkeys((0, 2), -np.inf)
@@ -183,6 +185,19 @@ def test_a_model_that_is_closed_ends_the_batch(tokenizer: Tokenizer) -> None:
     pool.close()
     with pytest.raises(EngineClosed):
         list(answers)
+
+
+@pytest.mark.parametrize("last", [1, 2, 5, 17, 40])
+def test_a_device_that_fails_costs_no_answer(tokenizer: Tokenizer, last: int) -> None:
+    limits = Limits(256, 24, 32, 8)
+    lane = FailingLane(24, N_VOCAB)
+    lane.last = last
+    spare = Executor(SlotDevice(N_VOCAB), SlotLane(24, N_VOCAB), limits, "slots")
+    pool = Pool(Rescued(Executor(SlotDevice(N_VOCAB), lane, limits, "slots"), lambda: spare))
+    found = answered(batcher_of(pool, tokenizer, 4), MIXED)
+    same(tokenizer, found, MIXED)
+    told = [notice for each in found.values() if each.stats is not None for notice in each.stats.notices]
+    assert len([notice for notice in told if "the driver was reset" in notice]) == 1
 
 
 @settings(max_examples=40, deadline=None)
