@@ -1,10 +1,10 @@
 """Memory of the OpenVINO device, from a header alone.
 
 In: a spec, the table of tensors, limits. Out: a `Footprint`, or the same of a fragment. Counted are the constants as
-they are given to OpenVINO, keys and values of all slots, and what goes into and comes out of the largest pass. Not
-counted: the copy of all matrices in an order of its own that the CPU plugin keeps beside the constants, so that weights
-take about twice as much; OpenVINO's code and intermediate results; the spare rows of a cache that grows; and the file,
-whose embedding is read where it lies.
+they are given to OpenVINO, keys and values of all slots, and as buffers the copy of all weights in an order of its own
+that the CPU plugin keeps beside the constants, and what goes into and comes out of the largest pass. Not counted:
+OpenVINO's code and intermediate results; the spare rows of a cache that grows; and the file, whose embedding is read
+where it lies.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
 def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """What a part of a model takes."""
     per_token = _token_bytes(fragment.spec, limits)
-    kv_bytes = per_token * PAGE * limits.n_pages
-    return Footprint(_weight_bytes(fragment.spec, tensors), per_token, kv_bytes, _buffer_bytes(fragment, limits))
+    kv_bytes, weight_bytes = per_token * PAGE * limits.n_pages, _weight_bytes(fragment.spec, tensors)
+    return Footprint(weight_bytes, per_token, kv_bytes, weight_bytes + _buffer_bytes(fragment, limits))
 
 
 def _weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
