@@ -42,7 +42,7 @@ class Choosing:
             raise BadSetting(f"{schedule} is no schedule of batches; there are: {', '.join(names)}")
         if costs is None and schedule == AUTO:
             raise BadSetting("without rates of the machine no schedule can be predicted; name one")
-        self._costs = costs
+        self.costs = costs
         self.schedule = schedule
         self._last: Prediction | None = None
         self._groups = (0, 0)
@@ -57,25 +57,25 @@ class Choosing:
 
     def predicted(self, resident: Group, offloaded: Group) -> Prediction:
         """A pass over these by the schedule that was asked for, or the best."""
-        if self.schedule == AUTO and self._costs is not None:
-            found = choose(self._costs, resident, offloaded)
+        if self.schedule == AUTO and self.costs is not None:
+            found = choose(self.costs, resident, offloaded)
             if found.n_offloaded or not offloaded.n or resident.n:
                 return found
         name = "overlap" if not resident.n and self.schedule in (AUTO, "accelerator-only") else self.schedule
         match name:
             case "accelerator-only":
-                seconds = 0.0 if self._costs is None else accelerator_only(self._costs, resident).seconds
+                seconds = 0.0 if self.costs is None else accelerator_only(self.costs, resident).seconds
                 return Prediction("accelerator-only", seconds, resident.n)
             case "asymmetric":
                 return self._asymmetric(resident, offloaded)
             case _:
-                if self._costs is not None:
-                    return overlap(self._costs, resident, offloaded)
+                if self.costs is not None:
+                    return overlap(self.costs, resident, offloaded)
                 return Prediction("overlap", 0.0, resident.n, offloaded.n)
 
     def _asymmetric(self, resident: Group, offloaded: Group) -> Prediction:
         """All offloaded ones take part, in the two halves that take least together."""
-        costs = self._costs
+        costs = self.costs
         if costs is None:
             behind = (resident.n + offloaded.n) // 2
             return Prediction("asymmetric", 0.0, resident.n, offloaded.n, min(behind, offloaded.n), offloaded.n)

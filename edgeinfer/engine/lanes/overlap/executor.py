@@ -119,6 +119,10 @@ class OverlapExecutor:
         """Whether a sequence's keys and values are on the accelerator."""
         return self._homes.place_of(sequence).home is self._homes.resident
 
+    def use(self, schedule: str) -> None:
+        """Follow another schedule from the next pass on. Raises BadSetting for one there is not."""
+        self._choosing = Choosing(self._choosing.costs, schedule)
+
     def create(self, n_tokens: int | None = None) -> int:
         """A new empty sequence, resident if the accelerator has room for all it may grow to; None: the context."""
         return self._homes.create(n_tokens)
