@@ -12,7 +12,6 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from edgeinfer.engine.lanes.timeline import Span, Timeline
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.load import open_model
-from edgeinfer.scheduling.batch.schedules import Schedule
+from edgeinfer.scheduling.batch.schedules import SCHEDULES, Schedule
 from edgeinfer.scheduling.profile import CPU
 
 
@@ -54,7 +53,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128, help="tokens of each prompt, from 64 on of several lengths")
     parser.add_argument("--tokens", type=int, default=16, help="to make of each sequence, on average")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--schedules", default=",".join((*get_args(Schedule), AUTO)))
+    parser.add_argument("--schedules", default=",".join((*SCHEDULES, AUTO)))
     given = parser.parse_args()
     n_context = given.prompt + 8 * given.tokens * given.sequences
     each = pages_for(n_context)
@@ -134,18 +133,23 @@ def shares(timeline: Timeline) -> tuple[float, float, float]:
     return sum(busy.values()), cpu, timeline.overlap
 
 
+def predicted_tok_s(found: Found) -> float:
+    """What all passes together were predicted to make, before any correction."""
+    seconds = sum(tally.predicted_s for tally in found.tallies.values())
+    return sum(tally.predicted_tokens for tally in found.tallies.values()) / seconds if seconds else 0.0
+
+
 def show(found: dict[str, list[Found]], accelerator: str) -> None:
     """Medians of all rounds."""
     print(f"{'schedule':>17} {'tok/s':>7} {'predicted':>9} {'passes':>6} {'joins':>6}  {accelerator} cpu overlapped")
     for name, rounds in found.items():
         tok_s = statistics.median(each.tok_s for each in rounds)
-        predicted_s = [sum(t.predicted_s for t in each.tallies.values()) for each in rounds]
-        measured_s = [sum(t.seconds for t in each.tallies.values()) for each in rounds]
-        ratio = statistics.median(m / p for m, p in zip(measured_s, predicted_s, strict=True) if p)
+        predicted = statistics.median(predicted_tok_s(each) for each in rounds)
         parts = [statistics.median(each.shares[place] for each in rounds) for place in range(3)]
-        n_passes, n_joins = (statistics.median(counts) for counts in zip(*((e.n_passes, e.n_joins) for e in rounds)))
+        n_passes = statistics.median(each.n_passes for each in rounds)
+        n_joins = statistics.median(each.n_joins for each in rounds)
         print(
-            f"{name:>17} {tok_s:7.1f} {tok_s * ratio:9.1f} {n_passes:6.0f} {n_joins:6.0f}  "
+            f"{name:>17} {tok_s:7.1f} {predicted:9.1f} {n_passes:6.0f} {n_joins:6.0f}  "
             + " ".join(f"{100 * part:3.0f} %" for part in parts)
         )
         if name == AUTO:

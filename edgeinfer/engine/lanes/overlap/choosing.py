@@ -1,20 +1,20 @@
 """Which schedule the next pass follows: the one that was asked for, or the one predicted to make most tokens.
 
-In: how many tokens are under way on either side and what they see. Out: a `Prediction`, asked for again every RECHECK
-passes and whenever as many no longer are under way. Runs nothing.
+In: how many tokens are under way on either side and what they see, and what passes made. Out: a `Prediction`, corrected
+by that, asked for again every RECHECK passes and whenever as many no longer are under way. Runs nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
 from edgeinfer.engine.lanes import AUTO
 from edgeinfer.errors import BadSetting
+from edgeinfer.scheduling.batch.correction import Correction
 from edgeinfer.scheduling.batch.costs import BatchCosts, Group
 from edgeinfer.scheduling.batch.schedules import (
+    SCHEDULES,
     Prediction,
-    Schedule,
     accelerator_only,
     asymmetric_s,
     choose,
@@ -25,19 +25,23 @@ from edgeinfer.scheduling.batch.workload import RECHECK
 
 @dataclass(slots=True)
 class Tally:
-    """Passes of a schedule so far, the seconds they took and were predicted to take, and batches that were done."""
+    """Passes of a schedule so far: what they took and were predicted to take, and the tokens they made and should have.
+
+    Part of the way through the model counts as that part of a token.
+    """
 
     n_passes: int = 0
     seconds: float = 0.0
     predicted_s: float = 0.0
-    n_done: int = 0
+    n_tokens: float = 0.0
+    predicted_tokens: float = 0.0
 
 
 class Choosing:
     """Chooses before each pass. `costs`: None where nobody predicts, and then a schedule is asked for by name."""
 
     def __init__(self, costs: BatchCosts | None, schedule: str = AUTO) -> None:
-        names: tuple[str, ...] = (AUTO, *get_args(Schedule))
+        names: tuple[str, ...] = (AUTO, *SCHEDULES)
         if schedule not in names:
             raise BadSetting(f"{schedule} is no schedule of batches; there are: {', '.join(names)}")
         if costs is None and schedule == AUTO:
@@ -47,6 +51,7 @@ class Choosing:
         self._last: Prediction | None = None
         self._groups = (0, 0)
         self._age = 0
+        self._correction = Correction()
 
     def next(self, resident: Group, offloaded: Group) -> Prediction:
         """The next pass; of no more than there are. Seconds are 0 where nobody predicts."""
@@ -55,11 +60,16 @@ class Choosing:
         self._age += 1
         return self._last
 
+    def learn(self, choice: Prediction, n_tokens: float, seconds: float) -> None:
+        """What a pass made: tokens, of which a part of the way through the model counts as that part."""
+        self._correction.note(choice.schedule, choice.tok_s, n_tokens / seconds)
+
     def predicted(self, resident: Group, offloaded: Group) -> Prediction:
         """A pass over these by the schedule that was asked for, or the best."""
         if self.schedule == AUTO and self.costs is not None:
-            found = choose(self.costs, resident, offloaded)
-            if found.n_offloaded or not offloaded.n or resident.n:
+            each = [choose(self.costs, resident, offloaded, (name,)) for name in SCHEDULES]
+            found = max(each, key=lambda one: one.tok_s * self._correction.factor(one.schedule))
+            if found.n_offloaded or resident.n:
                 return found
         name = "overlap" if not resident.n and self.schedule in (AUTO, "accelerator-only") else self.schedule
         match name:

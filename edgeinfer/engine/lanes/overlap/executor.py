@@ -177,10 +177,12 @@ class OverlapExecutor:
         if not resident and not offloaded:
             return {}
         choice = self._choosing.next(_group(resident), _group(offloaded))
+        flights = [*resident, *offloaded]
+        before = _travelled(flights)
         with self._watched(pair):
             _run(pair, choice, resident, offloaded)
-        landed = self._traffic.land([*resident, *offloaded])
-        self._count(choice, len(landed))
+        self._count(choice, (_travelled(flights) - before) / pair.passes.n_stages)
+        landed = self._traffic.land(flights)
         return {flight.sequence: flight.logits for flight in landed if flight.logits is not None}
 
     def commit(self, sequence: int, path: Int32s) -> None:
@@ -258,12 +260,19 @@ class OverlapExecutor:
         spans = [*pair.accelerator.take_spans(), *pair.host.take_spans()]
         self.timeline = Timeline(tuple(sorted(spans, key=lambda span: span.ended)), began, time.perf_counter())
 
-    def _count(self, choice: Prediction, n_done: int) -> None:
-        tally = self.tallies.setdefault(choice.schedule, Tally())
+    def _count(self, choice: Prediction, n_tokens: float) -> None:
+        tally, seconds = self.tallies.setdefault(choice.schedule, Tally()), self.timeline.ended - self.timeline.began
         tally.n_passes += 1
-        tally.seconds += self.timeline.ended - self.timeline.began
+        tally.seconds += seconds
         tally.predicted_s += choice.seconds
-        tally.n_done += n_done
+        tally.n_tokens += n_tokens
+        tally.predicted_tokens += choice.tokens
+        self._choosing.learn(choice, n_tokens, seconds)
+
+
+def _travelled(flights: Sequence[Flight]) -> int:
+    """Stages that tokens of flights have passed."""
+    return sum(flight.stage * flight.n_tokens for flight in flights)
 
 
 def _group(flights: Sequence[Flight]) -> Group:

@@ -46,8 +46,8 @@ class Expectation:
         found = ", ".join(f"{name} {tok_s:.0f}" for name, tok_s in self.schedules.items())
         one = self.best_alone
         told = (
-            f"{self.n_resident} sequences on {accelerator}, {self.n_offloaded} in memory, schedule {schedule}; predicted "
-            f"at {self.depth} cached tokens: {found} tok/s"
+            f"{self.n_resident} sequences on {accelerator}, {self.n_offloaded} in memory, schedule {schedule}; "
+            f"predicted at {self.depth} cached tokens: {found} tok/s"
         )
         if self.alone[one] > self.schedules[self.best]:
             return f"{told}; {one} alone {self.alone[one]:.0f}, which is more: --device {one}"
@@ -55,7 +55,12 @@ class Expectation:
 
 
 def expected(
-    costs: BatchCosts, alone: Mapping[str, Profile], work: ModelWork, kv: str, sequences: tuple[int, int], n_context: int
+    costs: BatchCosts,
+    alone: Mapping[str, Profile],
+    work: ModelWork,
+    kv: str,
+    sequences: tuple[int, int],
+    n_context: int,
 ) -> Expectation:
     """Predict for `sequences`: how many resident, how many offloaded. `alone`: as each device has the machine."""
     depth = min(DEPTH, n_context - 1)

@@ -1,12 +1,11 @@
 """A model opened for many sequences on the CPU and one accelerator, by name.
 
-In: device names, a model, limits. Out: an `OverlapExecutor` that chooses its schedule by rates measured on this machine.
-The front door to this package.
+In: device names, a model, limits. Out: an `OverlapExecutor` that chooses its schedule by rates measured on this
+machine. The front door to this package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.backends.base import (

@@ -29,12 +29,17 @@ class Passes:
         self.n_joins = 0
         """Flights that came back from the host and joined a pass, in passes that do not wait for them."""
 
+    @property
+    def n_stages(self) -> int:
+        """Parts with products that a flight goes through."""
+        return self._parts.n_layers + 1
+
     def lockstep(self, groups: Sequence[Sequence[Flight]]) -> None:
         """Each group to its end, layer by layer in turns; who is further on joins its group where it stands.
 
         While the accelerator has one group's products, the host attends for another. Raises DeviceFailed.
         """
-        for stage in range(self._parts.n_layers + 1):
+        for stage in range(self.n_stages):
             for group in groups:
                 entering = [flight for flight in group if flight.stage == stage and not flight.ended]
                 self._await(entering)
@@ -49,7 +54,7 @@ class Passes:
         while flights and all(flight.awaited for flight in flights):
             self._host.wait()
             self._collect()
-        for stage in range(self._parts.n_layers + 1):
+        for stage in range(self.n_stages):
             self._collect()
             entering = [flight for flight in flights if flight.stage == stage and not flight.awaited]
             self.n_joins += sum(stage > 0 and not flight.is_resident for flight in entering)
