@@ -49,8 +49,9 @@ class OverlapExecutor:
         options: DeviceOptions | None = None,
         regime: Regime | None = None,
         notices: tuple[str, ...] = (),
+        spare_pages: int = 0,
     ) -> None:
-        """`options`: of the CPU. `regime`: what may be used; None: everything."""
+        """`options`: of the CPU. `regime`: what may be used; None: everything. `spare_pages`: as in `Homes`."""
         self.limits, self.device, self.notices = pair.offloaded, pair.name, notices
         self.n_workers = 1 if options is None else options.n_workers or 1
         self.regime = Regime.free(self.n_workers) if regime is None else regime
@@ -61,6 +62,7 @@ class OverlapExecutor:
             Home("accelerator", memory, pair.resident.n_pages, n_context),
             Home("memory", pair.host, pair.offloaded.n_pages, n_context),
             n_context,
+            spare_pages,
         )
         self._traffic = Traffic(self._homes, pair.store)
         self.timeline = Timeline((), 0.0, 0.0)

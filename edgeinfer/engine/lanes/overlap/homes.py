@@ -7,7 +7,6 @@ Knows neither devices nor passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,10 +74,14 @@ class Place:
 
 
 class Homes:
-    """Gives sequences their homes. Pages of the accelerator are set aside for all that a sequence may grow to."""
+    """Gives sequences their homes. Pages of the accelerator are set aside for all that a sequence may grow to.
 
-    def __init__(self, resident: Home, offloaded: Home, n_context: int) -> None:
+    `n_spare` of its pages are for nobody: for branches that part from each other, and siblings in trees of drafts.
+    """
+
+    def __init__(self, resident: Home, offloaded: Home, n_context: int, n_spare: int) -> None:
         self.resident, self.offloaded, self._n_context = resident, offloaded, n_context
+        self._n_spare = n_spare
         self._places: dict[int, Place] = {}
         self._next_id = 0
 
@@ -122,17 +125,9 @@ class Homes:
             raise ValueError(f"there is no sequence {sequence}")
         return self._places[sequence]
 
-    def is_resident(self, sequence: int) -> bool:
-        """Whether a sequence's keys and values are on the accelerator."""
-        return self.place_of(sequence).home is self.resident
-
-    def residents(self, sequences: Iterable[int]) -> list[int]:
-        """Those of these sequences that are resident."""
-        return [sequence for sequence in sequences if self.is_resident(sequence)]
-
     def _has_room(self, n_wanted: int) -> bool:
         reserved = sum(each.n_reserved for each in self._places.values() if each.home is self.resident)
-        return reserved + n_wanted <= self.resident.n_pages
+        return reserved + n_wanted <= self.resident.n_pages - self._n_spare
 
     def _named(self, place: Place) -> int:
         sequence, self._next_id = self._next_id, self._next_id + 1

@@ -27,6 +27,7 @@ from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.engine.lanes.overlap.expectation import Expectation, expected
 from edgeinfer.engine.lanes.overlap.pair import Pair, paired
+from edgeinfer.engine.limits import SPARE_PAGES
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile
@@ -55,21 +56,23 @@ def open_overlap(
 ) -> OverlapExecutor:
     """Open "cpu,openvino" or the like. `limits`: their KV pages are what all sequences together may take.
 
-    `resident_pages`: of them on the accelerator; None: as many as its memory holds. The rest, and room for one whole
-    context at least, is in the machine's memory. Rates of the devices are measured at first use, and kept.
-    Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
+    `resident_pages`: of them on the accelerator, besides some spare ones; None: as many as its memory holds. The rest,
+    and room for one whole context at least, is in the machine's memory. Rates of the devices are measured at first use,
+    and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
     """
     options = options or DeviceOptions()
     name = accelerator_of(device)
     situation = _situation(name, spec, file, limits, options, progress)
-    n_resident = situation.n_pages if resident_pages is None else min(resident_pages, limits.n_pages)
+    n_resident = situation.n_pages if resident_pages is None else resident_pages
     n_offloaded = max(limits.n_pages - n_resident, pages_for(limits.n_context))
     _check_memory(situation, n_offloaded, spec, file, limits)
     choosing = Choosing(situation.costs, schedule)
-    pair = _opened(name, situation, spec, file, (replace(limits, n_pages=n_resident), n_offloaded), options, progress)
+    n_spare = SPARE_PAGES if n_resident else 0
+    resident = replace(limits, n_pages=n_resident + n_spare)
+    pair = _opened(name, situation, spec, file, (resident, n_offloaded), options, progress)
     told = situation.expectation(n_resident, limits).notice(name, schedule)
     host = replace(options, n_workers=len(situation.shares[CPU]), cores=situation.shares[CPU], adapts=False)
-    return OverlapExecutor(pair, fingerprint(file), choosing, host, regime, (told,))
+    return OverlapExecutor(pair, fingerprint(file), choosing, host, regime, (told,), n_spare)
 
 
 def accelerator_of(device: str) -> str:
@@ -119,7 +122,7 @@ def _situation(
         available = available // 2
         vram = {name: available}
     budgets = budgets_of(together, work, available, most_rows=limits.max_tokens, available_vram_bytes=vram)
-    n_pages = min(limits.n_pages, _room(name, spec, file, limits, budgets))
+    n_pages = min(limits.n_pages, max(0, _room(name, spec, file, limits, budgets) - SPARE_PAGES))
     costs = BatchCosts(together, work, limits.kv, name)
     return _Situation(together, alone, cores_of(names, cores), work, costs, budgets, n_pages)
 
