@@ -7,6 +7,7 @@ place that asks which kind a device's name means.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -146,6 +147,24 @@ class Telling(Protocol):
 
     def take_notices(self) -> tuple[str, ...]:
         """What has happened since this was last asked."""
+        ...
+
+
+@runtime_checkable
+class Overlapping(Protocol):
+    """An evaluator that has batches of several sequences under way, which need not all be waited for."""
+
+    def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
+        """Start these batches, each of one sequence that has none under way, and make a pass over what is under way.
+
+        Logits by sequence of those whose batch is done: float32[O, V], valid until the next call; commit them before it
+        (`commit`'s path has indices within the sequence's own batch).
+        """
+        ...
+
+    @property
+    def in_flight(self) -> frozenset[int]:
+        """Sequences whose batch is under way."""
         ...
 
 

@@ -54,11 +54,10 @@ class _Sequence:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """The batch that was placed last, its slots, and the sequences of it that are not yet committed or discarded."""
+    """A placed batch and its slots."""
 
     batch: Batch
     slots: Int32s
-    open: set[int]
 
 
 def pages_for(n_tokens: int) -> int:
@@ -76,7 +75,7 @@ class KVCache:
         self._references = [0] * n_pages
         self._sequences: dict[int, _Sequence] = {}
         self._next_id = 0
-        self._pending: _Pending | None = None
+        self._pending: dict[int, _Pending] = {}  # by sequence, until it is committed or discarded
 
     @property
     def n_free_pages(self) -> int:
@@ -132,13 +131,14 @@ class KVCache:
         found.n_cached = n_tokens
         return self.pages(sequence)
 
-    def place(self, batch: Batch) -> Placement:
-        """Slots for every token of a batch; whatever was pending is discarded.
+    def place(self, batch: Batch, *, beside: bool = False) -> Placement:
+        """Slots for every token of a batch; whatever was pending is discarded, `beside`: of its own sequences alone.
 
         The first token at each position of a sequence takes the slot of the page table, siblings take spare slots.
         Raises ContextOverflow or DoesNotFit before anything has changed.
         """
-        self._discard_all()
+        for sequence in set(batch.sequences.tolist()) & self._pending.keys() if beside else tuple(self._pending):
+            self._discard(sequence)
         if len(batch.tokens) == 1:
             return self._place_one(batch)
         if len(batch.tokens) <= FEW and (batch.sequences == batch.sequences[0]).all():
@@ -160,7 +160,7 @@ class KVCache:
             self._own_last_page(found, sources, targets)
             slots[tokens] = self._slots(found, batch.positions[tokens], leaders[sequence])
             rows[tokens], starts[tokens] = row, found.n_cached
-        self._pending = _Pending(batch, slots, set(members))
+        self._pending.update(dict.fromkeys(members, _Pending(batch, slots)))
         step = Step(batch, rows, slots, starts, self._tables(list(members)))
         return Placement(step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)))
 
@@ -178,7 +178,7 @@ class KVCache:
         if pages_for(position + 1) > len(found.pages):
             found.pages.append(self._take())
         slots = np.array([found.pages[-1] * PAGE + position % PAGE], np.int32)
-        self._pending = _Pending(batch, slots, {sequence})
+        self._pending[sequence] = _Pending(batch, slots)
         step = Step(batch, np.zeros(1, np.int32), slots, batch.positions, np.array([found.pages], np.int32))
         return Placement(
             step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
@@ -207,9 +207,9 @@ class KVCache:
             pages, place = (found.pages, position) if position not in led else (found.spare, len(slots) - len(led))
             slots.append(pages[place // PAGE] * PAGE + place % PAGE)
             led.add(position)
-        self._pending = _Pending(batch, np.array(slots, np.int32), {sequence})
+        pending = self._pending[sequence] = _Pending(batch, np.array(slots, np.int32))
         starts, tables = np.full(count, found.n_cached, np.int32), np.array([found.pages], np.int32)
-        step = Step(batch, np.zeros(count, np.int32), self._pending.slots, starts, tables)
+        step = Step(batch, np.zeros(count, np.int32), pending.slots, starts, tables)
         return Placement(
             step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
         )
@@ -220,12 +220,12 @@ class KVCache:
         The copies move accepted siblings into the slots of the page table; do them before the next step.
         Raises ValueError when the path is no chain of pending tokens that starts at the last cached one.
         """
-        found, pending = self._get(sequence), self._pending
-        if pending is None or sequence not in pending.open:
+        found, pending = self._get(sequence), self._pending.get(sequence)
+        if pending is None:
             raise ValueError(f"sequence {sequence} has nothing pending")
         if len(pending.slots) == len(path) == 1 and path[0] == 0:
             found.n_cached += 1
-            pending.open.clear()
+            del self._pending[sequence]
             return NO_COPIES
         nodes = path.tolist()
         all_slots, all_parents, all_sequences = (
@@ -253,17 +253,10 @@ class KVCache:
             raise ValueError(f"there is no sequence {sequence}")
         return self._sequences[sequence]
 
-    def _discard_all(self) -> None:
-        if self._pending is not None:
-            for sequence in tuple(self._pending.open):
-                self._discard(sequence)
-            self._pending = None
-
     def _discard(self, sequence: int) -> _Sequence:
         """Drop what is pending of a sequence, with the pages only that needed."""
         found = self._get(sequence)
-        if self._pending is not None:
-            self._pending.open.discard(sequence)
+        self._pending.pop(sequence, None)
         while found.spare:
             self._release(found.spare.pop())
         self._trim(found)

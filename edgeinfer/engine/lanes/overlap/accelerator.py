@@ -1,0 +1,145 @@
+"""The accelerator's parts of a model: products of all tokens, and attention of those whose keys and values it keeps.
+
+In: flights that enter a part together. Out: their rows in the row store, or their logits. Each part is submitted and
+waited for; what else goes on meanwhile is not its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Floats, FragmentDevice, FragmentLane, Int32s, Limits, Progress, Step
+from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.lanes.overlap.flights import Companies, Flight
+from edgeinfer.engine.lanes.overlap.parts import Parts
+from edgeinfer.engine.lanes.overlap.rows import RowStore
+from edgeinfer.engine.lanes.timeline import Span
+from edgeinfer.models.fragment import Fragment
+from edgeinfer.models.gguf import GGUFFile
+
+
+class Accelerator:
+    """All parts of a model on one device. Owns its lanes, not the device; `resident` limits hold for its KV memory."""
+
+    def __init__(
+        self,
+        device: FragmentDevice,
+        parts: Parts,
+        file: GGUFFile,
+        resident: Limits,
+        store: RowStore,
+        progress: Progress,
+    ) -> None:
+        self._name, self._parts, self._store, self._limits = device.name, parts, store, resident
+        self._spans: list[Span] = []
+        self._products: list[FragmentLane] = []
+        self.memory = ResidentMemory()
+        plain = _without_cache(resident)
+        try:
+            for fragment in parts.products:
+                self._products.append(device.compile_fragment(fragment, file, plain, progress))
+            for fragment in parts.attentions if resident.n_pages else ():
+                self.memory.lanes.append(device.compile_fragment(fragment, file, resident, progress))
+        except BaseException:
+            self.close()
+            raise
+        self._entering, self._attending = Companies(resident), Companies(resident)
+
+    @property
+    def resident_bytes(self) -> int:
+        return self.memory.resident_bytes + sum(lane.resident_bytes for lane in self._products)
+
+    def products(self, flights: Sequence[Flight]) -> None:
+        """Flights of one stage go through its products, and are at the next stage or have their logits.
+
+        Raises DeviceFailed.
+        """
+        stage = flights[0].stage
+        fragment, lane = self._parts.products[stage], self._products[stage]
+        for company in self._entering.of(flights):
+            step = company.plain(self._limits.n_context)
+            outputs = self._run(lane, fragment, step, self._store.gather(fragment.inputs, company.rows))
+            self._store.scatter(outputs, company.rows)
+            if stage == self._parts.n_layers:
+                logits = outputs[self._parts.logits]
+                for flight, first, stop in company.outputs():
+                    flight.logits = logits[first:stop].copy()
+            for flight in company.flights:
+                flight.stage += 1
+
+    def attention(self, layer: int, flights: Sequence[Flight]) -> None:
+        """Attention of a layer for resident flights. Raises DeviceFailed."""
+        fragment, lane = self._parts.attentions[layer], self.memory.lanes[layer]
+        for company in self._attending.of(flights):
+            inputs = self._store.gather(fragment.inputs, company.rows)
+            self._store.scatter(self._run(lane, fragment, company.attending(), inputs), company.rows)
+
+    def _run(
+        self, lane: FragmentLane, fragment: Fragment, step: Step, inputs: Mapping[str, Floats]
+    ) -> Mapping[str, Floats]:
+        lane.submit(step, inputs)
+        outputs = lane.wait()
+        stages = [stage.name for stage in fragment.spec.stages]
+        name = stages[0] if len(stages) == 1 else f"{stages[0]} to {stages[-1]}"
+        self._spans.append(Span(self._name, name, *lane.ran))
+        return outputs
+
+    def take_spans(self) -> list[Span]:
+        """When it worked since this was last asked."""
+        spans, self._spans = self._spans, []
+        return spans
+
+    def forget(self) -> None:
+        """Hold on to no flights."""
+        self._entering.forget()
+        self._attending.forget()
+
+    def close(self) -> None:
+        """Close all lanes. Safe to call twice."""
+        for lane in self._products:
+            lane.close()
+        self.memory.close()
+
+
+class ResidentMemory:
+    """The keys and values that the accelerator keeps, in one lane for each layer, as one `KVMemory`."""
+
+    def __init__(self) -> None:
+        self.lanes: list[FragmentLane] = []
+
+    @property
+    def resident_bytes(self) -> int:
+        return sum(lane.resident_bytes for lane in self.lanes)
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
+        """Copy keys and values of slots in all layers."""
+        for lane in self.lanes:
+            lane.copy_slots(sources, targets)
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages: uint8[len(pages), page_bytes]."""
+        if not self.lanes:
+            return np.zeros((len(pages), 0), np.uint8)
+        return np.concatenate([lane.read_pages(pages) for lane in self.lanes], axis=1)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages; every layer's are of one size, or of the size that its lane says."""
+        start, none = 0, np.zeros(1, np.int32)
+        for lane in self.lanes:
+            width = lane.read_pages(none).shape[1]
+            lane.write_pages(pages, np.ascontiguousarray(contents[:, start : start + width]))
+            start += width
+
+    def close(self) -> None:
+        """Close the lanes."""
+        for lane in self.lanes:
+            lane.close()
+
+
+def _without_cache(limits: Limits) -> Limits:
+    """Limits of parts that attend to nothing: as many slots as a pass has tokens."""
+    n_pages = pages_for(limits.max_tokens)
+    return Limits(limits.n_context, n_pages, limits.max_tokens, limits.max_outputs, limits.kv, limits.branches)

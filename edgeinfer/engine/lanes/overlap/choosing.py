@@ -1,0 +1,93 @@
+"""Which schedule the next pass follows: the one that was asked for, or the one predicted to make most tokens.
+
+In: how many tokens are under way on either side and what they see, and what passes made. Out: a `Prediction`, corrected
+by that, asked for again every RECHECK passes and whenever as many no longer are under way. Runs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.engine.lanes import AUTO
+from edgeinfer.errors import BadSetting
+from edgeinfer.scheduling.batch.correction import Correction
+from edgeinfer.scheduling.batch.costs import BatchCosts, Group
+from edgeinfer.scheduling.batch.schedules import (
+    SCHEDULES,
+    Prediction,
+    accelerator_only,
+    asymmetric_s,
+    choose,
+    overlap,
+)
+from edgeinfer.scheduling.batch.workload import RECHECK
+
+
+@dataclass(slots=True)
+class Tally:
+    """Passes of a schedule so far: what they took and were predicted to take, and the tokens they made and should have.
+
+    Part of the way through the model counts as that part of a token.
+    """
+
+    n_passes: int = 0
+    seconds: float = 0.0
+    predicted_s: float = 0.0
+    n_tokens: float = 0.0
+    predicted_tokens: float = 0.0
+
+
+class Choosing:
+    """Chooses before each pass. `costs`: None where nobody predicts, and then a schedule is asked for by name."""
+
+    def __init__(self, costs: BatchCosts | None, schedule: str = AUTO) -> None:
+        names: tuple[str, ...] = (AUTO, *SCHEDULES)
+        if schedule not in names:
+            raise BadSetting(f"{schedule} is no schedule of batches; there are: {', '.join(names)}")
+        if costs is None and schedule == AUTO:
+            raise BadSetting("without rates of the machine no schedule can be predicted; name one")
+        self.costs = costs
+        self.schedule = schedule
+        self._last: Prediction | None = None
+        self._groups = (0, 0)
+        self._age = 0
+        self._correction = Correction()
+
+    def next(self, resident: Group, offloaded: Group) -> Prediction:
+        """The next pass; of no more than there are. Seconds are 0 where nobody predicts."""
+        if self._last is None or self._age >= RECHECK or self._groups != (resident.n, offloaded.n):
+            self._last, self._age, self._groups = self.predicted(resident, offloaded), 0, (resident.n, offloaded.n)
+        self._age += 1
+        return self._last
+
+    def learn(self, choice: Prediction, n_tokens: float, seconds: float) -> None:
+        """What a pass made: tokens, of which a part of the way through the model counts as that part."""
+        self._correction.note(choice.schedule, choice.tok_s, n_tokens / seconds)
+
+    def predicted(self, resident: Group, offloaded: Group) -> Prediction:
+        """A pass over these by the schedule that was asked for, or the best."""
+        if self.schedule == AUTO and self.costs is not None:
+            each = [choose(self.costs, resident, offloaded, (name,)) for name in SCHEDULES]
+            found = max(each, key=lambda one: one.tok_s * self._correction.factor(one.schedule))
+            if found.n_offloaded or resident.n:
+                return found
+        name = "overlap" if not resident.n and self.schedule in (AUTO, "accelerator-only") else self.schedule
+        match name:
+            case "accelerator-only":
+                seconds = 0.0 if self.costs is None else accelerator_only(self.costs, resident).seconds
+                return Prediction("accelerator-only", seconds, resident.n)
+            case "asymmetric":
+                return self._asymmetric(resident, offloaded)
+            case _:
+                if self.costs is not None:
+                    return overlap(self.costs, resident, offloaded)
+                return Prediction("overlap", 0.0, resident.n, offloaded.n)
+
+    def _asymmetric(self, resident: Group, offloaded: Group) -> Prediction:
+        """All offloaded ones take part, in the two halves that take least together."""
+        costs = self.costs
+        if costs is None:
+            behind = (resident.n + offloaded.n) // 2
+            return Prediction("asymmetric", 0.0, resident.n, offloaded.n, min(behind, offloaded.n), offloaded.n)
+        seconds, behind = min((asymmetric_s(costs, resident, offloaded, n), n) for n in range(offloaded.n + 1))
+        return Prediction("asymmetric", seconds, resident.n, offloaded.n, behind, offloaded.n)

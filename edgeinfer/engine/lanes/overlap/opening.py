@@ -1,0 +1,181 @@
+"""A model opened for many sequences on the CPU and one accelerator, by name.
+
+In: device names, a model, limits. Out: an `OverlapExecutor` that chooses its schedule by rates measured on this
+machine. The front door to this package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from edgeinfer.backends.base import (
+    PAGE,
+    Device,
+    DeviceKind,
+    DeviceOptions,
+    FragmentDevice,
+    Limits,
+    Progress,
+    kind_of,
+    no_progress,
+    open_device,
+)
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.lanes import AUTO
+from edgeinfer.engine.lanes.overlap.choosing import Choosing
+from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
+from edgeinfer.engine.lanes.overlap.expectation import Expectation, expected
+from edgeinfer.engine.lanes.overlap.pair import Pair, paired
+from edgeinfer.engine.limits import SPARE_PAGES
+from edgeinfer.engine.regime import Regime
+from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.batch.costs import BatchCosts
+from edgeinfer.scheduling.budgets import Budgets, budgets_of
+from edgeinfer.scheduling.profile import CPU, Profile
+from edgeinfer.scheduling.topology import available_bytes, read_topology
+from edgeinfer.scheduling.work import ModelWork, work_of
+
+FORMATS = 2
+"""Quant formats of a model that devices are measured with, those of most bytes."""
+
+
+def open_overlap(
+    device: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions | None = None,
+    schedule: str = AUTO,
+    progress: Progress = no_progress,
+    *,
+    resident_pages: int | None = None,
+    regime: Regime | None = None,
+) -> OverlapExecutor:
+    """Open "cpu,openvino" or the like. `limits`: their KV pages are what all sequences together may take.
+
+    `resident_pages`: of them on the accelerator, besides some spare ones; None: as many as its memory holds. The rest,
+    and room for one whole context at least, is in the machine's memory. Rates of the devices are measured at first use,
+    and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
+    """
+    options = options or DeviceOptions()
+    name = accelerator_of(device)
+    situation = _situation(name, spec, file, limits, options, progress)
+    n_resident = situation.n_pages if resident_pages is None else resident_pages
+    n_offloaded = max(limits.n_pages - n_resident, pages_for(limits.n_context))
+    _check_memory(situation, n_offloaded, spec, file, limits)
+    choosing = Choosing(situation.costs, schedule)
+    n_spare = SPARE_PAGES if n_resident else 0
+    resident = replace(limits, n_pages=n_resident + n_spare)
+    pair = _opened(name, situation, spec, file, (resident, n_offloaded), options, progress)
+    told = situation.expectation(n_resident, limits).notice(name, schedule)
+    host = replace(options, n_workers=len(situation.shares[CPU]), cores=situation.shares[CPU], adapts=False)
+    return OverlapExecutor(pair, fingerprint(file), choosing, host, regime, (told,), n_spare)
+
+
+def accelerator_of(device: str) -> str:
+    """The accelerator among two devices, of which the other is the cpu. Raises BadSetting, UnknownKey."""
+    names = device.split(",")
+    others = [name for name in names if name != CPU]
+    if len(names) != 2 or len(others) != 1:
+        raise BadSetting(f"sequences are shared by the cpu and one other device, as in cpu,openvino; not by {device}")
+    if not isinstance(kind_of(others[0]), DeviceKind):
+        raise BadSetting(f"device cannot be {device}: {others[0]} runs whole models by itself; name it alone")
+    return others[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """The machine as the two devices share it, and what it has room for. `n_pages`: of the accelerator."""
+
+    together: Profile
+    alone: dict[str, Profile]
+    shares: dict[str, tuple[int, ...]]
+    work: ModelWork
+    costs: BatchCosts
+    budgets: Budgets
+    n_pages: int
+
+    def expectation(self, n_resident_pages: int, limits: Limits) -> Expectation:
+        """What sequences of whole contexts are predicted to reach."""
+        each = pages_for(limits.n_context)
+        n_resident, n_all = n_resident_pages // each, max(1, limits.n_pages // each)
+        sequences = min(n_resident, n_all), max(0, n_all - n_resident)
+        return expected(self.costs, self.alone, self.work, limits.kv, sequences, limits.n_context)
+
+
+def _situation(
+    name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, options: DeviceOptions, progress: Progress
+) -> _Situation:
+    from edgeinfer.engine.probing.combination import alone_profiles, combined_profile, cores_of, on_host
+
+    topology, work = read_topology(), work_of(spec, file.tensors)
+    asked = None if options.decode_shares else options.cores
+    cores = (asked or topology.workers())[: None if options.decode_shares else options.n_workers]
+    names, formats = (CPU, name), work.formats[:FORMATS]
+    together = combined_profile(names, topology, cores, formats, progress)
+    alone = alone_profiles(names, topology, cores, formats, progress)
+    available, vram = available_bytes(), {}
+    if on_host(name):  # what it holds is the machine's memory too
+        available = available // 2
+        vram = {name: available}
+    budgets = budgets_of(together, work, available, most_rows=limits.max_tokens, available_vram_bytes=vram)
+    n_pages = min(limits.n_pages, max(0, _room(name, spec, file, limits, budgets) - SPARE_PAGES))
+    costs = BatchCosts(together, work, limits.kv, name)
+    return _Situation(together, alone, cores_of(names, cores), work, costs, budgets, n_pages)
+
+
+def _room(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, budgets: Budgets) -> int:
+    """KV pages that an accelerator holds beside the weights. Raises DoesNotFit where it does not even hold those."""
+    kind = kind_of(name)
+    assert isinstance(kind, DeviceKind)
+    taken = kind.footprint(spec, file.tensors, limits)
+    free = budgets.vram_bytes[name] - taken.weight_bytes - taken.buffer_bytes
+    if free < 0:
+        raise DoesNotFit(
+            f"{file.path} does not fit on {name}: {taken.weight_bytes} bytes of weights and {taken.buffer_bytes} of "
+            f"buffers, {budgets.vram_bytes[name]:.0f} are free; use a smaller quant, or cpu,{name} with --schedule rows"
+        )
+    return int(free // (taken.kv_bytes_per_token * PAGE))
+
+
+def _check_memory(situation: _Situation, n_pages: int, spec: ModelSpec, file: GGUFFile, limits: Limits) -> None:
+    """Raises DoesNotFit where the machine's memory is too small for the pages of offloaded sequences."""
+    kind = kind_of(CPU)
+    assert isinstance(kind, DeviceKind)
+    wanted = kind.footprint(spec, file.tensors, limits).kv_bytes_per_token * n_pages * PAGE
+    if wanted > situation.budgets.ram_bytes:
+        raise DoesNotFit(
+            f"keys and values of sequences in memory take {wanted} bytes, {situation.budgets.ram_bytes:.0f} are free; "
+            "use fewer sequences, a smaller context or --kv int8"
+        )
+
+
+def _opened(
+    name: str,
+    situation: _Situation,
+    spec: ModelSpec,
+    file: GGUFFile,
+    pages: tuple[Limits, int],
+    options: DeviceOptions,
+    progress: Progress,
+) -> Pair:
+    """Both devices and what is compiled for them. `pages`: limits of the resident, and pages of the offloaded."""
+    from edgeinfer.engine.probing.combination import options_for
+
+    resident, n_offloaded = pages
+    opened: list[Device] = []
+    try:
+        for each in (CPU, name):
+            opened.append(open_device(each, options_for(each, situation.shares, options)))
+        if not isinstance(opened[1], FragmentDevice):
+            raise DeviceUnavailable(f"the device {name} cannot run part of a model; use it alone")
+        return paired(spec, file, opened[0], opened[1], resident, replace(resident, n_pages=n_offloaded), progress)
+    except BaseException as reason:
+        for each_device in opened:
+            each_device.close()
+        if isinstance(reason, MemoryError):
+            raise DoesNotFit(f"{file.path} does not fit in memory on both devices; use fewer sequences") from None
+        raise

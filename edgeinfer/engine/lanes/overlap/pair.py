@@ -1,0 +1,79 @@
+"""A model on two open devices: the accelerator's lanes, the host's lane and its thread, and the rows between them.
+
+In: devices, a model, limits. Out: `Passes` over flights, and the memories of both homes. Knows no sequences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.backends.base import Device, FragmentDevice, Limits, Progress, no_progress
+from edgeinfer.backends.host import HostDevice
+from edgeinfer.engine.lanes.overlap.accelerator import Accelerator
+from edgeinfer.engine.lanes.overlap.attending import HostAttention
+from edgeinfer.engine.lanes.overlap.parts import parts_of
+from edgeinfer.engine.lanes.overlap.passes import Passes
+from edgeinfer.engine.lanes.overlap.rows import RowStore
+from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Owns both devices and all that was compiled for them. `resident` and `offloaded` differ in their pages alone."""
+
+    host_device: Device
+    device: Device
+    host: HostAttention
+    accelerator: Accelerator
+    store: RowStore
+    passes: Passes
+    resident: Limits
+    offloaded: Limits
+    n_vocab: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.host_device.name}+{self.device.name}"
+
+    @property
+    def resident_bytes(self) -> int:
+        return self.accelerator.resident_bytes + self.host.resident_bytes + self.store.nbytes
+
+    def close(self) -> None:
+        """End the thread, drop all lanes and close both devices."""
+        self.host.close()
+        self.accelerator.close()
+        self.device.close()
+        self.host_device.close()
+
+
+def paired(
+    spec: ModelSpec,
+    file: GGUFFile,
+    host: Device,
+    device: Device,
+    resident: Limits,
+    offloaded: Limits,
+    progress: Progress = no_progress,
+) -> Pair:
+    """Compile a model for both; the devices stay the caller's if that fails.
+
+    Raises DeviceUnavailable for devices that take no parts, UnsupportedModel, MemoryError, and as devices do.
+    """
+    if not isinstance(host, HostDevice):
+        raise DeviceUnavailable(f"the device {host.name} cannot attend beside an accelerator; cpu can")
+    if not isinstance(device, FragmentDevice):
+        raise DeviceUnavailable(f"the device {device.name} cannot run part of a model; use it alone")
+    parts = parts_of(spec)
+    store = RowStore(parts.widths)
+    accelerator = Accelerator(device, parts, file, resident, store, progress)
+    try:
+        lane = host.compile_sections(parts.host.spec, parts.host.exposed, file, offloaded, progress)
+    except BaseException:
+        accelerator.close()
+        raise
+    attention = HostAttention(lane, parts.exchanges)
+    passes = Passes(parts, accelerator, attention, store, offloaded)
+    return Pair(host, device, attention, accelerator, store, passes, resident, offloaded, spec.n_vocab)

@@ -1,0 +1,65 @@
+"""Rows of tokens under way: what goes from part to part of a model waits here, in the machine's memory.
+
+In: rows of named values, and numbers of tokens. Out: the same, gathered in the order that is asked for. One thread at a
+time. Knows nothing of sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Floats
+
+Int64s = NDArray[np.int64]
+
+FIRST_ROWS = 64
+"""Rows there are at first; twice as many whenever they do not suffice."""
+
+
+class RowStore:
+    """A row of each value for every token under way. `widths` of the values, by name."""
+
+    def __init__(self, widths: Mapping[str, int]) -> None:
+        self._values: dict[str, Floats] = {
+            name: np.zeros((FIRST_ROWS, width), np.float32) for name, width in widths.items()
+        }
+        self._free = list(range(FIRST_ROWS - 1, -1, -1))
+        self._n_rows = FIRST_ROWS
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self._values.values())
+
+    @property
+    def n_taken(self) -> int:
+        """Rows that tokens have."""
+        return self._n_rows - len(self._free)
+
+    def take(self, n_rows: int) -> Int64s:
+        """Numbers of rows for so many tokens: int64[n_rows]."""
+        while len(self._free) < n_rows:
+            self._grow()
+        return np.array([self._free.pop() for _ in range(n_rows)], np.int64)
+
+    def give_back(self, rows: Int64s) -> None:
+        """These rows are nobody's any more."""
+        self._free.extend(rows.tolist())
+
+    def gather(self, names: Iterable[str], rows: Int64s) -> dict[str, Floats]:
+        """Copies of rows: float32[len(rows), width] of each name."""
+        return {name: self._values[name][rows] for name in names}
+
+    def scatter(self, values: Mapping[str, Floats], rows: Int64s) -> None:
+        """Put rows back; values that are not kept here are left out."""
+        for name, found in values.items():
+            if name in self._values:
+                self._values[name][rows] = found
+
+    def _grow(self) -> None:
+        self._free.extend(range(2 * self._n_rows - 1, self._n_rows - 1, -1))
+        for name, array in self._values.items():
+            self._values[name] = np.concatenate([array, np.zeros_like(array)])
+        self._n_rows *= 2

@@ -1,0 +1,161 @@
+"""Show what schedules of batches do: many sequences on an accelerator and the CPU, some with their cache in memory.
+
+In: a model file, device names, how many sequences. Out: a table on standard output, each schedule's tokens per second
+beside what was predicted, and how busy both devices were. Schedules take turns, medians are printed.
+`python scripts/show_overlap.py MODEL --device cpu,openvino --sequences 8 --offloaded 4`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edgeinfer.backends.base import Batch, DeviceOptions, Int32s
+from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.lanes import AUTO
+from edgeinfer.engine.lanes.overlap.choosing import Tally
+from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
+from edgeinfer.engine.lanes.overlap.opening import accelerator_of, open_overlap
+from edgeinfer.engine.lanes.timeline import Span, Timeline
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.load import open_model
+from edgeinfer.scheduling.batch.schedules import SCHEDULES, Schedule
+from edgeinfer.scheduling.profile import CPU
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one round with a schedule came to. `tallies`: passes by the schedules that were chosen in it."""
+
+    tok_s: float
+    n_joins: int
+    shares: tuple[float, float, float]
+    tallies: dict[Schedule, Tally]
+
+    @property
+    def n_passes(self) -> int:
+        return sum(tally.n_passes for tally in self.tallies.values())
+
+
+def main() -> None:
+    """Read the arguments, run every schedule by turns, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--device", default="cpu,openvino")
+    parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--offloaded", type=int, default=4, help="of them, with their cache in memory")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens of each prompt, from 64 on of several lengths")
+    parser.add_argument("--tokens", type=int, default=16, help="to make of each sequence, on average")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--schedules", default=",".join((*SCHEDULES, AUTO)))
+    given = parser.parse_args()
+    n_context = given.prompt + 8 * given.tokens * given.sequences
+    each = pages_for(n_context)
+    resident_pages = (given.sequences - given.offloaded) * each
+    limits = limits_for(n_context, given.sequences)
+    try:
+        with (
+            open_model(given.model, n_context) as model,
+            open_overlap(
+                given.device, model.spec, model.file, limits, DeviceOptions(), resident_pages=resident_pages
+            ) as executor,
+        ):
+            print("\n".join(executor.notices))
+            names = given.schedules.split(",")
+            found: dict[str, list[Found]] = {name: [] for name in names}
+            for _ in range(given.rounds):
+                for name in names:
+                    found[name].append(measured(executor, name, given.sequences, given.prompt, given.tokens))
+            show(found, accelerator_of(given.device))
+    except EdgeInferError as reason:
+        raise SystemExit(str(reason)) from None
+
+
+def measured(executor: OverlapExecutor, schedule: str, n_sequences: int, n_prompt: int, n_tokens: int) -> Found:
+    """Read prompts, then decode by a schedule until so many tokens are made on average."""
+    sequences = [executor.create() for _ in range(n_sequences)]
+    tokens = {sequence: read_prompt(executor, sequence, n_prompt) for sequence in sequences}
+    executor.use(schedule)
+    executor.tallies.clear()
+    n_joins, n_made, began, spans = executor.n_joins, 0, time.perf_counter(), list[Span]()
+    ready = set(sequences)
+    while n_made < n_tokens * n_sequences:
+        logits = executor.advance([one(sequence, executor.n_cached(sequence), tokens[sequence]) for sequence in ready])
+        ready = set(logits)
+        for sequence, rows in logits.items():
+            executor.commit(sequence, np.zeros(1, np.int32))
+            tokens[sequence] = int(rows[-1].argmax())
+        n_made += len(logits)
+        spans += executor.timeline.spans
+    timeline = Timeline(tuple(spans), began, time.perf_counter())
+    found = Found(
+        n_made / (timeline.ended - began), executor.n_joins - n_joins, shares(timeline), dict(executor.tallies)
+    )
+    for sequence in sequences:
+        executor.free(sequence)
+    return found
+
+
+def read_prompt(executor: OverlapExecutor, sequence: int, n_prompt: int) -> int:
+    """Read a prompt that no other sequence has; the token after it."""
+    rng = np.random.default_rng(sequence)
+    prompt = rng.integers(1000, 20000, n_prompt).astype(np.int32)
+    logits = np.zeros((1, 1), np.float32)
+    for part in np.array_split(prompt, -(-n_prompt // executor.limits.max_tokens)):
+        order = np.arange(len(part), dtype=np.int32)
+        logits = executor.evaluate(chain(sequence, executor.n_cached(sequence), part))
+        executor.commit(sequence, order)
+    return int(logits[-1].argmax())
+
+
+def chain(sequence: int, n_cached: int, tokens: Int32s) -> Batch:
+    """Tokens that follow one another, with the last one's logits."""
+    order = np.arange(len(tokens), dtype=np.int32)
+    return Batch(tokens, np.full(len(tokens), sequence, np.int32), order + np.int32(n_cached), order - 1, order[-1:])
+
+
+def one(sequence: int, n_cached: int, token: int) -> Batch:
+    """One token."""
+    return chain(sequence, n_cached, np.array([token], np.int32))
+
+
+def shares(timeline: Timeline) -> tuple[float, float, float]:
+    """Of a time, what the accelerator worked, what the CPU worked, and what of the less busy one's both did."""
+    whole = timeline.ended - timeline.began
+    busy = {device: timeline.busy_s(device) / whole for device in timeline.devices}
+    cpu = busy.pop(CPU, 0.0)
+    return sum(busy.values()), cpu, timeline.overlap
+
+
+def predicted_tok_s(found: Found) -> float:
+    """What all passes together were predicted to make, before any correction."""
+    seconds = sum(tally.predicted_s for tally in found.tallies.values())
+    return sum(tally.predicted_tokens for tally in found.tallies.values()) / seconds if seconds else 0.0
+
+
+def show(found: dict[str, list[Found]], accelerator: str) -> None:
+    """Medians of all rounds."""
+    print(f"{'schedule':>17} {'tok/s':>7} {'predicted':>9} {'passes':>6} {'joins':>6}  {accelerator} cpu overlapped")
+    for name, rounds in found.items():
+        tok_s = statistics.median(each.tok_s for each in rounds)
+        predicted = statistics.median(predicted_tok_s(each) for each in rounds)
+        parts = [statistics.median(each.shares[place] for each in rounds) for place in range(3)]
+        n_passes = statistics.median(each.n_passes for each in rounds)
+        n_joins = statistics.median(each.n_joins for each in rounds)
+        print(
+            f"{name:>17} {tok_s:7.1f} {predicted:9.1f} {n_passes:6.0f} {n_joins:6.0f}  "
+            + " ".join(f"{100 * part:3.0f} %" for part in parts)
+        )
+        if name == AUTO:
+            chosen = rounds[-1].tallies
+            print(f"{'':>17} chosen: " + ", ".join(f"{each} {tally.n_passes}" for each, tally in chosen.items()))
+
+
+if __name__ == "__main__":
+    main()
