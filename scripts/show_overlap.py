@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.base import Batch, DeviceOptions, Int32s
+from edgeinfer.engine.evaluators import Tally
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes import AUTO
-from edgeinfer.engine.lanes.overlap.choosing import Tally
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.engine.lanes.overlap.opening import accelerator_of, open_overlap
 from edgeinfer.engine.lanes.timeline import Span, Timeline

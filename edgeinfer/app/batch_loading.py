@@ -1,11 +1,12 @@
 """From settings to the models of a batch: one, or a replica on each NUMA node.
 
-In: settings, answers wanted at a time, replicas if a person chose. Out: open `Replicas`. Keeps whole contexts of as
+In: settings, what is wanted of the batch. Out: open `Replicas`. Keeps whole contexts of as
 many answers as memory has room for; shows loading on stderr where someone is looking.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.model_choice import choose_model
@@ -20,15 +21,24 @@ if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
 
 
-def open_replicas(settings: Settings, parallel: int, n_replicas: int | None) -> Replicas:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Answers in the making at a time, replicas if a person chose, memory of an accelerator if not all of it."""
+
+    parallel: int
+    n_replicas: int | None = None
+    vram_bytes: int | None = None
+
+
+def open_replicas(settings: Settings, wanted: Wanted) -> Replicas:
     """Choose the model and load it, once or on several teams of cores. Raises EdgeInferError."""
     from edgeinfer.engine.batching.replicas import Replicas
 
     _check_schedule(settings)
     path = choose_model(settings).path
-    teams = _teams(settings, path, parallel, n_replicas)
-    each = -(-parallel // max(1, len(teams)))
-    return Replicas.open(lambda cores: _loaded(settings, path, each, cores), teams)
+    teams = _teams(settings, path, wanted)
+    each = -(-wanted.parallel // max(1, len(teams)))
+    return Replicas.open(lambda cores: _loaded(settings, path, each, cores, wanted.vram_bytes), teams)
 
 
 def _check_schedule(settings: Settings) -> None:
@@ -40,7 +50,7 @@ def _check_schedule(settings: Settings) -> None:
         raise UnknownKey(f"no schedule is called {settings.machine.schedule!r}; edgeinfer has: {', '.join(names)}")
 
 
-def _teams(settings: Settings, path: Path, parallel: int, n_replicas: int | None) -> tuple[Cores, ...]:
+def _teams(settings: Settings, path: Path, wanted: Wanted) -> tuple[Cores, ...]:
     """The cores of each replica; () for one model that is loaded as any other."""
     from edgeinfer.app.machine_profile import kept_profile
     from edgeinfer.engine.batching.replicas import even_teams, planned_teams
@@ -49,7 +59,7 @@ def _teams(settings: Settings, path: Path, parallel: int, n_replicas: int | None
     from edgeinfer.scheduling.topology import read_topology
     from edgeinfer.scheduling.work import work_of
 
-    machine = settings.machine
+    machine, n_replicas = settings.machine, wanted.n_replicas
     if machine.device not in (("cpu",), ("auto",)):
         if n_replicas not in (None, 1):
             raise BadSetting(f"replicas are for the cpu, not for {','.join(machine.device)}; leave --replicas out")
@@ -67,11 +77,12 @@ def _teams(settings: Settings, path: Path, parallel: int, n_replicas: int | None
             work, trained = work_of(model.spec, model.file.tensors), model.spec.n_context_trained
     except UnsupportedModel:  # another program may run it, as a whole
         return ()
-    return planned_teams(profile, work, parallel, context_of(trained, settings.generation.ctx), machine.kv)
+    return planned_teams(profile, work, wanted.parallel, context_of(trained, settings.generation.ctx), machine.kv)
 
 
-def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None) -> LLM:
+def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, vram_bytes: int | None) -> LLM:
     """A model with room for the contexts of so many answers, or of as many as fit."""
+    from edgeinfer.engine.evaluators import SequenceSharing
     from edgeinfer.engine.loading import load
 
     machine = settings.machine
@@ -90,6 +101,7 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None) 
                     mode=machine.mode,
                     isolate=machine.isolate,
                     spec="off",
+                    sharing=SequenceSharing(vram_bytes),
                     race=True,
                     progress=progress,
                 )

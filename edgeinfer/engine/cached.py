@@ -15,7 +15,7 @@ import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats, Int32s
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.engine.evaluators import Interruptible, SequenceEvaluator, Telling
+from edgeinfer.engine.evaluators import Interruptible, Overlapping, SequenceEvaluator, Telling
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.speculation.tree import Draft
@@ -34,11 +34,13 @@ class Pool:
         self._closed = False
         self._rests_since = time.monotonic()
 
-    def open(self) -> CachedSequence:
-        """A new empty sequence. Raises EngineClosed after `close`."""
+    def open(self, n_tokens: int | None = None) -> CachedSequence:
+        """A new empty sequence that may grow to so many tokens (None: the context). Raises EngineClosed when closed."""
         with self.lock:
             self.check_open()
-            return self.join(CachedSequence(self, self.executor.create(), []))
+            executor = self.executor
+            sequence = executor.create(n_tokens) if isinstance(executor, Overlapping) else executor.create()
+            return self.join(CachedSequence(self, sequence, []))
 
     def join(self, member: CachedSequence) -> CachedSequence:
         """Count a sequence in, as the one used last."""

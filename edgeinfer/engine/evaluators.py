@@ -36,6 +36,8 @@ from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, op
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
+from edgeinfer.scheduling.batch.schedules import Schedule
 
 NEVER_RESCUED = ("cpu", "reference", "null")
 """Devices of our own that have nothing to go on with."""
@@ -150,9 +152,27 @@ class Telling(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Tally:
+    """Passes of a schedule so far: what they took and were predicted to take, and the tokens they made and should have.
+
+    Part of the way through the model counts as that part of a token.
+    """
+
+    n_passes: int = 0
+    seconds: float = 0.0
+    predicted_s: float = 0.0
+    n_tokens: float = 0.0
+    predicted_tokens: float = 0.0
+
+
 @runtime_checkable
 class Overlapping(Protocol):
     """An evaluator that has batches of several sequences under way, which need not all be waited for."""
+
+    def create(self, n_tokens: int | None = None) -> int:
+        """A new empty sequence that may grow to so many tokens; None: to the whole context."""
+        ...
 
     def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
         """Start these batches, each of one sequence that has none under way, and make a pass over what is under way.
@@ -166,6 +186,18 @@ class Overlapping(Protocol):
     def in_flight(self) -> frozenset[int]:
         """Sequences whose batch is under way."""
         ...
+
+    @property
+    def tallies(self) -> Mapping[Schedule, Tally]:
+        """What the passes of each schedule came to."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceSharing:
+    """Many sequences are to be evaluated at a time. `vram_bytes`: of an accelerator's memory; None: all there is."""
+
+    vram_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,14 +292,16 @@ def open_evaluator(
     progress: Progress = no_progress,
     regime: Regime | None = None,
     schedule: str = AUTO_SCHEDULE,
+    sharing: SequenceSharing | None = None,
 ) -> SequenceEvaluator:
     """A model on a device, by its name, or on several by a plan; where one fails, the cpu goes on.
 
+    `sharing`: what two devices share is sequences, unless `schedule` names one for single passes.
     Raises UnknownKey, DeviceUnavailable, DoesNotFit, UnsupportedModel, BadSetting.
     """
     from edgeinfer.engine.executor import AUTO_DEVICE, Executor
     from edgeinfer.engine.foreign import ForeignExecutor
-    from edgeinfer.engine.rescue import Rescued
+    from edgeinfer.engine.rescue import Rescued, RescuedBatches
 
     kind = subject.program or (None if is_own(device) else kind_of(device))
     if isinstance(kind, EvaluatorKind):
@@ -275,7 +309,18 @@ def open_evaluator(
     if subject.spec is None:
         raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
     model = (subject.spec, subject.gguf, subject.fingerprint, limits)
-    executor = Executor.open(*model, device, options, progress, regime, schedule)
-    if executor.device in NEVER_RESCUED:
-        return executor
-    return Rescued(executor, lambda: Executor.open(*model, AUTO_DEVICE, options, progress, regime))
+
+    def spare() -> SequenceEvaluator:
+        return Executor.open(*model, AUTO_DEVICE, options, progress, regime)
+
+    if schedule in BATCH_SCHEDULES or ("," in device and sharing is not None and schedule == AUTO_SCHEDULE):
+        from edgeinfer.engine.lanes.overlap.opening import open_batch
+
+        vram_bytes = None if sharing is None else sharing.vram_bytes
+        shared = open_batch(device, subject.spec, subject.gguf, limits, options, schedule, progress, vram_bytes, regime)
+        if isinstance(shared, Overlapping):
+            return RescuedBatches(shared, spare)
+        executor = shared
+    else:
+        executor = Executor.open(*model, device, options, progress, regime, schedule)
+    return executor if executor.device in NEVER_RESCUED else Rescued(executor, spare)

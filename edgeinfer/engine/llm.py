@@ -7,21 +7,18 @@ signal handler, prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
 from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.engine.batching.batcher import Batcher
-from edgeinfer.engine.batching.passes import JoinedPasses
+from edgeinfer.engine.batching.passes import passes_of
 from edgeinfer.engine.batching.stream import BatchStream, Prompt
 from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
-from edgeinfer.engine.evaluators import (
-    Sharing,
-    Subject,
-)
+from edgeinfer.engine.evaluators import Overlapping, Sharing, Subject, Tally
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options
@@ -32,6 +29,7 @@ from edgeinfer.engine.speculation.setup import priming_of
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.models.text import ChatTemplate, Tokenizer
+from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.governor import Policy
 from edgeinfer.scheduling.work import ModelWork, work_of
 from edgeinfer.settings import KVKind, Mode
@@ -119,6 +117,12 @@ class LLM:
         return executor.shared if isinstance(executor, Sharing) else None
 
     @property
+    def tallies(self) -> Mapping[Schedule, Tally]:
+        """Passes by schedule, where two devices share the sequences of batches."""
+        executor = self._pool.executor
+        return executor.tallies if isinstance(executor, Overlapping) else {}
+
+    @property
     def work(self) -> ModelWork:
         """What the model's stages have to do, for predictions. Raises UnsupportedModel where only others know it."""
         if self._subject.spec is None:
@@ -158,8 +162,7 @@ class LLM:
 
     def batcher(self, parallel: int) -> Batcher:
         """Who leads up to so many answers at a time on this model."""
-        executor = self._pool.executor
-        return Batcher(self._pool, self._tokenizer, JoinedPasses(executor), parallel)
+        return Batcher(self._pool, self._tokenizer, passes_of(self._pool.executor), parallel)
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of a text. `add_special`: with the tokens that the model wants around a text."""

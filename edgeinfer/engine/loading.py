@@ -19,6 +19,7 @@ from edgeinfer.engine.evaluators import (
     Foreign,
     Noted,
     SequenceEvaluator,
+    SequenceSharing,
     Subject,
     is_own,
     only_device,
@@ -64,6 +65,7 @@ def load(
     draft_from: Sequence[str | Path] = (),
     history: bool = False,
     race: bool = False,
+    sharing: SequenceSharing | None = None,
     progress: Progress = no_progress,
 ) -> LLM:
     """Load a model that is on this machine.
@@ -81,7 +83,9 @@ def load(
     passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller
     model with the same vocabulary, if its file or name is among them. `history`: what is learnt of texts is kept in
     the user's data folder and used the next time, and tables that drafts come from are made while nothing is generated,
-    except in the sparing modes. `progress` is called with what is done, how much of it and how much there is.
+    except in the sparing modes. `sharing`: the model is for batches, whose sequences two devices share by the
+    schedule predicted to be fastest in every pass, or the named one. `progress` is called with what is done, how much
+    of it and how much there is.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()
@@ -97,6 +101,7 @@ def load(
         device=device,
         race=race,
         schedule=schedule,
+        sharing=sharing,
         n_context=n_context,
         n_sessions=n_sessions,
         kv=kv,
@@ -159,6 +164,7 @@ class _Wanted:
     device: str
     race: bool
     schedule: str
+    sharing: SequenceSharing | None
     n_context: int | None
     n_sessions: int
     kv: KVKind
@@ -233,7 +239,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
                     wanted.device, subject.file, limits, options, *places, wanted.progress, wanted.schedule
                 )
             else:
-                arguments = (subject, limits, options, wanted.progress, regime, wanted.schedule)
+                arguments = (subject, limits, options, wanted.progress, regime, wanted.schedule, wanted.sharing)
                 executor = open_evaluator(wanted.device, *arguments)
             tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
         drafts, draft_notices = drafts_for(

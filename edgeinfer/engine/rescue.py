@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats, Int32s, Limits, Progress, no_progress
-from edgeinfer.engine.evaluators import Noted, SequenceEvaluator, Sharing, Telling
+from edgeinfer.engine.batching.passes import join
+from edgeinfer.engine.evaluators import Noted, Overlapping, SequenceEvaluator, Sharing, Tally, Telling
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.batch.schedules import Schedule
 
 CLOSING_S = 2.0
 """What has failed is given so long to give back what it holds."""
@@ -251,6 +253,97 @@ class Rescued:
     ) -> SequenceEvaluator:
         """Another model on the same device, which is not rescued."""
         return self._inner.beside(spec, file, fingerprint, limits, progress)
+
+
+class RescuedBatches(Rescued):
+    """`Rescued`, around an evaluator that need not wait for all sequences; who goes on waits for them."""
+
+    def __init__(self, evaluator: SequenceEvaluator, fallback: Open) -> None:
+        super().__init__(evaluator, fallback)
+        self._under_way: dict[int, Batch] = {}
+        self._done: dict[int, tuple[Batch, int]] = {}  # batches of the last pass, and where their tokens begin in it
+
+    @property
+    def in_flight(self) -> frozenset[int]:
+        """Sequences whose batch is under way."""
+        return frozenset(self._under_way)
+
+    @property
+    def tallies(self) -> Mapping[Schedule, Tally]:
+        """As of the evaluator in use."""
+        return self._inner.tallies if isinstance(self._inner, Overlapping) else {}
+
+    def create(self, n_tokens: int | None = None) -> int:
+        """A new empty sequence that may grow to so many tokens; None: to the whole context."""
+        inner = self._inner
+        return self._join(_Known(inner.create(n_tokens) if isinstance(inner, Overlapping) else inner.create()))
+
+    def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
+        """Start these batches and make a pass; as `Overlapping.advance`, whatever evaluates."""
+        self._under_way |= {int(batch.sequences[0]): batch for batch in batches}
+        try:
+            return self._landed(batches)
+        except (DeviceFailed, MemoryError) as reason:
+            self._change(reason)
+            return self._landed(())
+        except BaseException:  # nothing of these has begun
+            for batch in batches:
+                del self._under_way[int(batch.sequences[0])]
+            raise
+
+    def _landed(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
+        inner = self._inner
+        if not isinstance(inner, Overlapping):
+            return self._joined()
+        numbered = [self._numbered(batch) for batch in batches]
+        names = {known.number: name for name, known in self._known.items()}
+        found = {names[number]: logits for number, logits in inner.advance(numbered).items()}
+        self._done = {sequence: (self._under_way.pop(sequence), 0) for sequence in found}
+        return found
+
+    def _joined(self) -> Mapping[int, Floats]:
+        """One pass over as many of the batches under way as a pass takes."""
+        limits, taken = self._inner.limits, list[Batch]()
+        n_tokens, n_outputs = limits.max_tokens, limits.max_outputs
+        for batch in self._under_way.values():
+            if len(batch.tokens) <= n_tokens and len(batch.outputs) <= n_outputs:
+                n_tokens, n_outputs = n_tokens - len(batch.tokens), n_outputs - len(batch.outputs)
+                taken.append(batch)
+        if not taken:
+            return {}
+        found, self._done = {}, {}
+        logits, first, row = self._inner.evaluate(self._numbered(join(taken))), 0, 0
+        for batch in taken:
+            sequence, stop = int(batch.sequences[0]), row + len(batch.outputs)
+            found[sequence] = logits[row:stop]
+            self._done[sequence] = self._under_way.pop(sequence), first
+            first, row = first + len(batch.tokens), stop
+        return found
+
+    def evaluate(self, batch: Batch) -> Floats:
+        """As `Rescued.evaluate`."""
+        self._done = {}
+        return super().evaluate(batch)
+
+    def commit(self, sequence: int, path: Int32s) -> None:
+        """Keep the pending tokens with these indices of the sequence's own batch."""
+        if sequence not in self._done:
+            super().commit(sequence, path)
+            return
+        known, (batch, first) = self._known[sequence], self._done[sequence]
+        if known.tokens is not None:
+            known.tokens += batch.tokens[path].tolist()
+        self._without(known, lambda number: self._inner.commit(number, path + np.int32(first)))
+
+    def truncate(self, sequence: int, n_cached: int) -> None:
+        """Forget everything of a sequence from position n_cached on, and what is under way of it."""
+        self._under_way.pop(sequence, None)
+        super().truncate(sequence, n_cached)
+
+    def free(self, sequence: int) -> None:
+        """Forget a sequence and give back its pages."""
+        self._under_way.pop(sequence, None)
+        super().free(sequence)
 
 
 def _closed(evaluator: SequenceEvaluator) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from edgeinfer.app.batch_input import Entry
+    from edgeinfer.app.batch_loading import Wanted
     from edgeinfer.engine.batching.replicas import Replicas
     from edgeinfer.engine.batching.stream import BatchStream
     from edgeinfer.settings import Settings
@@ -44,6 +45,9 @@ def batch(
             min=1,
         ),
     ] = None,
+    vram: Annotated[
+        str | None, typer.Option("--vram", metavar="SIZE", help="Memory of the accelerator (default: all of it).")
+    ] = None,
     system: options.System = None,
     temp: options.Temp = None,
     top_p: options.TopP = None,
@@ -66,7 +70,9 @@ def batch(
     A line of PROMPTS is a question, or an object with prompt, messages or text, and id, system, max_tokens, temp, ….
     """
     from edgeinfer.app.batch_input import read_entries
+    from edgeinfer.app.batch_loading import Wanted
     from edgeinfer.app.batch_output import answered
+    from edgeinfer.app.fit import size_in_bytes
     from edgeinfer.app.opening import given_settings
 
     settings = given_settings(context)
@@ -78,18 +84,11 @@ def batch(
     if not left:
         typer.echo(f"note: {out} has all {len(entries)} answers", err=True)
         return
-    _answer(left, settings, out, min(parallel, len(left)), replicas, shows_stats=stats)
+    wanted = Wanted(min(parallel, len(left)), replicas, None if vram is None else size_in_bytes(vram, 0))
+    _answer(left, settings, out, wanted, shows_stats=stats)
 
 
-def _answer(
-    entries: list[Entry],
-    settings: Settings,
-    out: Path | None,
-    parallel: int,
-    replicas: int | None,
-    *,
-    shows_stats: bool,
-) -> None:
+def _answer(entries: list[Entry], settings: Settings, out: Path | None, wanted: Wanted, *, shows_stats: bool) -> None:
     """Answer what is left of a batch."""
     from edgeinfer.app.answer_output import print_notices, stopping
     from edgeinfer.app.batch_loading import open_replicas
@@ -97,14 +96,15 @@ def _answer(
 
     with ExitStack() as opened:
         target: TextIO = sys.stdout if out is None else opened.enter_context(_appended(out))
-        models = opened.enter_context(open_replicas(settings, parallel, replicas))
-        print_notices(models.llms[0].facts.notices + _rounding(models, parallel))
-        wanted = (each.prompt for each in entries)
-        stream = models.batch(wanted, parallel=parallel, **answer_options(settings))
+        models = opened.enter_context(open_replicas(settings, wanted))
+        print_notices(models.llms[0].facts.notices + _rounding(models, wanted.parallel))
+        prompts = (each.prompt for each in entries)
+        stream = models.batch(prompts, parallel=wanted.parallel, **answer_options(settings))
         with stopping(stream.stop) as interrupted:
             n_failed = _write_all(stream, entries, target)
         if shows_stats:
-            typer.echo(_summary(stream, models), err=True)
+            for line in (_summary(stream, models), *_schedules(models)):
+                typer.echo(line, err=True)
     if interrupted.is_set():
         raise KeyboardInterrupt
     if n_failed:
@@ -147,6 +147,16 @@ def _summary(stream: BatchStream, models: Replicas) -> str:
         f"{each:.1f} tokens | {len(models.llms)} {'replica' if len(models.llms) == 1 else 'replicas'} on "
         f"{models.llms[0].device}"
     )
+
+
+def _schedules(models: Replicas) -> list[str]:
+    """What each schedule did, where two devices shared the sequences."""
+    return [
+        f"schedule {name}: {tally.n_passes} passes of {1e3 * tally.seconds / tally.n_passes:.2f} ms "
+        f"(predicted {1e3 * tally.predicted_s / tally.n_passes:.2f}), "
+        f"{tally.n_tokens / tally.n_passes:.2f} tokens each (predicted {tally.predicted_tokens / tally.n_passes:.2f})"
+        for name, tally in models.llms[0].tallies.items()
+    ]
 
 
 def _lines(prompts: Path) -> list[str]:

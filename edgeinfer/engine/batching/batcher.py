@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
-from edgeinfer.backends.base import Batch
+from edgeinfer.backends.base import PAGE, Batch
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.answering import Answer, Work
 from edgeinfer.engine.batching.passes import Given, Passes
@@ -76,6 +76,7 @@ class Batcher:
     def __init__(self, pool: Pool, tokenizer: Tokenizer, passes: Passes, n_parallel: int) -> None:
         self._pool, self._tokenizer, self._passes = pool, tokenizer, passes
         self._limits = pool.executor.limits
+        self._n_pages = max(self._limits.n_pages, pool.executor.n_free_pages)  # of all homes of sequences
         self._n_parallel = min(n_parallel, self._limits.max_outputs)
         self._members: list[_Member] = []
         self._works: dict[int, Work] = {}  # of sequences whose batch is under way
@@ -111,7 +112,7 @@ class Batcher:
             number, request = self._waiting.number, self._waiting.request
             if isinstance(request, Request):
                 n_pages = self._pages_of(request)
-                if self._members and n_pages > self._limits.n_pages - sum(each.n_pages for each in self._members):
+                if self._members and n_pages > self._n_pages - sum(each.n_pages for each in self._members):
                     return
             self._waiting = None
             try:
@@ -128,7 +129,7 @@ class Batcher:
         return pages_for(min(len(request.prompt) + n_answer, self._limits.n_context))
 
     def _begun(self, number: int, request: Request, n_pages: int) -> _Member:
-        cached = self._pool.open()
+        cached = self._pool.open(min(n_pages * PAGE, self._limits.n_context))
         try:
             answer = Answer(cached, self._tokenizer, request)
             answer.begin()

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats
-from edgeinfer.engine.evaluators import SequenceEvaluator
+from edgeinfer.engine.evaluators import Overlapping, SequenceEvaluator
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,30 @@ class JoinedPasses:
             given[int(batch.sequences[0])] = Given(logits[row:stop], own, joined, first)
             first, row = first + len(batch.tokens), stop
         return given
+
+
+class AdvancingPasses:
+    """Passes of an evaluator that need not wait for all sequences."""
+
+    def __init__(self, executor: Overlapping) -> None:
+        self._executor = executor
+        self._batches: dict[int, Batch] = {}
+
+    @property
+    def under_way(self) -> frozenset[int]:
+        """Sequences whose batch has begun and is not done."""
+        return self._executor.in_flight
+
+    def run(self, batches: Sequence[Batch]) -> Mapping[int, Given]:
+        """Begin these and make a pass over all that is under way."""
+        found = self._executor.advance(batches)
+        self._batches |= {int(batch.sequences[0]): batch for batch in batches}
+        return {sequence: Given(logits, None, self._batches.pop(sequence), 0) for sequence, logits in found.items()}
+
+
+def passes_of(executor: SequenceEvaluator) -> Passes:
+    """How an evaluator runs passes over several sequences."""
+    return AdvancingPasses(executor) if isinstance(executor, Overlapping) else JoinedPasses(executor)
 
 
 def join(batches: Sequence[Batch]) -> Batch:

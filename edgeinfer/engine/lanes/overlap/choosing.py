@@ -6,8 +6,6 @@ by that, asked for again every RECHECK passes and whenever as many no longer are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from edgeinfer.engine.lanes import AUTO
 from edgeinfer.errors import BadSetting
 from edgeinfer.scheduling.batch.correction import Correction
@@ -21,20 +19,6 @@ from edgeinfer.scheduling.batch.schedules import (
     overlap,
 )
 from edgeinfer.scheduling.batch.workload import RECHECK
-
-
-@dataclass(slots=True)
-class Tally:
-    """Passes of a schedule so far: what they took and were predicted to take, and the tokens they made and should have.
-
-    Part of the way through the model counts as that part of a token.
-    """
-
-    n_passes: int = 0
-    seconds: float = 0.0
-    predicted_s: float = 0.0
-    n_tokens: float = 0.0
-    predicted_tokens: float = 0.0
 
 
 class Choosing:

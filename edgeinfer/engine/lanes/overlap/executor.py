@@ -14,8 +14,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, Floats, Int32s, Limits, Progress, no_progress
+from edgeinfer.engine.evaluators import Tally
 from edgeinfer.engine.executor import MAGIC, Executor
-from edgeinfer.engine.lanes.overlap.choosing import Choosing, Tally
+from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.flights import Flight
 from edgeinfer.engine.lanes.overlap.homes import Home, Homes
 from edgeinfer.engine.lanes.overlap.pair import Pair

@@ -41,6 +41,19 @@ class Expectation:
     def best_alone(self) -> str:
         return max(self.alone, key=lambda name: self.alone[name])
 
+    @property
+    def prefers_one(self) -> bool:
+        """Whether one device alone is predicted to make more than both by the best schedule."""
+        return self.alone[self.best_alone] > self.schedules[self.best]
+
+    def refusal(self, accelerator: str) -> str:
+        """What a user is told where one device does it alone."""
+        return (
+            f"cpu and {accelerator} are predicted to make {self.schedules[self.best]:.0f} tok/s of "
+            f"{self.n_resident + self.n_offloaded} sequences by schedule {self.best}, and {self.best_alone} alone "
+            f"{self.alone[self.best_alone]:.0f}: it runs on {self.best_alone} alone; --schedule apex uses both"
+        )
+
     def notice(self, accelerator: str, schedule: str) -> str:
         """What a user is told at the start."""
         found = ", ".join(f"{name} {tok_s:.0f}" for name, tok_s in self.schedules.items())
@@ -49,7 +62,7 @@ class Expectation:
             f"{self.n_resident} sequences on {accelerator}, {self.n_offloaded} in memory, schedule {schedule}; "
             f"predicted at {self.depth} cached tokens: {found} tok/s"
         )
-        if self.alone[one] > self.schedules[self.best]:
+        if self.prefers_one:
             return f"{told}; {one} alone {self.alone[one]:.0f}, which is more: --device {one}"
         return f"{told}; {one} alone {self.alone[one]:.0f}"
 

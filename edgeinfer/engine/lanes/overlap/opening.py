@@ -20,9 +20,11 @@ from edgeinfer.backends.base import (
     no_progress,
     open_device,
 )
+from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes import AUTO
+from edgeinfer.engine.lanes.opening import FORMATS, open_model
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.engine.lanes.overlap.expectation import Expectation, expected
@@ -38,8 +40,8 @@ from edgeinfer.scheduling.profile import CPU, Profile
 from edgeinfer.scheduling.topology import available_bytes, read_topology
 from edgeinfer.scheduling.work import ModelWork, work_of
 
-FORMATS = 2
-"""Quant formats of a model that devices are measured with, those of most bytes."""
+APEX = "apex"
+"""Whichever schedule of batches is predicted to be fastest."""
 
 
 def open_overlap(
@@ -52,25 +54,69 @@ def open_overlap(
     progress: Progress = no_progress,
     *,
     resident_pages: int | None = None,
+    vram_bytes: int | None = None,
     regime: Regime | None = None,
 ) -> OverlapExecutor:
     """Open "cpu,openvino" or the like. `limits`: their KV pages are what all sequences together may take.
 
-    `resident_pages`: of them on the accelerator, besides some spare ones; None: as many as its memory holds. The rest,
-    and room for one whole context at least, is in the machine's memory. Rates of the devices are measured at first use,
-    and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
+    `resident_pages`: of them on the accelerator, besides some spare ones; None: as many as its memory holds, or
+    `vram_bytes` of it. The rest, and room for one whole context at least, is in the machine's memory. Rates of the
+    devices are measured at first use, and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit,
+    UnsupportedModel.
     """
     options = options or DeviceOptions()
     name = accelerator_of(device)
-    situation = _situation(name, spec, file, limits, options, progress)
+    situation = _situation(name, spec, file, limits, options, progress, vram_bytes)
     n_resident = situation.n_pages if resident_pages is None else resident_pages
+    return _open(situation, n_resident, spec, file, limits, options, schedule, progress, regime)
+
+
+def open_batch(
+    device: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    schedule: str,
+    progress: Progress,
+    vram_bytes: int | None,
+    regime: Regime | None,
+) -> OverlapExecutor | Executor:
+    """`open_overlap`, but for AUTO one of the devices alone where that is predicted to make more tokens.
+
+    `schedule`: one of batches by name, "apex" for whichever is predicted to be fastest pass by pass, or AUTO.
+    """
+    name = accelerator_of(device)
+    situation = _situation(name, spec, file, limits, options, progress, vram_bytes)
+    expectation = situation.expectation(situation.n_pages, limits)
+    if schedule == AUTO and expectation.prefers_one:
+        best = expectation.best_alone
+        found = open_model(best, spec, file, limits, options, AUTO, progress)
+        told = (*found.notices, expectation.refusal(name))
+        return Executor(found.device, found.lane, limits, fingerprint(file), options, regime=regime, notices=told)
+    chosen = AUTO if schedule == APEX else schedule
+    return _open(situation, situation.n_pages, spec, file, limits, options, chosen, progress, regime)
+
+
+def _open(
+    situation: _Situation,
+    n_resident: int,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    schedule: str,
+    progress: Progress,
+    regime: Regime | None,
+) -> OverlapExecutor:
+    """Open what was found to have room."""
     n_offloaded = max(limits.n_pages - n_resident, pages_for(limits.n_context))
     _check_memory(situation, n_offloaded, spec, file, limits)
     choosing = Choosing(situation.costs, schedule)
     n_spare = SPARE_PAGES if n_resident else 0
     resident = replace(limits, n_pages=n_resident + n_spare)
-    pair = _opened(name, situation, spec, file, (resident, n_offloaded), options, progress)
-    told = situation.expectation(n_resident, limits).notice(name, schedule)
+    pair = _opened(situation, spec, file, (resident, n_offloaded), options, progress)
+    told = situation.expectation(n_resident, limits).notice(situation.name, schedule)
     host = replace(options, n_workers=len(situation.shares[CPU]), cores=situation.shares[CPU], adapts=False)
     return OverlapExecutor(pair, fingerprint(file), choosing, host, regime, (told,), n_spare)
 
@@ -88,8 +134,9 @@ def accelerator_of(device: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Situation:
-    """The machine as the two devices share it, and what it has room for. `n_pages`: of the accelerator."""
+    """The machine as the cpu and the device `name` share it, and what it has room for. `n_pages`: of that device."""
 
+    name: str
     together: Profile
     alone: dict[str, Profile]
     shares: dict[str, tuple[int, ...]]
@@ -107,7 +154,13 @@ class _Situation:
 
 
 def _situation(
-    name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, options: DeviceOptions, progress: Progress
+    name: str,
+    spec: ModelSpec,
+    file: GGUFFile,
+    limits: Limits,
+    options: DeviceOptions,
+    progress: Progress,
+    vram_bytes: int | None,
 ) -> _Situation:
     from edgeinfer.engine.probing.combination import alone_profiles, combined_profile, cores_of, on_host
 
@@ -121,10 +174,12 @@ def _situation(
     if on_host(name):  # what it holds is the machine's memory too
         available = available // 2
         vram = {name: available}
+    if vram_bytes is not None:
+        vram = {name: min(vram_bytes, vram.get(name, vram_bytes))}
     budgets = budgets_of(together, work, available, most_rows=limits.max_tokens, available_vram_bytes=vram)
     n_pages = min(limits.n_pages, max(0, _room(name, spec, file, limits, budgets) - SPARE_PAGES))
     costs = BatchCosts(together, work, limits.kv, name)
-    return _Situation(together, alone, cores_of(names, cores), work, costs, budgets, n_pages)
+    return _Situation(name, together, alone, cores_of(names, cores), work, costs, budgets, n_pages)
 
 
 def _room(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, budgets: Budgets) -> int:
@@ -154,7 +209,6 @@ def _check_memory(situation: _Situation, n_pages: int, spec: ModelSpec, file: GG
 
 
 def _opened(
-    name: str,
     situation: _Situation,
     spec: ModelSpec,
     file: GGUFFile,
@@ -165,7 +219,7 @@ def _opened(
     """Both devices and what is compiled for them. `pages`: limits of the resident, and pages of the offloaded."""
     from edgeinfer.engine.probing.combination import options_for
 
-    resident, n_offloaded = pages
+    name, (resident, n_offloaded) = situation.name, pages
     opened: list[Device] = []
     try:
         for each in (CPU, name):
