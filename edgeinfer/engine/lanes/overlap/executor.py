@@ -247,7 +247,9 @@ class OverlapExecutor:
     def _start(self, pieces: Sequence[Piece]) -> list[Flight]:
         for piece in pieces:
             if len(piece.members) > self.limits.max_tokens or len(piece.batch.outputs) > self.limits.max_outputs:
-                raise ValueError(f"a batch has {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
+                raise ValueError(
+                    f"a batch has at most {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs"
+                )
         return self._traffic.start(pieces)
 
     @contextmanager

@@ -193,7 +193,7 @@ def _room(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, budgets: B
             f"{file.path} does not fit on {name}: {taken.weight_bytes} bytes of weights and {taken.buffer_bytes} of "
             f"buffers, {budgets.vram_bytes[name]:.0f} are free; use a smaller quant, or cpu,{name} with --schedule rows"
         )
-    return int(free // (taken.kv_bytes_per_token * PAGE))
+    return int(free // max(1, taken.kv_bytes_per_token * PAGE))
 
 
 def _check_memory(situation: _Situation, n_pages: int, spec: ModelSpec, file: GGUFFile, limits: Limits) -> None:

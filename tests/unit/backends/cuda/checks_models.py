@@ -26,6 +26,16 @@ from edgeinfer.settings import KVKind
 from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance
 from tests.unit.backends.cuda import quick_blocks
 from tests.unit.backends.cuda.checks_kernels import step_of
+from tests.unit.engine.lanes.overlap.journeys import (
+    EACH,
+    Journey,
+    alone,
+    assert_as_alone,
+    cpu,
+    overlapping,
+    texts,
+    travel,
+)
 
 Floats = NDArray[np.float32]
 SMALL = "llama-q8_0"
@@ -356,3 +366,13 @@ def test_what_fails_while_recording_ends_it(device: CudaDevice) -> None:
 def test_a_gpu_that_is_not_there() -> None:
     with pytest.raises(DeviceUnavailable, match="cuda:7"):
         Driver(7)
+
+
+def test_sequences_may_be_on_the_device_or_in_memory(device: CudaDevice) -> None:
+    """Products of all and attention of one on the device, attention of the other on the CPU."""
+    golden = Golden.read(SMALL)
+    with overlapping(golden, device, "overlap", n_resident=1) as executor, alone(golden, cpu()) as single:
+        found = {executor.create(EACH): Journey(text, (3, 1)) for text in texts(golden, 2, 4)}
+        assert [executor.is_resident(sequence) for sequence in found] == [True, False]
+        travel(executor, found)
+        assert_as_alone(found, single)

@@ -16,6 +16,7 @@ from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden, distance
 from tests.unit.engine.lanes.overlap.journeys import (
     EACH,
+    NEARLY,
     Journey,
     accelerator,
     alone,
@@ -28,6 +29,7 @@ from tests.unit.engine.lanes.overlap.journeys import (
 )
 
 FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "gemma3-q8_0", "phi3-f16", "mistral-window-q8_0", "qwen3-q8_0")
+PLAIN = ("llama-f32", "gemma2-f32", "gemma3-f32", "phi3-f32", "qwen2-f32")
 EVERY = (*SCHEDULES, "auto")
 PARTS = ((9, 1, 1, 7, 1, 1, 20, 1), (30, 1, 1, 1, 1, 1), (1,) * 12, (40, 1), (2, 3, 1, 1))
 GRAPHS = ("openvino", "onnx")
@@ -57,6 +59,16 @@ def test_logits_are_those_of_each_sequence_alone(name: str, schedule: str) -> No
         assert [executor.is_resident(sequence) for sequence in found] == [True, True, False, False, False]
         travel(executor, found)
         assert_as_alone(found, single)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", PLAIN)
+def test_where_nothing_is_quantised_logits_are_nearly_the_same(name: str, schedule: str) -> None:
+    golden = Golden.read(name)
+    with overlapping(golden, accelerator("reference"), schedule) as executor, alone(golden, cpu()) as single:
+        found = journeys(executor, golden)
+        travel(executor, found)
+        assert_as_alone(found, single, noise=NEARLY)
 
 
 @pytest.mark.parametrize("kv", get_args(KVKind))

@@ -1,0 +1,91 @@
+"""A model opened by device names: homes by memory, what users are told, what is refused. Nothing is measured here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from edgeinfer.backends.base import PAGE, DeviceOptions, Limits
+from edgeinfer.engine.lanes.overlap.opening import open_overlap
+from edgeinfer.engine.probing import combination
+from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, EdgeInferError
+from edgeinfer.models.load import Model, open_model
+from edgeinfer.scheduling.machines import machine_profile
+from edgeinfer.scheduling.profile import CPU, Profile
+from edgeinfer.scheduling.topology import read_topology
+from tests.golden.goldens import Golden
+from tests.unit.engine.lanes.overlap.journeys import Journey, travel
+
+GOLDEN = Golden.read("llama-q8_0")
+LIMITS = Limits(2 * PAGE, 12, 64, 64)
+
+
+@pytest.fixture
+def model():
+    with open_model(GOLDEN.model, LIMITS.n_context) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> Profile:
+    """A machine whose accelerator goes by the name that is asked for."""
+    if len(read_topology().workers()) < 2:
+        pytest.skip("two devices on the machine's own cores need two cores")
+    made_up = machine_profile("t4-xeon8")
+
+    def combined(names: tuple[str, ...], *others: object) -> Profile:
+        return replace(made_up, devices=(made_up.cpu, replace(made_up.accelerators[0], name=names[-1])))
+
+    def alone(names: tuple[str, ...], *others: object) -> dict[str, Profile]:
+        return {name: made_up if name == CPU else combined((name,)) for name in names}
+
+    monkeypatch.setattr(combination, "combined_profile", combined)
+    monkeypatch.setattr(combination, "alone_profiles", alone)
+    return made_up
+
+
+def test_sequences_beyond_the_accelerators_pages_are_in_memory(model: Model) -> None:
+    with open_overlap("reference,cpu", model.spec, model.file, LIMITS, resident_pages=4) as executor:
+        assert executor.device == "cpu+reference"
+        sequences = [executor.create() for _ in range(5)]
+        assert [executor.is_resident(each) for each in sequences] == [True, True, False, False, False]
+        assert "2 sequences on reference, 4 in memory, schedule auto" in executor.notices[0]
+        travel(executor, {each: Journey(GOLDEN.tokens, (20, 1, 1)) for each in sequences})
+        assert all(executor.n_cached(each) == 22 for each in sequences)
+        assert sum(tally.predicted_s for tally in executor.tallies.values()) > 0
+
+
+def test_all_are_resident_where_memory_suffices(model: Model) -> None:
+    with open_overlap("cpu,reference", model.spec, model.file, LIMITS, DeviceOptions(), "overlap") as executor:
+        assert all(executor.is_resident(executor.create()) for _ in range(6))
+        assert not executor.is_resident(executor.create())
+
+
+def test_what_does_not_fit_is_refused(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeinfer.engine.lanes.overlap.opening.available_bytes", lambda: 10**6)
+    with pytest.raises(DoesNotFit, match="smaller quant"):
+        open_overlap("cpu,reference", model.spec, model.file, LIMITS)
+    monkeypatch.setattr("edgeinfer.engine.lanes.overlap.opening.available_bytes", lambda: 3 * 10**9)
+    with pytest.raises(DoesNotFit, match="fewer sequences"):
+        open_overlap("cpu,reference", model.spec, model.file, replace(LIMITS, n_pages=10**6), resident_pages=2)
+
+
+def test_what_cannot_be_opened_is_refused(model: Model) -> None:
+    with pytest.raises(BadSetting, match="no schedule of batches"):
+        open_overlap("cpu,reference", model.spec, model.file, LIMITS, schedule="rows")
+    with pytest.raises(DeviceUnavailable, match="part of a model"):
+        open_overlap("cpu,null", model.spec, model.file, LIMITS)
+
+
+def test_states_of_another_model_are_refused(model: Model) -> None:
+    other = Golden.read("llama-f32")
+    with (
+        open_model(other.model, LIMITS.n_context) as second,
+        open_overlap("cpu,reference", model.spec, model.file, LIMITS, resident_pages=2) as executor,
+        open_overlap("cpu,reference", second.spec, second.file, LIMITS, resident_pages=2) as stranger,
+    ):
+        sequence = executor.create()
+        travel(executor, {sequence: Journey(GOLDEN.tokens, (20,))})
+        with pytest.raises(EdgeInferError, match="another model"):
+            stranger.restore(stranger.create(), executor.save(sequence))
