@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DEVICES, PAGE, Batch, Device, DeviceOptions, Limits
@@ -15,9 +16,11 @@ from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.engine.lanes.overlap.pair import paired
+from edgeinfer.engine.probing import combination
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.batch.costs import BatchCosts
 from edgeinfer.scheduling.machines import machine_profile
+from edgeinfer.scheduling.profile import CPU, Profile
 from edgeinfer.scheduling.work import work_of
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden, distance
@@ -152,3 +155,18 @@ def assert_as_alone(
         if by_row:
             assert all(distance(row, wanted) < noise for row, wanted in zip(found, expected, strict=True))
         executor.free(sequence)
+
+
+def pretend_machine(monkeypatch: pytest.MonkeyPatch) -> Profile:
+    """Pairs of devices are not measured: any accelerator is as fast as a made-up machine's."""
+    made_up = machine_profile("t4-xeon8")
+
+    def combined(names: tuple[str, ...], *others: object) -> Profile:
+        return replace(made_up, devices=(made_up.cpu, replace(made_up.accelerators[0], name=names[-1])))
+
+    def alone(names: tuple[str, ...], *others: object) -> dict[str, Profile]:
+        return {name: made_up if name == CPU else combined((name,)) for name in names}
+
+    monkeypatch.setattr(combination, "combined_profile", combined)
+    monkeypatch.setattr(combination, "alone_profiles", alone)
+    return made_up

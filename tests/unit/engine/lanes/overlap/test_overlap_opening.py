@@ -8,14 +8,12 @@ import pytest
 
 from edgeinfer.backends.base import PAGE, DeviceOptions, Limits
 from edgeinfer.engine.lanes.overlap.opening import open_overlap
-from edgeinfer.engine.probing import combination
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, EdgeInferError
 from edgeinfer.models.load import Model, open_model
-from edgeinfer.scheduling.machines import machine_profile
-from edgeinfer.scheduling.profile import CPU, Profile
+from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.topology import read_topology
 from tests.golden.goldens import Golden
-from tests.unit.engine.lanes.overlap.journeys import Journey, travel
+from tests.unit.engine.lanes.overlap.journeys import Journey, pretend_machine, travel
 
 GOLDEN = Golden.read("llama-q8_0")
 LIMITS = Limits(2 * PAGE, 12, 64, 64)
@@ -32,17 +30,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Profile:
     """A machine whose accelerator goes by the name that is asked for."""
     if len(read_topology().workers()) < 2:
         pytest.skip("two devices on the machine's own cores need two cores")
-    made_up = machine_profile("t4-xeon8")
-
-    def combined(names: tuple[str, ...], *others: object) -> Profile:
-        return replace(made_up, devices=(made_up.cpu, replace(made_up.accelerators[0], name=names[-1])))
-
-    def alone(names: tuple[str, ...], *others: object) -> dict[str, Profile]:
-        return {name: made_up if name == CPU else combined((name,)) for name in names}
-
-    monkeypatch.setattr(combination, "combined_profile", combined)
-    monkeypatch.setattr(combination, "alone_profiles", alone)
-    return made_up
+    return pretend_machine(monkeypatch)
 
 
 def test_sequences_beyond_the_accelerators_pages_are_in_memory(model: Model) -> None:
