@@ -59,7 +59,7 @@ class Expectation:
         found = ", ".join(f"{name} {tok_s:.0f}" for name, tok_s in self.schedules.items())
         one = self.best_alone
         told = (
-            f"{self.n_resident} sequences on {accelerator}, {self.n_offloaded} in memory, schedule {schedule}; "
+            f"room for {self.n_resident} whole contexts on {accelerator}, {self.n_offloaded} in memory; schedule {schedule}, "
             f"predicted at {self.depth} cached tokens: {found} tok/s"
         )
         if self.prefers_one:

@@ -38,7 +38,7 @@ def test_sequences_beyond_the_accelerators_pages_are_in_memory(model: Model) -> 
         assert executor.device == "cpu+reference"
         sequences = [executor.create() for _ in range(5)]
         assert [executor.is_resident(each) for each in sequences] == [True, True, False, False, False]
-        assert "2 sequences on reference, 4 in memory, schedule auto" in executor.notices[0]
+        assert "room for 2 whole contexts on reference, 4 in memory; schedule auto" in executor.notices[0]
         travel(executor, {each: Journey(GOLDEN.tokens, (20, 1, 1)) for each in sequences})
         assert all(executor.n_cached(each) == 22 for each in sequences)
         assert sum(tally.predicted_s for tally in executor.tallies.values()) > 0
