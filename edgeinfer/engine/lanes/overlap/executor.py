@@ -123,7 +123,7 @@ class OverlapExecutor:
 
     def use(self, schedule: str) -> None:
         """Follow another schedule from the next pass on. Raises BadSetting for one there is not."""
-        self._choosing = Choosing(self._choosing.costs, schedule)
+        self._choosing.use(schedule)
 
     def create(self, n_tokens: int | None = None) -> int:
         """A new empty sequence, resident if the accelerator has room for all it may grow to; None: the context."""
