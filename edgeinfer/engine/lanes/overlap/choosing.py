@@ -25,17 +25,21 @@ class Choosing:
     """Chooses before each pass. `costs`: None where nobody predicts, and then a schedule is asked for by name."""
 
     def __init__(self, costs: BatchCosts | None, schedule: str = AUTO) -> None:
-        names: tuple[str, ...] = (AUTO, *SCHEDULES)
-        if schedule not in names:
-            raise BadSetting(f"{schedule} is no schedule of batches; there are: {', '.join(names)}")
-        if costs is None and schedule == AUTO:
-            raise BadSetting("without rates of the machine no schedule can be predicted; name one")
         self.costs = costs
-        self.schedule = schedule
-        self._last: Prediction | None = None
+        self.use(schedule)
         self._groups = (0, 0)
         self._age = 0
         self._correction = Correction()
+
+    def use(self, schedule: str) -> None:
+        """Follow this schedule from now on. Raises BadSetting for one there is not, or that cannot be predicted."""
+        names: tuple[str, ...] = (AUTO, *SCHEDULES)
+        if schedule not in names:
+            raise BadSetting(f"{schedule} is no schedule of batches; there are: {', '.join(names)}")
+        if self.costs is None and schedule == AUTO:
+            raise BadSetting("without rates of the machine no schedule can be predicted; name one")
+        self.schedule = schedule
+        self._last: Prediction | None = None
 
     def next(self, resident: Group, offloaded: Group) -> Prediction:
         """The next pass; of no more than there are. Seconds are 0 where nobody predicts."""
@@ -51,8 +55,7 @@ class Choosing:
     def predicted(self, resident: Group, offloaded: Group) -> Prediction:
         """A pass over these by the schedule that was asked for, or the best."""
         if self.schedule == AUTO and self.costs is not None:
-            each = [choose(self.costs, resident, offloaded, (name,)) for name in SCHEDULES]
-            found = max(each, key=lambda one: one.tok_s * self._correction.factor(one.schedule))
+            found = self._best(self.costs, resident, offloaded)
             if found.n_offloaded or resident.n:
                 return found
         name = "overlap" if not resident.n and self.schedule in (AUTO, "accelerator-only") else self.schedule
@@ -66,6 +69,13 @@ class Choosing:
                 if self.costs is not None:
                     return overlap(self.costs, resident, offloaded)
                 return Prediction("overlap", 0.0, resident.n, offloaded.n)
+
+    def _best(self, costs: BatchCosts, resident: Group, offloaded: Group) -> Prediction:
+        """The simplest of those that can run where there is only one side, else the best by what is known."""
+        if not offloaded.n:
+            return accelerator_only(costs, resident)
+        names = SCHEDULES if resident.n else SCHEDULES[1:]
+        return self._correction.best([choose(costs, resident, offloaded, (name,)) for name in names])
 
     def _asymmetric(self, resident: Group, offloaded: Group) -> Prediction:
         """All offloaded ones take part, in the two halves that take least together."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -53,7 +54,8 @@ class OverlapExecutor:
         spare_pages: int = 0,
     ) -> None:
         """`options`: of the CPU. `regime`: what may be used; None: everything. `spare_pages`: as in `Homes`."""
-        self.limits, self.device, self.notices = pair.offloaded, pair.name, notices
+        self.limits = replace(pair.offloaded, n_pages=pair.resident.n_pages + pair.offloaded.n_pages)
+        self.device, self.notices = pair.name, notices
         self.n_workers = 1 if options is None else options.n_workers or 1
         self.regime = Regime.free(self.n_workers) if regime is None else regime
         self._options, self._fingerprint, self._choosing = options, fingerprint, choosing
@@ -124,7 +126,7 @@ class OverlapExecutor:
 
     def use(self, schedule: str) -> None:
         """Follow another schedule from the next pass on. Raises BadSetting for one there is not."""
-        self._choosing = Choosing(self._choosing.costs, schedule)
+        self._choosing.use(schedule)
 
     def create(self, n_tokens: int | None = None) -> int:
         """A new empty sequence, resident if the accelerator has room for all it may grow to; None: the context."""

@@ -59,8 +59,8 @@ class Expectation:
         found = ", ".join(f"{name} {tok_s:.0f}" for name, tok_s in self.schedules.items())
         one = self.best_alone
         told = (
-            f"room for {self.n_resident} whole contexts on {accelerator}, {self.n_offloaded} in memory; schedule {schedule}, "
-            f"predicted at {self.depth} cached tokens: {found} tok/s"
+            f"room for {self.n_resident} whole contexts on {accelerator}, {self.n_offloaded} in memory; "
+            f"schedule {schedule}, predicted at {self.depth} cached tokens: {found} tok/s"
         )
         if self.prefers_one:
             return f"{told}; {one} alone {self.alone[one]:.0f}, which is more: --device {one}"

@@ -148,7 +148,7 @@ class _Situation:
     def expectation(self, n_resident_pages: int, limits: Limits) -> Expectation:
         """What sequences of whole contexts are predicted to reach."""
         each = pages_for(limits.n_context)
-        n_resident, n_all = n_resident_pages // each, max(1, limits.n_pages // each)
+        n_resident, n_all = n_resident_pages // each, max(1, (limits.n_pages - SPARE_PAGES) // each)
         sequences = min(n_resident, n_all), max(0, n_all - n_resident)
         return expected(self.costs, self.alone, self.work, limits.kv, sequences, limits.n_context)
 

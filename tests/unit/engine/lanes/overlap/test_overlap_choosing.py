@@ -22,7 +22,7 @@ RESIDENT, OFFLOADED = Group(8, 8 * 900), Group(6, 6 * 900)
 
 def test_auto_is_the_best_prediction() -> None:
     for resident, offloaded in ((RESIDENT, OFFLOADED), (Group(0, 0), OFFLOADED), (RESIDENT, Group(0, 0))):
-        assert Choosing(COSTS).next(resident, offloaded) == choose(COSTS, resident, offloaded)
+        assert Choosing(COSTS).next(resident, offloaded) == choose(COSTS, resident, offloaded)  # nothing ran yet
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -58,31 +58,36 @@ def test_a_choice_holds_until_others_are_under_way() -> None:
 
 
 def test_what_passes_make_corrects_the_choice() -> None:
-    """A schedule that makes far less than predicted gives way to the next best."""
+    """Schedules that are predicted nearly as good are tried; then what they made decides."""
     choosing = Choosing(COSTS)
-    first = choosing.next(RESIDENT, OFFLOADED)
-    for _ in range(9):
-        choosing.learn(first, first.tokens, first.seconds)
-    other = next(name for name in SCHEDULES if name != first.schedule)
-    choosing.learn(choose(COSTS, RESIDENT, OFFLOADED, (other,)), 1.0, 1e-9)
-    assert choosing.predicted(RESIDENT, OFFLOADED).schedule == other
-    for _ in range(9):
-        choosing.learn(choose(COSTS, RESIDENT, OFFLOADED, (other,)), 1e-9, 1.0)
-    assert choosing.predicted(RESIDENT, OFFLOADED).schedule != other
+    predicted = {name: choose(COSTS, RESIDENT, OFFLOADED, (name,)) for name in SCHEDULES}
+    most = max(each.tok_s for each in predicted.values())
+    made = {"accelerator-only": 0.5, "asymmetric": 0.7, "overlap": 0.9}
+    tried = []
+    for _ in range(8):
+        found = choosing.predicted(RESIDENT, OFFLOADED)
+        if found.schedule not in tried:
+            tried.append(found.schedule)
+        for _ in range(9):
+            choosing.learn(found, found.tokens * made[found.schedule], found.seconds)
+    near = {name for name, each in predicted.items() if each.tok_s >= most / 2}
+    assert set(tried) == near
+    assert len(near) > 1
+    assert tried[0] == choose(COSTS, RESIDENT, OFFLOADED).schedule
+    reached = {name: predicted[name].tok_s * made[name] for name in near}
+    assert choosing.predicted(RESIDENT, OFFLOADED).schedule == max(reached, key=lambda name: reached[name])
+    assert choosing.predicted(RESIDENT, Group(0, 0)).schedule == "accelerator-only"
 
 
-def test_corrections_are_medians_and_believe_others_where_nothing_ran() -> None:
+def test_corrections_are_medians() -> None:
     correction = Correction()
     assert correction.factor("overlap") == 1.0
     for measured in (50.0, 60.0, 1000.0):
         correction.note("asymmetric", 100.0, measured)
-    assert correction.factor("asymmetric") == pytest.approx(0.6)
-    assert correction.factor("overlap") == pytest.approx(0.6)
     correction.note("overlap", 0.0, 10.0)
     correction.note("overlap", 10.0, 0.0)
-    assert correction.factor("overlap") == pytest.approx(0.6)
-    correction.note("overlap", 100.0, 90.0)
-    assert correction.factor("overlap") == pytest.approx(0.9)
+    assert correction.factor("asymmetric") == pytest.approx(0.6)
+    assert correction.factor("overlap") == 1.0
 
 
 def test_unknown_names_are_refused() -> None:
@@ -95,7 +100,7 @@ def test_unknown_names_are_refused() -> None:
 def test_what_users_are_told() -> None:
     told = Expectation(4, 2, 512, {"accelerator-only": 10.0, "overlap": 20.0}, {"cpu": 30.0, "gpu": 5.0})
     assert told.best == "overlap"
-    assert "4 sequences on gpu, 2 in memory" in told.notice("gpu", "auto")
+    assert "room for 4 whole contexts on gpu, 2 in memory" in told.notice("gpu", "auto")
     assert told.notice("gpu", "auto").endswith("cpu alone 30, which is more: --device cpu")
     found = expected(COSTS, {"cpu": PROFILE}, model(8), "f16", (8, 6), 4096)
     assert found.schedules.keys() == set(SCHEDULES)

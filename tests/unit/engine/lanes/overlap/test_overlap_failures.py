@@ -86,6 +86,44 @@ def test_a_failure_in_the_middle_breaks_off_what_is_under_way(schedule: str) -> 
     executor.close()
 
 
+@pytest.mark.parametrize("schedule", ["overlap", "asymmetric"])
+def test_attention_that_fails_breaks_off_what_is_under_way(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    attended, n_left = HostAttention._attended, [20]
+
+    def failing(self: HostAttention, job: Job) -> Floats:
+        n_left[0] -= 1
+        if not n_left[0]:
+            raise DeviceFailed("a core is on fire")
+        return attended(self, job)
+
+    monkeypatch.setattr(HostAttention, "_attended", failing)
+    with overlapping(GOLDEN, accelerator("reference"), schedule) as executor, alone(GOLDEN, cpu()) as single:
+        found = {executor.create(EACH): Journey(text, (9, *(1,) * 20)) for text in texts(GOLDEN, 4, 60)}
+        with pytest.raises(DeviceFailed, match="on fire"):
+            travel(executor, found)
+        assert executor.in_flight == frozenset()
+        for journey in found.values():
+            journey.under_way = 0
+        travel(executor, found)
+        assert_as_alone(found, single)
+
+
+def test_attention_that_never_ends_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, attended = threading.Event(), HostAttention._attended
+
+    def lasting(self: HostAttention, job: Job) -> Floats:
+        ended.wait(20)
+        return attended(self, job)
+
+    monkeypatch.setattr(HostAttention, "_attended", lasting)
+    with overlapping(GOLDEN, accelerator("reference"), "overlap", n_resident=0) as executor:
+        sequence = executor.create()
+        executor._open().host.patience_s = 0.05
+        with pytest.raises(DeviceFailed, match="did not end in"):
+            travel(executor, {sequence: Journey(GOLDEN.tokens, (9,))})
+        ended.set()
+
+
 class Meeting:
     """The CPU, whose every section lasts until the accelerator has begun a part since, for some seconds at most.
 

@@ -8,6 +8,7 @@ import pytest
 
 from edgeinfer.backends.base import PAGE, DeviceOptions, Limits
 from edgeinfer.engine.lanes.overlap.opening import open_overlap
+from edgeinfer.engine.limits import SPARE_PAGES
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, EdgeInferError
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.profile import Profile
@@ -16,7 +17,7 @@ from tests.golden.goldens import Golden
 from tests.unit.engine.lanes.overlap.journeys import Journey, pretend_machine, travel
 
 GOLDEN = Golden.read("llama-q8_0")
-LIMITS = Limits(2 * PAGE, 12, 64, 64)
+LIMITS = Limits(2 * PAGE, 12 + SPARE_PAGES, 64, 64)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_sequences_beyond_the_accelerators_pages_are_in_memory(model: Model) -> 
 
 def test_all_are_resident_where_memory_suffices(model: Model) -> None:
     with open_overlap("cpu,reference", model.spec, model.file, LIMITS, DeviceOptions(), "overlap") as executor:
-        assert all(executor.is_resident(executor.create()) for _ in range(6))
+        assert all(executor.is_resident(executor.create()) for _ in range(8))
         assert not executor.is_resident(executor.create())
 
 
