@@ -175,7 +175,7 @@ def product_rows(device: CudaDevice, model: Model, size: Size, ceiling: float) -
             for count in size.counts:
                 shape = Shape(count, count, 1)
                 stream = lane._stream
-                taken = seconds_of(device, lambda s=shape: lane._start_stages(s), stream, size.repeats)  # type: ignore[misc]
+                taken = seconds_of(device, lambda s=shape: lane.start_kernels(s), stream, size.repeats)  # type: ignore[misc]
                 rate = n_bytes / taken
                 operations = 2 * multiply_adds * count / taken
                 shares = f"{rate / 1e9:.1f}", f"{100 * rate / ceiling:.0f} %", f"{operations / 1e12:.3f}"

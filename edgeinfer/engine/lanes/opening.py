@@ -10,7 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, Progress, no_progress, open_device
+from edgeinfer.backends.base import (
+    Device,
+    DeviceOptions,
+    Lane,
+    Limits,
+    Progress,
+    Sized,
+    no_progress,
+    open_device,
+)
 from edgeinfer.engine.lanes import AUTO
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.opening import compiled
@@ -117,7 +126,8 @@ def _together(
     cores, formats = _cores(options, topology), work.formats[:FORMATS]
     together = combined_profile(names, topology, cores, formats, progress)
     alone = alone_profiles(names, topology, cores, formats, progress)
-    budgets = budgets_of(together, work, available_bytes(), most_rows=limits.max_tokens)
+    own = _own_memory(names, options)
+    budgets = budgets_of(together, work, available_bytes(), most_rows=limits.max_tokens, available_vram_bytes=own)
     if sum(map(on_host, names)) > 1:  # what devices on the machine's own cores hold is its memory too
         budgets = Budgets(budgets.ram_bytes / 2, budgets.vram_bytes)
     choice = choose(together, alone, work, Caching(limits.n_context, 1, limits.kv), budgets, schedule)
@@ -142,6 +152,24 @@ def _together(
         for each in opened.values():
             each.close()
         raise
+
+
+def _own_memory(names: Sequence[str], options: DeviceOptions) -> dict[str, int]:
+    """Bytes that devices with memory of their own may use now, of those that tell."""
+    from edgeinfer.engine.probing.combination import on_host
+
+    found: dict[str, int] = {}
+    for name in names:
+        if on_host(name):
+            continue
+        device = open_device(name, options)
+        try:
+            n_bytes = device.memory_bytes if isinstance(device, Sized) else None
+        finally:
+            device.close()
+        if n_bytes is not None:
+            found[name] = n_bytes
+    return found
 
 
 def _cores(options: DeviceOptions, topology: Topology) -> tuple[int, ...]:

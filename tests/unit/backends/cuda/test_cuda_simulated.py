@@ -24,6 +24,10 @@ def test_models_are_those_of_transformers() -> None:
     simulate("checks_models.py", lanes=1)
 
 
+def test_models_are_shared_with_the_cpu() -> None:
+    simulate("checks_hybrids.py", lanes=1)
+
+
 def test_the_gpu_check_runs(tmp_path: Path) -> None:
     """On the simulator; speeds are not looked at."""
     command = [sys.executable, "scripts/gpu_check.py", "--tiny", "--out", str(tmp_path / "new" / "card.md")]
