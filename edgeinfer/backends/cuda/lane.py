@@ -29,7 +29,7 @@ class CudaFragmentLane:
     """Fragment `number` of those of a model on the GPU; one of them runs at a time."""
 
     def __init__(self, model: CudaModel, fragment: Fragment, number: int) -> None:
-        self._model, self._driver, self._stream = model, model.driver, model.stream
+        self.model, self._driver, self._stream = model, model.driver, model.stream
         self._inputs, self._outputs, self._number = fragment.inputs, fragment.outputs, number
         self._stages = [stage_name(number, stage.name) for stage in fragment.spec.stages]
         self._caches = model.caches[number]
@@ -48,17 +48,17 @@ class CudaFragmentLane:
         """Bytes of GPU memory, fewer than the footprint where weights are streamed; the first part counts the rest."""
         if self._closed:
             return 0
-        return self._caches.nbytes + (self._model.shared_bytes if self._number == 0 else 0)
+        return self._caches.nbytes + (self.model.shared_bytes if self._number == 0 else 0)
 
     @property
     def streamed_bytes(self) -> int:
         """Bytes of weights that all parts are sent in each step."""
-        return self._model.streamed_bytes
+        return self.model.streamed_bytes
 
     @property
     def records(self) -> bool:
         """Whether small passes run from recorded graphs."""
-        return self._recorder.works and not any(map(self._model.is_streamed, self._stages))
+        return self._recorder.works and not any(map(self.model.is_streamed, self._stages))
 
     def submit(self, step: Step, inputs: Mapping[str, Floats]) -> None:
         """Start a step. Raises EngineClosed, DeviceFailed."""
@@ -75,17 +75,17 @@ class CudaFragmentLane:
         """Send a step and its inputs, start its kernels and ask for its outputs."""
         self._began = time.perf_counter()
         self._marks[0].record(self._stream)
-        shape = self._model.send(step)
+        shape = self.model.send(step)
         for name in self._inputs:
             rows = inputs[name]
             host = self._hosts[name]
             host[: len(rows), : rows.shape[1]] = rows
-            self._model.rows(name, len(rows)).copy_to_device(host[: len(rows)].reshape(-1), stream=self._stream)
+            self.model.rows(name, len(rows)).copy_to_device(host[: len(rows)].reshape(-1), stream=self._stream)
         self._run(shape)
         for name in self._outputs:
             count = self._n_rows(name, shape)
             if count:
-                self._model.rows(name, count).copy_to_host(self._hosts[name][:count].reshape(-1), stream=self._stream)
+                self.model.rows(name, count).copy_to_host(self._hosts[name][:count].reshape(-1), stream=self._stream)
         self._marks[1].record(self._stream)
         self._shape = shape
 
@@ -105,10 +105,10 @@ class CudaFragmentLane:
 
     def start_kernels(self, shape: Shape) -> None:
         """Start the kernels of a pass, for what lies in the buffers, without a graph."""
-        self._model.start(self._stages, shape)
+        self.model.start(self._stages, shape)
 
     def _n_rows(self, name: str, shape: Shape) -> int:
-        return shape.tokens if self._model.layout.is_tokens(name) else shape.outputs
+        return shape.tokens if self.model.layout.is_tokens(name) else shape.outputs
 
     def wait(self) -> Mapping[str, Floats]:
         """The output buffers of the last step, valid until any part's next. Raises DeviceFailed."""
@@ -123,7 +123,7 @@ class CudaFragmentLane:
         self._seconds = timed / 1e3 if timed >= 0 else time.perf_counter() - self._began
         found: dict[str, Floats] = {}
         for name in self._outputs:
-            found[name] = self._hosts[name][: self._n_rows(name, self._shape), : self._model.layout.width(name)]
+            found[name] = self._hosts[name][: self._n_rows(name, self._shape), : self.model.layout.width(name)]
         return found
 
     @property
@@ -160,7 +160,7 @@ class CudaFragmentLane:
         self._drop_graphs()
         self._caches.close()
         self._hosts.clear()
-        self._model.leave()
+        self.model.leave()
 
 
 class CudaLane:

@@ -136,9 +136,14 @@ class SharedLane:
             self._host.write(delivery.buffer, delivery.first, outputs[delivery.name], adds=delivery.adds)
         return Span(away.task.device, away.stages, *away.lane.ran)
 
+    @property
+    def parts(self) -> tuple[FragmentLane, ...]:
+        """The lanes of other devices, in order of their tasks."""
+        return tuple(self._away[number].lane for number in sorted(self._away))
+
     def _lanes(self) -> list[HostLane | FragmentLane]:
         """All that hold keys and values, in a fixed order."""
-        return [self._host, *(self._away[number].lane for number in sorted(self._away))]
+        return [self._host, *self.parts]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots in all layers."""

@@ -58,7 +58,7 @@ def split(spec: ModelSpec, home: str, attention: str, share: float) -> Placement
 def cuda_lanes(player: Player) -> list[CudaFragmentLane]:
     """The parts that a player's model has on the GPU."""
     assert isinstance(player.lane, SharedLane)
-    return [away.lane for away in player.lane._away.values() if isinstance(away.lane, CudaFragmentLane)]
+    return [lane for lane in player.lane.parts if isinstance(lane, CudaFragmentLane)]
 
 
 def held_bytes(player: Player) -> int:
@@ -74,7 +74,7 @@ def budget_for(name: str, placement: Placement, driver: Driver, share: float) ->
     """Bytes with which streaming just works, and a share of those that are missing to hold all weights."""
     golden = Golden.read(name)
     with Player(Together(placement, {"cuda": CudaDevice(driver)}), golden) as player:
-        whole, weights = held_bytes(player), cuda_lanes(player)[0]._model._weights.resident_bytes
+        whole, weights = held_bytes(player), cuda_lanes(player)[0].model._weights.resident_bytes
     least = whole - weights + 1
     with pytest.raises(DoesNotFit, match="may use 1 bytes") as refused:
         Player(Together(placement, {"cuda": CudaDevice(driver, least)}), golden)
@@ -201,7 +201,7 @@ def test_weights_are_on_their_way_before_they_are_needed(driver: Driver, monkeyp
     budget = budget_for(name, placement, driver, 0.5)
     with Player(Together(placement, {"cuda": CudaDevice(driver, budget)}), golden) as player:
         player.feed(golden.tokens[:1])
-        model = cuda_lanes(player)[0]._model
+        model = cuda_lanes(player)[0].model
         weights, feeding = model._weights, model._feeding
         assert weights.n_sent > 2
         sent: list[int] = []
