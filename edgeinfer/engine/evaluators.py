@@ -29,12 +29,15 @@ from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.limits import memory_need
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.memory import require_fit
+from edgeinfer.scheduling.topology import available_bytes
 
 NEVER_RESCUED = ("cpu", "reference", "null")
 """Devices of our own that have nothing to go on with."""
@@ -255,8 +258,14 @@ def open_evaluator(
         return ForeignExecutor.open(kind, device, subject, limits, options, progress, regime)
     if subject.spec is None:
         raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
-    model = (subject.spec, subject.gguf, subject.fingerprint, limits)
+    spec = subject.spec
+    model = (spec, subject.gguf, subject.fingerprint, limits)
     executor = Executor.open(*model, device, options, progress, regime, schedule)
     if executor.device in NEVER_RESCUED:
         return executor
-    return Rescued(executor, lambda: Executor.open(*model, AUTO_DEVICE, options, progress, regime))
+
+    def rescue() -> Executor:
+        require_fit(memory_need(AUTO_DEVICE, spec, subject.file.tensors, limits), available_bytes())
+        return Executor.open(*model, AUTO_DEVICE, options, progress, regime)
+
+    return Rescued(executor, rescue)
