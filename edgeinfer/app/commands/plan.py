@@ -157,7 +157,9 @@ def _device_found(file: GGUFFile, settings: Settings) -> str:
     from edgeinfer.scheduling.topology import read_topology
 
     subject = Subject(file, spec_of(file.metadata, file.tensors, settings.generation.ctx), fingerprint(file))
-    return chosen_device(subject, read_topology(), DeviceOptions(), may_race=False).device
+    machine = settings.machine
+    options = DeviceOptions(n_workers=machine.threads, cores=machine.cores)
+    return chosen_device(subject, read_topology(), options, kv=machine.kv, may_race=False).device
 
 
 def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> Speeds:

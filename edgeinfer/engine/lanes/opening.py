@@ -23,12 +23,13 @@ from edgeinfer.backends.base import (
 from edgeinfer.engine.lanes import AUTO
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.opening import compiled
+from edgeinfer.engine.staffing import shared_cores
 from edgeinfer.errors import BadSetting, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.profile import CPU
-from edgeinfer.scheduling.topology import Topology, available_bytes, read_topology
+from edgeinfer.scheduling.topology import available_bytes, read_topology
 from edgeinfer.scheduling.work import work_of
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _together(
     from edgeinfer.scheduling.budgets import Budgets, Caching, budgets_of
 
     topology, work = read_topology(), work_of(spec, file.tensors)
-    cores, formats = _cores(options, topology), work.formats[:FORMATS]
+    cores, formats = shared_cores(options, topology), work.formats[:FORMATS]
     together = combined_profile(names, topology, cores, formats, progress)
     alone = alone_profiles(names, topology, cores, formats, progress)
     own = _own_memory(names, options)
@@ -170,12 +171,6 @@ def _own_memory(names: Sequence[str], options: DeviceOptions) -> dict[str, int]:
         if n_bytes is not None:
             found[name] = n_bytes
     return found
-
-
-def _cores(options: DeviceOptions, topology: Topology) -> tuple[int, ...]:
-    """The cores that devices share: those asked for; a plan of the cpu's cores is for the cpu alone."""
-    asked = None if options.decode_shares else options.cores
-    return (asked or topology.workers())[: None if options.decode_shares else options.n_workers]
 
 
 def _refused(names: Sequence[str], choice: Choice) -> str:
