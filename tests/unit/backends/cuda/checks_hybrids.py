@@ -10,27 +10,34 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, no_progress
+from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, no_progress
 from edgeinfer.backends.cuda.device import CudaDevice
-from edgeinfer.backends.cuda.driver import Driver, Stream
+from edgeinfer.backends.cuda.driver import FAILURES, Driver, Stream
 from edgeinfer.backends.cuda.footprint import weight_regions
 from edgeinfer.backends.cuda.lane import CudaFragmentLane
 from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.model import CudaModel, together
 from edgeinfer.backends.cuda.placing import Weights, stage_weights
 from edgeinfer.backends.cuda.step import Shape
+from edgeinfer.engine.evaluators import SequenceEvaluator, Telling, open_evaluator, open_subject
+from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.fragments import fragment_of
 from edgeinfer.engine.lanes.partition import partition
 from edgeinfer.engine.lanes.shared import SharedLane
-from edgeinfer.errors import DoesNotFit
+from edgeinfer.engine.probing import combination
+from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Part, Placement
+from edgeinfer.scheduling.profile import Link
 from tests.golden.goldens import Golden, Player, distance
 from tests.unit.backends.cuda import quick_blocks
 from tests.unit.engine.lanes.placements import alike, at_random
 from tests.unit.engine.lanes.test_shared_lanes import Together, spec_of
+from tests.unit.engine.test_executor import chain
+from tests.unit.scheduling.profiles import device, machine
 
 TWO = ["cpu", "cuda"]
 NOISE = 2e-2
@@ -264,3 +271,69 @@ def test_states_are_saved_and_restored(driver: Driver) -> None:
         second.feed(golden.tokens[10:15])
         second.lane.write_pages(pages, first.lane.read_pages(pages))
         assert second.feed(golden.tokens[5:6]).tobytes() == first.feed(golden.tokens[5:6]).tobytes()
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let probes have found that each of the two is as fast as the other, and that exchanges cost nothing."""
+    pair = machine(device("cuda", link=Link(1e12, 1e12, 0.0), read=1e7, madds=1e7), cpu=device(read=1e7, madds=1e7))
+    monkeypatch.setattr(combination, "combined_profile", lambda *given: pair)
+    monkeypatch.setattr(combination, "alone_profiles", lambda *given: {"cpu": pair, "cuda": pair})
+
+
+LIMITS = Limits(128, 4, 16, 4)
+
+
+def logits_of(evaluator: SequenceEvaluator, sequence: int, tokens: list[int]) -> NDArray[np.float32]:
+    """The logits of the last of these tokens, which are kept."""
+    found = evaluator.evaluate(chain(sequence, evaluator.n_cached(sequence), tokens)).copy()
+    evaluator.commit(sequence, np.arange(len(tokens), dtype=np.int32))
+    return found
+
+
+@pytest.mark.parametrize("schedule", ["rows", "hetegen", "static"])
+def test_a_plan_is_carried_out(measured: None, schedule: str) -> None:
+    """By names, as a user gives them."""
+    golden = Golden.read("llama-q8_0")
+    with open_model(golden.model, 128) as model:
+        given = (model.spec, model.file, "model", LIMITS)
+        options = DeviceOptions(n_workers=2)
+        with Executor.open(*given, "cuda,cpu", options, schedule=schedule) as executor:
+            assert schedule in executor.notices[0]
+            assert executor.device == ("cuda" if schedule == "static" else "cpu+cuda")
+            logits = logits_of(executor, executor.create(), golden.tokens[:5].tolist())
+    assert distance(logits[:, golden.columns], golden.logits[4:5]) < 0.05
+
+
+def test_a_gpu_that_fails_beside_the_cpu_is_dropped(measured: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a text, while the CPU goes on from the same token."""
+    golden = Golden.read("llama-q8_0")
+    tokens = golden.tokens[:8].tolist()
+    subject = open_subject(golden.model, "cpu,cuda", 128)
+    options = DeviceOptions(n_workers=2)
+    with subject.file:
+        evaluator = open_evaluator("cpu,cuda", subject, LIMITS, options, schedule="rows")
+        alone = open_evaluator("cpu", subject, LIMITS, options)
+        pair = [evaluator.create(), alone.create()]
+        for part in (tokens[:4], tokens[4:5]):
+            found, expected = (logits_of(e, s, part) for e, s in zip((evaluator, alone), pair, strict=True))
+            assert distance(found, expected) < NOISE
+        state = evaluator.save(pair[0])
+
+        def fail(*arguments: object) -> None:
+            raise FAILURES[0](700, "illegal address")
+
+        monkeypatch.setattr(Driver, "launch", fail)
+        for part in (tokens[5:6], tokens[6:]):
+            found, expected = (logits_of(e, s, part) for e, s in zip((evaluator, alone), pair, strict=True))
+            assert distance(found, expected) < 1e-6
+        assert evaluator.device == "cpu"
+        assert isinstance(evaluator, Telling)
+        (told,) = evaluator.take_notices()
+        assert told.startswith("cpu+cuda failed and was dropped; cpu goes on (")
+        with pytest.raises(
+            EdgeInferError, match="saved by the device cpu\\+cuda; load the model with --device cpu,cuda"
+        ):
+            evaluator.restore(evaluator.create(), state)
+        evaluator.close()
+        alone.close()
