@@ -87,7 +87,7 @@ def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float]
     names, topology = llm.facts.device.split("+"), read_topology()
     if not is_own(",".join(names)):
         return None
-    profile = kept_combination(names, topology, topology.workers()[: llm.facts.n_threads])
+    profile = kept_combination(names, topology, llm.facts.cores)
     if profile is None:
         return None
     placement = all_on(llm.work, names[0]) if llm.shared is None else llm.shared.placement
@@ -113,11 +113,11 @@ def corrections_of(profile: Profile) -> tuple[float, float]:
 
 
 def expectation_lines(
-    expected: Expected | None, stats: Stats, device: str = "cpu", n_threads: int | None = None
+    expected: Expected | None, stats: Stats, device: str = "cpu", cores: Sequence[int] = ()
 ) -> list[str]:
-    """Predicted and measured rates side by side; without a prediction what would make one for `device`."""
+    """Predicted and measured rates side by side; without a prediction what would make one for `device` on `cores`."""
     if expected is None:
-        return [f"predicted: nothing, as {_missing(device, n_threads)}"]
+        return [f"predicted: nothing, as {_missing(device, cores)}"]
     parts = []
     for what, predicted, measured in (
         ("prompt", expected.prefill_tok_s, stats.prefill_tok_s),
@@ -129,7 +129,7 @@ def expectation_lines(
     return ["predicted: " + ", ".join(parts)] if parts else []
 
 
-def _missing(device: str, n_threads: int | None) -> str:
+def _missing(device: str, cores: Sequence[int]) -> str:
     """Why nothing is predicted for a device, or for several with a plus between them, and the command that helps."""
     from edgeinfer.app.machine_profile import are_measurable
     from edgeinfer.scheduling.profile import CPU
@@ -140,7 +140,10 @@ def _missing(device: str, n_threads: int | None) -> str:
     names = device.split("+")
     if not are_measurable(names):
         return f"{device} cannot be measured"
-    some = f" --threads {n_threads}" if n_threads and n_threads < len(read_topology().workers()) else ""
+    workers, some = read_topology().workers(), ""
+    if cores and tuple(cores) != workers:
+        is_first = tuple(cores) == workers[: len(cores)]
+        some = f" --threads {len(cores)}" if is_first else f" --cores {','.join(map(str, cores))}"
     return f"{device} was not measured on this machine; edgeinfer probe --device {','.join(names)}{some} does that"
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from edgeinfer.app.pull_progress import PullProgress
-from edgeinfer.errors import DoesNotFit, ModelNotFound
+from edgeinfer.errors import DoesNotFit, ModelNotFound, UnsupportedModel
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,6 +34,21 @@ def choose_model(settings: Settings, store: Store | None = None, *, remember: bo
         listed = any(known.path == model.path for known in store.models())
         store.remember(model.name if listed else str(model.path))
     return model
+
+
+def choose_file(settings: Settings, command: str, instead: str) -> LocalModel:
+    """The GGUF file that `command` works on. Raises as `choose_model`, and UnsupportedModel for another kind of model.
+
+    `instead`: what works with such a model.
+    """
+    from edgeinfer.models.decoder_folder import is_decoder_folder
+
+    found = choose_model(settings, remember=False)
+    if is_decoder_folder(found.path):
+        raise UnsupportedModel(
+            f"{found.path} is a folder with an ONNX decoder, and {command} needs a GGUF file; {instead}"
+        )
+    return found
 
 
 def pull_model(store: Store, source: str, *, force: bool = False) -> LocalModel:

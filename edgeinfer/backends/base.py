@@ -9,7 +9,7 @@ themselves are the other kind of entry in DEVICES: `backends.evaluator`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -273,6 +273,17 @@ class FragmentDevice(Device, Protocol):
     def compile_fragment(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> FragmentLane: ...
+
+
+@runtime_checkable
+class PartsDevice(FragmentDevice, Protocol):
+    """A device that shares its memory out among all parts of a model that it runs, which it does one at a time."""
+
+    def compile_fragments(
+        self, fragments: Sequence[Fragment], file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> Sequence[FragmentLane]:
+        """A lane for each fragment; they are run in this order, and outputs are valid until the next one's submit."""
+        ...
 
 
 @runtime_checkable

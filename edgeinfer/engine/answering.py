@@ -17,6 +17,7 @@ import numpy as np
 from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.cached import CachedSequence
+from edgeinfer.engine.evaluators import Telling
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
@@ -224,6 +225,8 @@ class Answer:
             truncated = True
             notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)
         notices += self.cached.take_notices()
+        if isinstance(self._speculator, Telling):
+            notices += self._speculator.take_notices()
         return Stats(
             n_prompt=len(self._request.prompt),
             n_cached=self._n_reused,

@@ -30,6 +30,7 @@ from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.limits import memory_need
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
@@ -38,6 +39,8 @@ from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
 from edgeinfer.scheduling.batch.schedules import Schedule
+from edgeinfer.scheduling.memory import require_fit
+from edgeinfer.scheduling.topology import available_bytes
 
 NEVER_RESCUED = ("cpu", "reference", "null")
 """Devices of our own that have nothing to go on with."""
@@ -308,19 +311,21 @@ def open_evaluator(
         return ForeignExecutor.open(kind, device, subject, limits, options, progress, regime)
     if subject.spec is None:
         raise UnsupportedModel(f"{subject.file.path} can only be run with another device than {device}")
-    model = (subject.spec, subject.gguf, subject.fingerprint, limits)
+    spec, file = subject.spec, subject.gguf
+    model = (spec, file, subject.fingerprint, limits)
 
-    def spare() -> SequenceEvaluator:
+    def rescue() -> SequenceEvaluator:
+        require_fit(memory_need(AUTO_DEVICE, spec, file.tensors, limits), available_bytes())
         return Executor.open(*model, AUTO_DEVICE, options, progress, regime)
 
     if schedule in BATCH_SCHEDULES or ("," in device and sharing is not None and schedule == AUTO_SCHEDULE):
         from edgeinfer.engine.lanes.overlap.opening import open_batch
 
         vram_bytes = None if sharing is None else sharing.vram_bytes
-        shared = open_batch(device, subject.spec, subject.gguf, limits, options, schedule, progress, vram_bytes, regime)
+        shared = open_batch(device, spec, file, limits, options, schedule, progress, vram_bytes, regime)
         if isinstance(shared, Overlapping):
-            return RescuedBatches(shared, spare)
+            return RescuedBatches(shared, rescue)
         executor = shared
     else:
         executor = Executor.open(*model, device, options, progress, regime, schedule)
-    return executor if executor.device in NEVER_RESCUED else Rescued(executor, spare)
+    return executor if executor.device in NEVER_RESCUED else Rescued(executor, rescue)

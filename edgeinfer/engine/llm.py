@@ -55,6 +55,8 @@ class Facts:
     load_s: float
     resident_bytes: int
     notices: tuple[str, ...]
+    cores: tuple[int, ...] = ()
+    """What devices other than the cpu alone were given."""
 
 
 class LLM:

@@ -28,12 +28,13 @@ from edgeinfer.engine.evaluators import (
     other_device,
 )
 from edgeinfer.engine.executor import AUTO_DEVICE
+from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.limits import context_of, limits_for, memory_need, unknown_need
 from edgeinfer.engine.llm import LLM, Facts
 from edgeinfer.engine.race import Choices, chosen_device
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for
-from edgeinfer.engine.staffing import device_options, known_core_plans, worker_kinds
+from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.texts import Texts, own_texts, texts_with
 from edgeinfer.errors import BadGGUF, BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.models.load import spec_of
@@ -141,10 +142,9 @@ def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str
 
 def _start_fastest(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
     """Compile an open model for the device found fastest, or for the cpu where that one cannot run it after all."""
-    choices, is_usual = Choices(), wanted.threads is None and wanted.cores is None and not wanted.isolate
-    options, may_race = _staff(wanted, subject)[0], wanted.race and is_usual
+    choices, options, may_race = Choices(), _staff(wanted, subject)[0], wanted.race and not wanted.isolate
     found = chosen_device(
-        subject, read_topology(), options, may_race=may_race, progress=wanted.progress, choices=choices
+        subject, read_topology(), options, kv=wanted.kv, may_race=may_race, progress=wanted.progress, choices=choices
     )
     notices += () if found.notice is None else (found.notice,)
     try:
@@ -251,6 +251,11 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
         raise
     subject.file.release()
     notices += (executor.notices if isinstance(executor, Noted) else ()) + draft_notices
+    if wanted.schedule != AUTO_SCHEDULE and "," not in wanted.device:
+        notices += (
+            f"schedule {wanted.schedule} says how several devices share a model and changes nothing on "
+            f"{executor.device} alone; --device cpu,openvino, say, names two",
+        )
     if limits.n_context > trained:
         notices += (f"a context of {limits.n_context} tokens is more than the {trained} this model was trained for",)
     facts = Facts(
@@ -267,6 +272,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
         notices=notices,
+        cores=shared_cores(options, read_topology()),
     )
     return LLM(subject, Pool(executor), tokenizer, template, facts, drafts, primes=wanted.speculation.history)
 

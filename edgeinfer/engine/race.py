@@ -20,11 +20,13 @@ from edgeinfer.engine.evaluators import Subject
 from edgeinfer.engine.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.staffing import shared_cores
 from edgeinfer.engine.whole_file import write_whole
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import default_root
 from edgeinfer.scheduling.topology import Topology
 from edgeinfer.scheduling.work import work_of
+from edgeinfer.settings import KVKind
 
 RACED_BYTES = 256 << 20
 """Weights of the layers that race, about."""
@@ -93,6 +95,7 @@ def chosen_device(
     topology: Topology,
     options: DeviceOptions,
     *,
+    kv: KVKind = "f16",
     may_race: bool,
     progress: Progress = no_progress,
     choices: Choices | None = None,
@@ -104,14 +107,21 @@ def chosen_device(
     if not installed:
         return Chosen(AUTO_DEVICE)
     choices = choices or Choices()
-    key = f"{fingerprint_of(topology)} {subject.fingerprint} {' '.join(installed)}"
+    key = f"{fingerprint_of(topology)} {subject.fingerprint} {_manner(options, topology, kv)}{' '.join(installed)}"
     known = choices.find(key)
     if known is not None or not may_race:
         return Chosen(known or AUTO_DEVICE)
-    finishes = race(entrants(), subject, options, progress)
+    finishes = race(entrants(), subject, options, kv, progress)
     winner = winner_of(finishes)
     choices.keep(key, winner)
     return Chosen(winner, _told(finishes, winner) if len(finishes) > 1 else None)
+
+
+def _manner(options: DeviceOptions, topology: Topology, kv: KVKind) -> str:
+    """What besides the model and the machine decides who is fastest: how keys and values are kept, and which cores."""
+    cores = shared_cores(options, topology)
+    on = "" if cores == topology.workers() else f"on {','.join(map(str, cores))} "
+    return f"{'' if kv == 'f16' else f'kv {kv} '}{on}"
 
 
 def entrants() -> tuple[str, ...]:
@@ -136,24 +146,28 @@ def winner_of(finishes: Sequence[Finish]) -> str:
 
 
 def race(
-    names: Sequence[str], subject: Subject, options: DeviceOptions, progress: Progress = no_progress
+    names: Sequence[str],
+    subject: Subject,
+    options: DeviceOptions,
+    kv: KVKind = "f16",
+    progress: Progress = no_progress,
 ) -> tuple[Finish, ...]:
     """Time every device that can run the model, one after the other."""
     finishes = []
     for place, name in enumerate(names):
         progress(f"trying {name}", place, len(names))
         try:
-            finishes.append(_run(name, subject, options))
+            finishes.append(_run(name, subject, options, kv))
         except Exception:  # as above
             continue
     progress("trying devices", len(names), len(names))
     return tuple(finishes)
 
 
-def _run(name: str, subject: Subject, options: DeviceOptions) -> Finish:
+def _run(name: str, subject: Subject, options: DeviceOptions, kv: KVKind) -> Finish:
     assert subject.spec is not None
     spec, share = first_layers(subject.spec, subject)
-    limits = limits_for(2 * N_PROMPT)
+    limits = limits_for(2 * N_PROMPT, kv=kv)
     with Executor.open(spec, subject.gguf, "race", limits, name, replace(options, adapts=False)) as executor:
         prefill_s, decode_s = [], []
         for _ in range(1 + ROUNDS):

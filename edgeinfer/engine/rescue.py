@@ -50,6 +50,8 @@ class Rescued:
         self._fallback: Open | None = fallback
         self._known: dict[int, _Known] = {}
         self._pending: Batch | None = None
+        self._lost: DeviceFailed | MemoryError | None = None
+        """What the device died of, while there is no memory for another."""
         self._next, self._told = 0, list[str]()
         self.regime: Regime = evaluator.regime
 
@@ -108,7 +110,7 @@ class Rescued:
 
     def create(self) -> int:
         """A new empty sequence."""
-        return self._join(_Known(self._inner.create()))
+        return self._join(_Known(self._inner.create() if self._lost is None else None))
 
     def branch(self, sequence: int) -> int:
         """A new sequence that starts with the same cached tokens."""
@@ -145,7 +147,8 @@ class Rescued:
         """Logits of the batch's outputs, of another device where this one has failed. Raises as both do."""
         self._pending = batch
         try:
-            return self._inner.evaluate(self._numbered(batch))
+            numbered = self._numbered(batch)
+            return self._inner.evaluate(numbered)
         except (DeviceFailed, MemoryError) as reason:
             self._change(reason)
             return self._inner.evaluate(self._numbered(batch))
@@ -156,7 +159,10 @@ class Rescued:
         return Batch(batch.tokens, numbers, batch.positions, batch.parents, batch.outputs)
 
     def _change(self, reason: DeviceFailed | MemoryError) -> None:
-        """Open the other device; sequences are read there as they are needed. Raises DeviceFailed if there is none."""
+        """Open the other device; sequences are read there as they are needed.
+
+        Raises DeviceFailed if there is none, and DoesNotFit while there is no memory for it: the next pass tries again.
+        """
         fallback, self._fallback = self._fallback, None
         why = str(reason) or "it ran out of memory"
         if fallback is None:
@@ -167,8 +173,17 @@ class Rescued:
         closing.join(CLOSING_S)
         try:
             self._inner = fallback()
+        except DoesNotFit as other:
+            self._fallback, self._lost = fallback, reason
+            for known in self._known.values():
+                known.number = None
+            raise DoesNotFit(
+                f"{failed.device} failed ({why}), and there is no memory to go on without it: {other}; the text so far "
+                "is kept: close other programs and ask again"
+            ) from reason
         except EdgeInferError as other:
             raise DeviceFailed(f"{failed.device} failed ({why}), and nothing else can go on: {other}") from reason
+        self._lost = None
         self.regime = self._inner.regime
         self._told.append(f"{failed.device} failed and was dropped; {self._inner.device} goes on ({why})")
         for known in self._known.values():
@@ -176,6 +191,8 @@ class Rescued:
 
     def _there(self, known: _Known) -> int:
         """The evaluator's number of a sequence whose keys and values it has. Raises as it does."""
+        if self._lost is not None:
+            self._change(self._lost)
         if known.number is not None:
             return known.number
         number = self._inner.create()
@@ -204,7 +221,8 @@ class Rescued:
         try:
             act(known.number)
         except (DeviceFailed, MemoryError) as reason:
-            self._change(reason)
+            with suppress(DoesNotFit):  # the next pass says so
+                self._change(reason)
 
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
@@ -217,18 +235,20 @@ class Rescued:
         """Count tokens as cached that nobody read, for measurements."""
         known = self._known[sequence]
         known.tokens = []
-        self._inner.pretend(self._there(known), n_tokens)
+        number = self._there(known)
+        self._inner.pretend(number, n_tokens)
         known.tokens = None if n_tokens else []
 
     def save(self, sequence: int) -> bytes:
         """What is cached of a sequence, for `restore` by the same model on the same device."""
         known = self._known[sequence]
         try:
-            state = self._inner.save(self._there(known))
+            number = self._there(known)
+            state = self._inner.save(number)
         except (DeviceFailed, MemoryError) as reason:
             self._change(reason)
             state = self._inner.save(self._there(known))
-        return seal(MAGIC, {"tokens": json.dumps(known.tokens)}, state)
+        return seal(MAGIC, {"tokens": json.dumps(known.tokens), "device": self._inner.device}, state)
 
     def restore(self, sequence: int, state: bytes) -> None:
         """Replace what is cached of a sequence by a saved state. Raises as the evaluator does."""

@@ -92,6 +92,12 @@ def device_options(
     return DeviceOptions(threads or len(workers), workers, pins=pins, n_nodes=_n_nodes(topology, workers))
 
 
+def shared_cores(options: DeviceOptions, topology: Topology) -> tuple[int, ...]:
+    """The cores that devices share: those asked for; a plan of the cpu's cores is for the cpu alone."""
+    asked = None if options.decode_shares else options.cores
+    return (asked or topology.workers())[: None if options.decode_shares else options.n_workers]
+
+
 def _n_nodes(topology: Topology, cores: Sequence[int]) -> int:
     """Nodes that these cores belong to, at least 1."""
     return max(1, len({core.node for core in topology.cores if core.number in cores}))

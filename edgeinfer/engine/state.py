@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from edgeinfer.errors import EdgeInferError
 
@@ -17,6 +19,7 @@ Value = str | int | Sequence[int]
 
 LENGTH = struct.Struct("<I")
 CHECKSUM_BYTES = 16
+_MAGIC = re.compile(rb"(?P<kind>EDGEINFER [A-Z ]+)\d+\n")
 
 
 def seal(magic: bytes, header: Mapping[str, Value], body: bytes) -> bytes:
@@ -29,8 +32,12 @@ def seal(magic: bytes, header: Mapping[str, Value], body: bytes) -> bytes:
 def unseal(magic: bytes, state: bytes, what: str) -> tuple[dict[str, Value], bytes]:
     """Header and body of a saved state, just as they were sealed.
 
-    Raises EdgeInferError, naming `what`, when it is no such state, of another version, cut short or altered.
+    Raises EdgeInferError, naming `what`, when it is no such state, of another version, cut short or altered, and with
+    the device that saved it when it is one of another kind.
     """
+    device = _device_of(magic, state)
+    if device is not None:
+        raise EdgeInferError(f"{what} was saved by {_loading(device)}, or start again from the text")
     text_at = len(magic) + LENGTH.size
     if not state.startswith(magic) or len(state) < text_at + CHECKSUM_BYTES:
         raise EdgeInferError(f"{what} is not one that this version of edgeinfer saved; start again from the text")
@@ -41,14 +48,40 @@ def unseal(magic: bytes, state: bytes, what: str) -> tuple[dict[str, Value], byt
     return header, state[text_at + length : -CHECKSUM_BYTES]
 
 
+def _device_of(magic: bytes, state: bytes) -> Value | None:
+    """The device that saved a state of another kind than `magic`; None where it is of that kind, or does not say."""
+    found = _MAGIC.match(state)
+    if found is None or found["kind"] == magic.rstrip(b"0123456789\n"):
+        return None
+    with suppress(EdgeInferError):
+        return unseal(found.group(), state, "")[0].get("device")
+    return None
+
+
 def check_same(found: Mapping[str, Value], wanted: Mapping[str, Value]) -> None:
     """Raises EdgeInferError with what differs where the header of a saved state is not of this model and device."""
     differing = [f"{key} is {found.get(key)}, not {value}" for key, value in wanted.items() if found.get(key) != value]
-    if differing:
+    if not differing:
+        return
+    if found.get("model") == wanted["model"] and found.get("device") != wanted["device"]:
         raise EdgeInferError(
-            f"the saved state belongs to another model, device or kv: its {', its '.join(differing)}; "
-            "use it with what it was saved with, or start again from the text"
+            f"the saved state was saved by {_loading(found.get('device'))}, or start again from the text: this is "
+            f"the device {wanted['device']}"
         )
+    if len(differing) == 1 and found.get("layout") != wanted.get("layout"):
+        raise EdgeInferError(
+            f"the saved state was saved when {wanted['device']} had other layers each; start again from the text"
+        )
+    raise EdgeInferError(
+        f"the saved state belongs to another model, device or kv: its {', its '.join(differing)}; "
+        "use it with what it was saved with, or start again from the text"
+    )
+
+
+def _loading(device: Value | None) -> str:
+    """A device that saved a state, and how it is chosen."""
+    name = str(device)
+    return f"the device {name}; load the model with --device {name.replace('+', ',')} to use it"
 
 
 def _checksum(data: bytes) -> bytes:

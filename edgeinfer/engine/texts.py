@@ -7,11 +7,14 @@ devices.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from edgeinfer.backends.evaluator import ProgramText
 from edgeinfer.errors import BadGGUF, UnsupportedModel
-from edgeinfer.models.gguf import Metadata
+from edgeinfer.models.decoder_folder import is_decoder_folder
+from edgeinfer.models.gguf import GGUFFile, Metadata
 from edgeinfer.models.text import ChatTemplate, Tokenizer, Vocabulary, vocabulary_of
+from edgeinfer.models.text.folder_text import FolderText
 
 Texts = tuple[Tokenizer, ChatTemplate]
 
@@ -32,6 +35,18 @@ def texts_with(metadata: Metadata, program: ProgramText) -> Texts:
         template = ChatTemplate.from_metadata(metadata, vocabulary)
         template.prepare()
         return ProgramTokenizer(vocabulary, program), template
+
+
+def tokenizer_of(path: Path) -> Tokenizer:
+    """The tokenizer of a model that nobody loads: of a GGUF file, or of a folder with a decoder.
+
+    Raises BadGGUF, ModelNotFound, UnsupportedModel for a tokenizer that edgeinfer lacks.
+    """
+    if is_decoder_folder(path):
+        found = FolderText(path)
+        return ProgramTokenizer(found.vocabulary(), found)
+    with GGUFFile.open(path) as file:
+        return Tokenizer.from_metadata(file.metadata)
 
 
 class ProgramTokenizer(Tokenizer):

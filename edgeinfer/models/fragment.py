@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,13 @@ class Fragment:
     spec     the ops as stages, the buffers they touch and the KV layers they keep, numbered from 0
     inputs   buffers whose rows are given at each step
     outputs  buffers whose rows are wanted after it; one may be both
+    spare    weights that a plan leaves in the machine's memory: where a device's own is short, they go first
     """
 
     spec: ModelSpec
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    spare: frozenset[Weight] = frozenset()
 
 
 def whole(spec: ModelSpec) -> Fragment:

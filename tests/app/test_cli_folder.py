@@ -113,3 +113,38 @@ def test_commands_that_need_the_file_say_so(folder: Path) -> None:
         found = invoke(*arguments, "-m", str(folder), *GREEDY)
         assert found.exit_code == 1
         assert str(folder) in found.stderr
+
+
+def test_texts_become_tokens_and_back_as_with_the_file(model: Path, folder: Path) -> None:
+    for more in ([], ["--no-special"], ["--json"]):
+        found, expected = (invoke("tokenize", "the rain in", "-m", str(path), *more) for path in (folder, model))
+        assert (found.exit_code, found.stderr) == (0, "")
+        assert found.stdout == expected.stdout != ""
+    ids = invoke("tokenize", "the rain in", "-m", str(folder), "--no-special").stdout.split()
+    found, expected = (invoke("detokenize", *ids, "-m", str(path)) for path in (folder, model))
+    assert found.stdout == expected.stdout == "the rain in"
+
+
+def test_a_folder_without_its_tokenizer_says_what_is_missing(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "genai_config.json").write_bytes((folder / "genai_config.json").read_bytes())
+    found = invoke("tokenize", "the", "-m", str(tmp_path))
+    assert found.exit_code == 1
+    assert "has no tokenizer.json" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan"], "plan needs a GGUF file; edgeinfer run --stats answers with it"),
+        (["bench", "--runs", "1"], "bench needs a GGUF file; edgeinfer run --stats answers with it"),
+        (["export", "--onnx", "elsewhere"], "export needs a GGUF file; other programs can run it as it is"),
+    ],
+)
+def test_commands_for_files_say_in_a_line_what_works_with_a_folder(
+    folder: Path, arguments: list[str], words: str
+) -> None:
+    found = invoke(*arguments, "-m", str(folder))
+    assert (found.exit_code, found.stdout) == (1, "")
+    (line,) = found.stderr.splitlines()
+    assert str(folder) in line
+    assert words in line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -130,10 +130,12 @@ def test_the_command_that_measures_a_device_is_named(home: Path) -> None:
         ("llamacpp", "predicted: nothing, as llamacpp cannot be measured"),
         ("cpu", "edgeinfer probe does that"),
     ):
-        (line,) = expectation_lines(None, STATS, device, len(read_topology().workers()))
+        (line,) = expectation_lines(None, STATS, device, read_topology().workers())
         assert line.endswith(words)
-    (line,) = expectation_lines(None, STATS, "openvino", 1)
-    assert ("--threads 1" in line) == (len(read_topology().workers()) > 1)
+    for cores, words in (((4, 5), "--threads 2 does"), ((5, 6), "--cores 5,6 does"), ((6, 5, 4), "--cores 6,5,4 does")):
+        with patch("edgeinfer.scheduling.topology.read_topology", return_value=Mock(workers=lambda: (4, 5, 6))):
+            (line,) = expectation_lines(None, STATS, "openvino", cores)
+        assert line.endswith(f"--device openvino {words} that")
 
 
 def test_what_was_not_read_or_made_is_left_out() -> None:

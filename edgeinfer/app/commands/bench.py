@@ -103,14 +103,14 @@ def _conditions(settings: Settings, wanted: Wanted, first: Executor, temp: float
     from edgeinfer.app.bench.executors import Conditions
     from edgeinfer.app.bench.record import ModelFacts
     from edgeinfer.app.fit import plan_for
-    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.app.model_choice import choose_file
     from edgeinfer.models.download.header import file_header
     from edgeinfer.models.file_types import quant_name
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.scheduling.memory import require_fit
     from edgeinfer.scheduling.topology import usable_cores
 
-    local = choose_model(settings, remember=False)
+    local = choose_file(settings, "bench", "edgeinfer run --stats answers with it and says how fast")
     machine = settings.machine
     n_threads = machine.threads or len(machine.cores or usable_cores())
     with GGUFFile.open(local.path) as file:

@@ -27,14 +27,12 @@ def detokenize(
     """
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.app.text_input import argument_or_stdin
-    from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.models.text import Tokenizer
+    from edgeinfer.engine.texts import tokenizer_of
     from edgeinfer.settings import load_settings
 
     chosen = choose_model(load_settings({"model": model}), remember=False)
-    with GGUFFile.open(chosen.path) as file:
-        tokenizer = Tokenizer.from_metadata(file.metadata)
-        text = tokenizer.decode(read_ids(argument_or_stdin(" ".join(ids) if ids else None)))
+    tokenizer = tokenizer_of(chosen.path)
+    text = tokenizer.decode(read_ids(argument_or_stdin(" ".join(ids) if ids else None)))
     if as_json:
         typer.echo(json.dumps({"text": text}, ensure_ascii=False))
         return

@@ -29,7 +29,7 @@ def export(
     With --onnx the folder is one of onnxruntime-genai: a graph, its weights as they are quantised in the file,
     settings, and the tokenizer where it is a byte-level one. The folder must be new or empty.
     """
-    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.app.model_choice import choose_file
     from edgeinfer.engine.limits import context_of
     from edgeinfer.models.load import open_model
     from edgeinfer.settings import load_settings
@@ -38,7 +38,7 @@ def export(
         raise BadSetting("say what to write: edgeinfer export --onnx DIR")
     folder = _new_folder(Path(onnx))
     settings = load_settings({"model": model, "ctx": ctx})
-    chosen = choose_model(settings, remember=False)
+    chosen = choose_file(settings, "export", "other programs can run it as it is")
     with open_model(chosen.path) as header:
         n_context = context_of(header.spec.n_context_trained, settings.generation.ctx)
     with open_model(chosen.path, n_context) as opened:

@@ -60,7 +60,7 @@ def plan(
     Predictions come from this machine's profile (see probe); where there is none yet, a short probe makes one.
     """
     from edgeinfer.app.fit import size_in_bytes
-    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.app.model_choice import choose_file
     from edgeinfer.app.planning import Wanted, check_schedule, read_goal
     from edgeinfer.scheduling.topology import available_bytes
     from edgeinfer.settings import load_settings
@@ -77,7 +77,8 @@ def plan(
         goal=read_goal(goal),
         cores=_cores(settings, machine),
     )
-    _show(choose_model(settings, remember=False), settings, machine, asked, as_json)
+    local = choose_file(settings, "plan", "edgeinfer run --stats answers with it and says how fast")
+    _show(local, settings, machine, asked, as_json)
 
 
 def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, as_json: bool) -> None:
@@ -157,7 +158,9 @@ def _device_found(file: GGUFFile, settings: Settings) -> str:
     from edgeinfer.scheduling.topology import read_topology
 
     subject = Subject(file, spec_of(file.metadata, file.tensors, settings.generation.ctx), fingerprint(file))
-    return chosen_device(subject, read_topology(), DeviceOptions(), may_race=False).device
+    machine = settings.machine
+    options = DeviceOptions(n_workers=machine.threads, cores=machine.cores)
+    return chosen_device(subject, read_topology(), options, kv=machine.kv, may_race=False).device
 
 
 def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> Speeds:

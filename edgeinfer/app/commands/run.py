@@ -100,7 +100,7 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, *, as_json: bool, 
         typer.echo(stats_text(stream.stats), err=True)
         told = []
         if llm.policy.idle_work and llm.device == llm.facts.device:  # predictions are of all cores, all the time
-            told = expectation_lines(expected, stream.stats, llm.facts.device, llm.facts.n_threads)
+            told = expectation_lines(expected, stream.stats, llm.facts.device, llm.facts.cores)
         for line in (*worker_lines(llm.affinity), *timeline_lines(llm), *told):
             typer.echo(line, err=True)
 

@@ -19,20 +19,18 @@ def tokenize(
 ) -> None:
     """Turn text into token ids.
 
-    A model file with only a vocabulary is enough. Text that spells a special token is that token where the model's own
-    tokenizer has it so, with `--no-special` too.
+    A model file with only a vocabulary is enough, and so is a folder with an ONNX decoder and tokenizer.json. Text that
+    spells a special token is that token where the model's own tokenizer has it so, with `--no-special` too.
     """
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.app.text_input import argument_or_stdin
-    from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.models.text import Tokenizer
+    from edgeinfer.engine.texts import tokenizer_of
     from edgeinfer.settings import load_settings
 
     chosen = choose_model(load_settings({"model": model}), remember=False)
-    with GGUFFile.open(chosen.path) as file:
-        tokenizer = Tokenizer.from_metadata(file.metadata)
-        tokens = list(tokenizer.encode(argument_or_stdin(text), add_special=not no_special))
-        pieces = list(tokenizer.pieces(tokens))
+    tokenizer = tokenizer_of(chosen.path)
+    tokens = list(tokenizer.encode(argument_or_stdin(text), add_special=not no_special))
+    pieces = list(tokenizer.pieces(tokens))
     if as_json:
         typer.echo(json.dumps({"tokens": tokens, "pieces": pieces}, ensure_ascii=False))
         return

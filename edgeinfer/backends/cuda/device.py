@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.errors import BadSetting, DeviceUnavailable
-from edgeinfer.models.fragment import Fragment
+from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
@@ -47,15 +48,23 @@ class CudaDevice:
         """Pack the weights and put them on the GPU. Raises DoesNotFit."""
         from edgeinfer.backends.cuda.lane import CudaLane
 
-        return CudaLane(self.driver, spec, file, limits, self._budget(), progress, self._gemm)
+        return CudaLane(self.compile_fragment(whole(spec), file, limits, progress), spec.logits)
 
     def compile_fragment(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> CudaFragmentLane:
         """The same for part of a model. Raises DoesNotFit."""
-        from edgeinfer.backends.cuda.lane import CudaFragmentLane
+        return self.compile_fragments((fragment,), file, limits, progress)[0]
 
-        return CudaFragmentLane(self.driver, fragment, file, limits, self._budget(), progress, self._gemm)
+    def compile_fragments(
+        self, fragments: Sequence[Fragment], file: GGUFFile, limits: Limits, progress: Progress = no_progress
+    ) -> list[CudaFragmentLane]:
+        """The same for parts that take turns and share memory, streams and the limit. Raises DoesNotFit."""
+        from edgeinfer.backends.cuda.lane import CudaFragmentLane
+        from edgeinfer.backends.cuda.model import CudaModel
+
+        model = CudaModel(self.driver, fragments, file, limits, self._budget(), progress, self._gemm)
+        return [CudaFragmentLane(model, fragment, number) for number, fragment in enumerate(fragments)]
 
     @property
     def memory_bytes(self) -> int | None:

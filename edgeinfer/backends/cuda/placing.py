@@ -1,13 +1,14 @@
-"""Weights in memory: packed stage by stage into slabs, kept on the GPU or sent there for each step.
+"""Weights in memory: packed into slabs, kept on the GPU or sent there for each step.
 
-In: a GGUF file, a budget. Out: for each weight the flat arrays that kernels read. Where the budget does not hold all
-stages, the last ones stay in pinned memory of the host, and two slabs of the GPU take them in turns, so that a stage is
-sent while the one before it runs. Weights of several stages, and embeddings, always stay on the GPU.
+In: a GGUF file, a budget. Out: for each weight the flat arrays that kernels read. Where the budget does not hold all,
+some stay in pinned memory of the host, and two slabs of the GPU take them in turns, so that one load is sent while what
+the other holds is read. Weights of several stages, and embeddings, always stay on the GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,52 +67,103 @@ def stage_weights(stage: Stage) -> list[Weight]:
     return list(dict.fromkeys(found))
 
 
-class Weights:
-    """All weights of a lane. `budget`: bytes of the GPU they may take, None for no limit. Raises DoesNotFit."""
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Weights of a stage that are kept on the GPU, or sent there, as one."""
 
-    def __init__(self, driver: Driver, spec: ModelSpec, file: GGUFFile, budget: int | None, progress: Progress) -> None:
+    stage: str
+    weights: tuple[Weight, ...]
+    is_spare: bool
+    nbytes: int
+
+
+class Weights:
+    """All weights of a model's parts. `budget`: bytes of the GPU they may take, None for no limit. Raises DoesNotFit.
+
+    `spare`: weights that are the first to be streamed.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        spec: ModelSpec,
+        file: GGUFFile,
+        budget: int | None,
+        progress: Progress,
+        spare: frozenset[Weight] = frozenset(),
+    ) -> None:
         self._driver, self._file = driver, file
         self._forms = matrix_forms(spec, file.tensors)
         self._regions = weight_regions(spec, file.tensors)
-        stages = {stage.name: stage_weights(stage) for stage in spec.stages}
-        kept, self.streamed = self._choose(spec, stages, budget)
-        self._slabs = {name: self._slab(stages[name]) for name in self.streamed}
-        self._slab_of = {weight: name for name, slab in self._slabs.items() for weight in slab.places}
+        kept, self._loads = self._choose(spec, spare, budget)
+        self._slabs = [self._slab(list(load.weights)) for load in self._loads]
+        self.sent: dict[str, list[int]] = {}
+        """The loads that are sent for each stage that needs some."""
+        for number, load in enumerate(self._loads):
+            self.sent.setdefault(load.stage, []).append(number)
+        self._load_of = {weight: place for place, load in enumerate(self._loads) for weight in load.weights}
         self._resident: dict[Weight, Placed] = {}
         self._arrays: list[GpuArray] = []
-        self._hosts: dict[str, NDArray[np.uint8]] = {}
-        self.halves: tuple[GpuArray, ...] = ()
+        self._hosts: list[NDArray[np.uint8]] = []
+        self._halves: tuple[GpuArray, ...] = ()
         self._load(kept, progress)
 
-    def _choose(
-        self, spec: ModelSpec, stages: dict[str, list[Weight]], budget: int | None
-    ) -> tuple[list[Weight], list[str]]:
-        """The weights that stay on the GPU, and the stages whose other weights are sent for each step."""
-        sizes = {name: self._slab(found).nbytes for name, found in stages.items()}
+    def _choose(self, spec: ModelSpec, spare: frozenset[Weight], budget: int | None) -> tuple[list[Weight], list[Load]]:
+        """The weights that stay on the GPU, and those that are sent for each step, in order of use.
+
+        The size of the two halves decides what can be sent at all; of all sizes the one that sends the fewest bytes, of
+        weights that are not spare above all.
+        """
+        stages = {stage.name: stage_weights(stage) for stage in spec.stages}
         everything = list(dict.fromkeys(weight for found in stages.values() for weight in found))
         if budget is None or self._slab(everything).nbytes <= budget:
             return everything, []
-        uses = [weight for found in stages.values() for weight in found]
-        pinned = {op.weight for op in spec.ops() if isinstance(op, Embed)}
-        pinned |= {weight for weight in uses if uses.count(weight) > 1}
-        movable = [name for name, found in stages.items() if found and not pinned & set(found)]
-        fixed = [weight for name, found in stages.items() if name not in movable for weight in found]
-        fixed = list(dict.fromkeys(fixed))
-        widest = max((sizes[name] for name in movable), default=0)
-        room = budget - self._slab(fixed).nbytes - 2 * widest
-        if room < 0:
+        loads = self._movable(spec, stages, spare)
+        fixed = self._slab([w for w in everything if not any(w in load.weights for load in loads)]).nbytes
+        total = sum(load.nbytes for load in loads)
+        best: tuple[tuple[int, int], set[Load]] | None = None
+        least = fixed + total
+        for half in sorted({load.nbytes for load in loads}):
+            room = budget - fixed - 2 * half - sum(load.nbytes for load in loads if load.nbytes > half)
+            least = min(least, budget - room)
+            if room >= 0:
+                sent = self._sent([load for load in loads if load.nbytes <= half], room)
+                unplanned = sum(load.nbytes for load in sent if not load.is_spare)
+                cost = unplanned, sum(load.nbytes for load in sent)
+                best = (cost, sent) if best is None or cost < best[0] else best
+        if best is None:
             raise DoesNotFit(
                 f"{self._driver.name} may use {budget} bytes for weights; streaming the model takes at least "
-                f"{budget - room}: use a smaller model or context, or raise EDGEINFER_CUDA_VRAM"
+                f"{least}: use a smaller model or context, or raise EDGEINFER_CUDA_VRAM by {least - budget}"
             )
-        streamed: list[str] = []
-        for name in movable:
-            room -= sizes[name]
-            if room < 0:
-                streamed.append(name)
+        chosen = [load for load in loads if load in best[1]]
+        moved = {weight for load in chosen for weight in load.weights}
+        return [weight for weight in everything if weight not in moved], chosen
+
+    def _movable(self, spec: ModelSpec, stages: dict[str, list[Weight]], spare: frozenset[Weight]) -> list[Load]:
+        """What could be streamed, in order of use: of each stage the spare weights, then the others."""
+        uses = Counter(weight for found in stages.values() for weight in found)
+        embeddings = {op.weight for op in spec.ops() if isinstance(op, Embed)}
+        loads: list[Load] = []
+        for name, found in stages.items():
+            if not found or embeddings & set(found) or any(uses[weight] > 1 for weight in found):
+                continue
+            for is_spare in (True, False):
+                chosen = [weight for weight in found if (weight in spare) == is_spare]
+                if chosen:
+                    loads.append(Load(name, tuple(chosen), is_spare, self._slab(chosen).nbytes))
+        return loads
+
+    @staticmethod
+    def _sent(loads: list[Load], room: int) -> set[Load]:
+        """Those of `loads` that have no room: spare ones before others, later ones before earlier ones."""
+        found: set[Load] = set()
+        for load in sorted(loads, key=lambda load: load.is_spare):
+            if load.nbytes <= room:
+                room -= load.nbytes
             else:
-                fixed += stages[name]
-        return fixed, streamed
+                found.add(load)
+        return found
 
     def _slab(self, found: list[Weight]) -> Slab:
         """Where the regions of weights lie in one slab."""
@@ -136,14 +188,14 @@ class Weights:
             self._resident[weight] = self._placed(weight, slab, array)
             done += 1
             progress("loading weights", done, total)
-        for name, slab in self._slabs.items():
+        for slab in self._slabs:
             host = self._driver.pinned(slab.nbytes, np.uint8).view(np.uint8)
-            self._hosts[name] = self._packed(slab, host)
+            self._hosts.append(self._packed(slab, host))
             done += len(slab.places)
             progress("loading weights", done, total)
         if self._slabs:
-            widest = max(slab.nbytes for slab in self._slabs.values())
-            self.halves = tuple(self._driver.empty(widest, np.uint8) for _ in range(2))
+            widest = max(slab.nbytes for slab in self._slabs)
+            self._halves = tuple(self._driver.empty(widest, np.uint8) for _ in range(2))
 
     def _packed(self, slab: Slab, host: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Write the weights of a slab into it."""
@@ -169,52 +221,79 @@ class Weights:
         """Where a weight lies when its stage runs."""
         if weight in self._resident:
             return self._resident[weight]
-        name = self._slab_of[weight]
-        return self._placed(weight, self._slabs[name], self.halves[self.streamed.index(name) % 2])
+        number = self._load_of[weight]
+        return self._placed(weight, self._slabs[number], self._halves[number % 2])
 
     @property
     def resident_bytes(self) -> int:
-        return sum(array.nbytes for array in (*self._arrays, *self.halves))
+        return sum(array.nbytes for array in (*self._arrays, *self._halves))
 
-    def send(self, name: str, stream: Stream) -> None:
-        """Copy a streamed stage to its half."""
-        host = self._hosts[name]
-        half = self.halves[self.streamed.index(name) % 2]
-        half[: len(host)].copy_to_device(host, stream=stream)
+    @property
+    def streamed_bytes(self) -> int:
+        """Bytes of weights that are sent in each step."""
+        return sum(slab.nbytes for slab in self._slabs)
+
+    @property
+    def n_sent(self) -> int:
+        """How many loads are sent in each step, numbered in order of use."""
+        return len(self._loads)
+
+    def send(self, number: int, stream: Stream) -> None:
+        """Copy a load to its half."""
+        host = self._hosts[number]
+        self._halves[number % 2][: len(host)].copy_to_device(host, stream=stream)
 
     def close(self) -> None:
         """Drop the arrays."""
-        self._resident, self._arrays, self._hosts, self.halves = {}, [], {}, ()
+        self._resident, self._arrays, self._hosts, self._halves = {}, [], [], ()
 
 
 class Feeding:
-    """Runs stages in order while the streamed ones are sent ahead on a stream of their own."""
+    """Runs stages while streamed weights are sent ahead on a stream of their own, for the next step too.
+
+    Loads go to the two halves in turns. One is sent as soon as what its half held has been read, so that it is on its
+    way while the stages before it run, here or on other devices.
+    """
 
     def __init__(self, driver: Driver, held: Weights) -> None:
         self._weights = held
         self._copying = driver.stream()
         self._sent = [driver.event() for _ in range(2)]
         self._read = [driver.event() for _ in range(2)]
+        self._holds: list[int | None] = [None, None]
+        self._is_read = [True, True]
+        self._next = 0
+        self._loads = held.sent
 
-    def run(self, names: list[str], start: Callable[[str], None], stream: Stream) -> None:
+    def run(self, names: Sequence[str], start: Callable[[str], None], stream: Stream) -> None:
         """Start each stage on `stream` once its weights are there."""
-        streamed = self._weights.streamed
-        for place in range(min(2, len(streamed))):
-            self._read[place].record(stream)
-            self._send(place)
         for name in names:
-            if name not in streamed:
-                start(name)
-                continue
-            place = streamed.index(name)
-            self._sent[place % 2].wait(stream)
+            loads = self._loads.get(name, ())
+            for number in loads:
+                if self._holds[number % 2] != number:  # the first step, or one after a step that was broken off
+                    self._send(number)
+                self._sent[number % 2].wait(stream)
             start(name)
-            self._read[place % 2].record(stream)
-            if place + 2 < len(streamed):
-                self._send(place + 2)
+            for number in loads:
+                self._read[number % 2].record(stream)
+                self._is_read[number % 2] = True
+            self._send_ahead()
 
-    def _send(self, place: int) -> None:
-        half = place % 2
+    def _send_ahead(self) -> None:
+        """Send the loads that come next, as far as their halves are free."""
+        for _ in range(min(2, self._weights.n_sent)):
+            half = self._next % 2
+            if self._holds[half] == self._next:
+                self._next, self._is_read[half] = (self._next + 1) % self._weights.n_sent, False
+            elif self._is_read[half]:
+                self._send(self._next)
+            else:
+                return
+
+    def _send(self, number: int) -> None:
+        half = number % 2
         self._read[half].wait(self._copying)
-        self._weights.send(self._weights.streamed[place], self._copying)
+        self._weights.send(number, self._copying)
         self._sent[half].record(self._copying)
+        self._holds[half], self._is_read[half] = number, False
+        self._next = (number + 1) % self._weights.n_sent

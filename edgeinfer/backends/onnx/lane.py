@@ -239,8 +239,12 @@ class OnnxLane:
         return self._part.resident_bytes
 
     def run(self, step: Step) -> Floats:
-        """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed, DeviceFailed."""
-        return self._part.evaluate(step, {})[self._logits]
+        """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed, DeviceFailed.
+
+        On the lane's own thread, which can be left alone where the runtime stalls.
+        """
+        self._part.submit(step, {})
+        return self._part.wait()[self._logits]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """As of a fragment."""

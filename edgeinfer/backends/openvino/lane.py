@@ -6,9 +6,10 @@ about.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import openvino as ov
@@ -27,6 +28,10 @@ JOINED_PRODUCTS = 1.5e11
 """and multiplications of weights in it, so that a pass stays near a second on a slow machine."""
 
 
+CLOSING_S = 1.0
+"""What a step that is broken off may take to end before its lane is closed without it."""
+
+
 class OpenVinoFragmentLane:
     """A fragment on one processor of OpenVINO; steps are asynchronous infer requests."""
 
@@ -39,8 +44,9 @@ class OpenVinoFragmentLane:
         self._request: ov.InferRequest | None = None
         self._lent: Arrays = {}
         self._began = 0.0
+        self._runs = False
         self._closed = False
-        self.patience_s = PATIENCE_S
+        self.patience_s, self.closing_s = PATIENCE_S, CLOSING_S
         self.ran = (0.0, 0.0)
 
     @property
@@ -67,6 +73,7 @@ class OpenVinoFragmentLane:
             if not request.wait_for(round(1e3 * self.patience_s)):
                 request.cancel()
                 raise DeviceFailed(f"openvino did not finish a step in {self.patience_s:.0f} s")
+        self._runs = False
         self._placing.after_step()
         self.ran = (self._began, self._began + request.latency / 1e3)
         return {name: request.get_output_tensor(place).data[0] for place, name in enumerate(self._outputs)}
@@ -86,9 +93,14 @@ class OpenVinoFragmentLane:
         self._states.write(pages, contents)
 
     def close(self) -> None:
-        """Give back the graph and its states."""
+        """Give back the graph and its states; a step that runs is broken off, and one that goes on keeps them."""
+        request, lent = self._request, self._lent
         self._request, self._lent, self._closed = None, {}, True
-        self._states.close()
+        if request is None or not self._runs or _ended(request, self.closing_s):
+            self._states.close()
+        else:  # it reads and writes them still
+            threading.Thread(target=_outlast, args=(request, lent, self._states), daemon=True).start()
+        self._runs = False
 
     def _start(self, holder: Holder, arrays: Arrays) -> None:
         """Start a request with these inputs, which are kept until the next."""
@@ -97,6 +109,7 @@ class OpenVinoFragmentLane:
             holder.request.set_tensor(name, ov.Tensor(array, shared_memory=True))
         self._began = time.perf_counter()
         holder.request.start_async()
+        self._runs = True
 
     def _require_open(self) -> None:
         if self._closed:
@@ -168,6 +181,23 @@ class OpenVinoLane(OpenVinoFragmentLane):
         with _failures("could not start a step"):
             self._start(self._holder, waiting[0] if len(waiting) == 1 else self._feed.joined(waiting))
         return self.wait()[self._outputs[0]]
+
+
+def _ended(request: ov.InferRequest, patience_s: float) -> bool:
+    """Break off a request; whether it has ended by then."""
+    try:
+        request.cancel()
+        return bool(request.wait_for(round(1e3 * patience_s)))
+    except RuntimeError:  # it was cancelled, or it failed
+        return True
+
+
+def _outlast(request: ov.InferRequest, lent: Arrays, states: States) -> None:
+    """Keep what a request uses until it ends."""
+    with suppress(RuntimeError):
+        request.wait()
+    lent.clear()
+    states.close()
 
 
 @contextmanager

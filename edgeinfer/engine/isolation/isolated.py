@@ -7,7 +7,6 @@ process is not its business.
 
 from __future__ import annotations
 
-import base64
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain
 from edgeinfer.engine.isolation.process import Child, ChildDied
+from edgeinfer.engine.isolation.words import tokens_of, vocabulary_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
@@ -94,9 +94,8 @@ class Isolated:
         schedule: str = "auto",
     ) -> Isolated:
         """A model's file on a device, by its name. `regime` of this process, `mode` and `kinds` for the other's."""
-        return cls(
-            Opening(file.path, device, limits.n_context, limits, options, mode, kinds, schedule), regime, progress
-        )
+        opening = Opening(file.path, device, limits.n_context, limits, options, mode, kinds, schedule)
+        return cls(opening, regime, progress)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
@@ -260,21 +259,26 @@ class Isolated:
         found.state, found.n_state, found.tokens = state, n_tokens, []
 
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary as the program in the process reads it."""
-        reply: Any = self._with_child(lambda child: child.call(Call("vocabulary")).value)
-        self._pieces = [base64.b64decode(piece) for piece in reply["pieces"]]
-        fields = reply["fields"]
-        for name in ("tokens", "scores", "types"):
-            fields[name] = tuple(fields[name])
-        for name in ("end_of_generation", "strips_right"):
-            fields[name] = frozenset(fields[name])
-        return Vocabulary(**fields)
+        """The vocabulary as the program in the process reads it. Raises DeviceFailed for no sense."""
+
+        def ask(child: Child) -> tuple[Vocabulary, list[bytes]]:
+            reply = child.call(Call("vocabulary"))
+            with child.understood():
+                return vocabulary_of(reply.value, self.n_vocab)
+
+        found, self._pieces = self._with_child(ask)
+        return found
 
     def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Ids of a text by the tokenizer of the program in the process."""
+        """Ids of a text by the tokenizer of the program in the process. Raises as `vocabulary`."""
         call = Call("encode", {"text": text, "add_special": add_special, "parse_special": parse_special})
-        found: Any = self._with_child(lambda child: child.call(call).value)
-        return [int(token) for token in found]
+
+        def ask(child: Child) -> list[int]:
+            reply = child.call(call)
+            with child.understood():
+                return tokens_of(reply.value, self.n_vocab)
+
+        return self._with_child(ask)
 
     def piece(self, token: int) -> bytes:
         """The bytes that a token stands for; `vocabulary` was asked before."""
@@ -326,8 +330,7 @@ class Isolated:
         sequences, positions = np.full(len(tokens), there, np.int32), order + np.int32(n_cached)
         batch = Batch(np.array(tokens, np.int32), sequences, positions, order - 1, order[:0])
         self._pass(child, batch)
-        nodes: list[Plain] = [*range(len(tokens))]
-        child.call(Call("commit", {"sequence": there, "path": nodes}))
+        child.call(Call("commit", {"sequence": there, "path": [*range(len(tokens))]}))
 
     def _ask(self, child: Child, name: str, **arguments: Plain) -> int:
         """A call whose reply tells what is free as well; the number that it gives, 0 for none."""

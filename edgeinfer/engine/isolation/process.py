@@ -104,7 +104,8 @@ class Child:
         try:
             yield
         except (ValueError, TypeError, KeyError, IndexError, OverflowError) as reason:
-            raise ChildDied(self._end(reason)) from None
+            self._end(reason)
+            raise ChildDied(f"gave an answer that makes no sense ({reason}) and was ended") from None
 
     def leave(self) -> None:
         """Wait no longer than for a stop, from any thread: it will be closed."""

@@ -46,7 +46,7 @@ def fragment_of(spec: ModelSpec, task: Task) -> Fragment:
     rows = {buffer.name: buffer.rows for buffer in spec.buffers}
     buffers += [Buffer(name, width, rows[name.partition(" from ")[0]]) for name, width in task.widths]
     own = replace(spec, stages=stages, buffers=tuple(buffers), kv=tuple(spec.kv[layer] for layer in layers))
-    return Fragment(own, task.inputs, tuple(delivery.name for delivery in task.deliveries))
+    return Fragment(own, task.inputs, tuple(delivery.name for delivery in task.deliveries), task.spare)
 
 
 def _layers(ops: Iterable[Op]) -> list[int]:

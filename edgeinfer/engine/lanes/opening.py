@@ -10,16 +10,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, Progress, no_progress, open_device
+from edgeinfer.backends.base import (
+    Device,
+    DeviceOptions,
+    Lane,
+    Limits,
+    Progress,
+    Sized,
+    no_progress,
+    open_device,
+)
 from edgeinfer.engine.lanes import AUTO
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.opening import compiled
+from edgeinfer.engine.staffing import shared_cores
 from edgeinfer.errors import BadSetting, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.profile import CPU
-from edgeinfer.scheduling.topology import Topology, available_bytes, read_topology
+from edgeinfer.scheduling.topology import available_bytes, read_topology
 from edgeinfer.scheduling.work import work_of
 
 if TYPE_CHECKING:
@@ -114,10 +124,11 @@ def _together(
     from edgeinfer.scheduling.budgets import Budgets, Caching, budgets_of
 
     topology, work = read_topology(), work_of(spec, file.tensors)
-    cores, formats = _cores(options, topology), work.formats[:FORMATS]
+    cores, formats = shared_cores(options, topology), work.formats[:FORMATS]
     together = combined_profile(names, topology, cores, formats, progress)
     alone = alone_profiles(names, topology, cores, formats, progress)
-    budgets = budgets_of(together, work, available_bytes(), most_rows=limits.max_tokens)
+    own = _own_memory(names, options)
+    budgets = budgets_of(together, work, available_bytes(), most_rows=limits.max_tokens, available_vram_bytes=own)
     if sum(map(on_host, names)) > 1:  # what devices on the machine's own cores hold is its memory too
         budgets = Budgets(budgets.ram_bytes / 2, budgets.vram_bytes)
     choice = choose(together, alone, work, Caching(limits.n_context, 1, limits.kv), budgets, schedule)
@@ -144,10 +155,22 @@ def _together(
         raise
 
 
-def _cores(options: DeviceOptions, topology: Topology) -> tuple[int, ...]:
-    """The cores that devices share: those asked for; a plan of the cpu's cores is for the cpu alone."""
-    asked = None if options.decode_shares else options.cores
-    return (asked or topology.workers())[: None if options.decode_shares else options.n_workers]
+def _own_memory(names: Sequence[str], options: DeviceOptions) -> dict[str, int]:
+    """Bytes that devices with memory of their own may use now, of those that tell."""
+    from edgeinfer.engine.probing.combination import on_host
+
+    found: dict[str, int] = {}
+    for name in names:
+        if on_host(name):
+            continue
+        device = open_device(name, options)
+        try:
+            n_bytes = device.memory_bytes if isinstance(device, Sized) else None
+        finally:
+            device.close()
+        if n_bytes is not None:
+            found[name] = n_bytes
+    return found
 
 
 def _refused(names: Sequence[str], choice: Choice) -> str:

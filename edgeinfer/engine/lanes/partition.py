@@ -35,6 +35,7 @@ class Task:
     exposed     for the host: buffers that others take after it
     after       numbers of the tasks that must have ended before
     widths      of buffers that are the task's own
+    spare       weights that lie in the machine's memory and are sent in every pass, as the placement says
     """
 
     device: str
@@ -44,6 +45,7 @@ class Task:
     exposed: frozenset[str]
     after: frozenset[int]
     widths: tuple[tuple[str, int], ...] = ()
+    spare: frozenset[Weight] = frozenset()
 
 
 def partition(spec: ModelSpec, placement: Placement, host: str) -> tuple[Task, ...]:
@@ -57,19 +59,21 @@ def partition(spec: ModelSpec, placement: Placement, host: str) -> tuple[Task, .
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Ops that stay together on a device."""
+    """Ops that stay together on a device; `is_spare`: their weights are sent to it."""
 
     device: str
     ops: tuple[Op, ...]
+    is_spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """A device's rows of a product, from row `first` on."""
+    """A device's rows of a product, from row `first` on; `is_spare`: they are sent to it."""
 
     device: str
     op: MatMul
     first: int
+    is_spare: bool
 
 
 def _pieces(stage: Stage, placed: StagePlacement, host: str) -> Iterator[_Run | tuple[_Share, ...]]:
@@ -80,7 +84,11 @@ def _pieces(stage: Stage, placed: StagePlacement, host: str) -> Iterator[_Run | 
         match op:
             case MatMul():
                 shares = _shares(op, next(products), host)
-                yield _Run(shares[0].device, (op,)) if len(shares) == 1 else shares
+                if len({share.device for share in shares}) > 1:
+                    yield shares
+                    continue
+                spare = sum(share.op.weight.n_rows for share in shares if share.is_spare)
+                yield _Run(shares[0].device, (op,), spare * 2 > op.weight.n_rows)
             case StoreKV():  # with its attention: they share memory
                 together: list[Op] = [op]
                 while not isinstance(together[-1], Attention):
@@ -91,19 +99,23 @@ def _pieces(stage: Stage, placed: StagePlacement, host: str) -> Iterator[_Run | 
 
 
 def _shares(op: MatMul, parts: Iterable[Part], host: str) -> tuple[_Share, ...]:
-    """The rows of each device, the host's first, in whole heads where rows of a head change places."""
-    n_rows: dict[str, int] = {host: 0}
+    """The rows of each device, the host's first, in whole heads where rows of a head change places.
+
+    Of another device those that it holds and those that are sent to it are two shares.
+    """
+    n_rows: dict[tuple[str, bool], int] = {(host, False): 0}
     for part in parts:
-        n_rows[part.device] = n_rows.get(part.device, 0) + part.n_rows
+        key = part.device, part.held == "streamed" and part.device != host
+        n_rows[key] = n_rows.get(key, 0) + part.n_rows
     unit = 1 if op.weight.unpair is None else op.weight.unpair.head_width
     found: list[_Share] = []
     first = wanted = 0
     total = op.weight.n_rows
-    for device, count in n_rows.items():
+    for (device, is_spare), count in n_rows.items():
         wanted += count
         stop = total if wanted == total else round(wanted / unit) * unit
         if stop > first:
-            found.append(_Share(device, rows_of(op, first, stop), first))
+            found.append(_Share(device, rows_of(op, first, stop), first, is_spare))
             first = stop
     return tuple(found)
 
@@ -129,6 +141,7 @@ class _Draft:
     wanted: dict[str, None] = field(default_factory=dict)
     parts: list[Delivery] = field(default_factory=list)
     widths: list[tuple[str, int]] = field(default_factory=list)
+    spare: set[Weight] = field(default_factory=set)
 
 
 class _Drafting:
@@ -145,18 +158,20 @@ class _Drafting:
     def add(self, stage: str, piece: _Run | tuple[_Share, ...]) -> None:
         """Add ops of one device, or the rows of a product on several."""
         if isinstance(piece, _Run):
-            self._add_run(stage, piece.device, piece.ops)
+            self._add_run(stage, piece)
         else:
             self._add_shares(stage, piece)
 
-    def _add_run(self, stage: str, device: str, ops: tuple[Op, ...]) -> None:
+    def _add_run(self, stage: str, run: _Run) -> None:
         needed: dict[str, None] = {}
         made: dict[str, None] = {}
-        for op in ops:
+        for op in run.ops:
             needed.update(dict.fromkeys(name for name in sorted(reads(op)) if name not in made))
             made.update(dict.fromkeys(sorted(writes(op))))
-        number = self._task(device, needed, made)
-        self._drafts[number].ops += [(stage, op) for op in ops]
+        number = self._task(run.device, needed, made)
+        self._drafts[number].ops += [(stage, op) for op in run.ops]
+        if run.is_spare:
+            self._drafts[number].spare |= {op.weight for op in run.ops if isinstance(op, MatMul)}
         for name in made:
             self._makers[name], self._readers[name] = {number}, set()
 
@@ -169,10 +184,13 @@ class _Drafting:
         for share in sorted(shares, key=lambda share: self._open.get(share.device, -1) in makers):
             # who made the input comes last: its task ends where the others take it, and its rows begin another
             op, at_home = share.op, share.device == self._host
-            own = op if at_home else replace(op, out=f"{out} from {share.first}", accumulate=False)
+            name = f"{out} from {share.first} to {share.first + op.weight.n_rows}"
+            own = op if at_home else replace(op, out=name, accumulate=False)
             number = self._task(share.device, dict.fromkeys(sorted(reads(own))), {out: None})
             draft = self._drafts[number]
             draft.ops.append((stage, own))
+            if share.is_spare:
+                draft.spare.add(op.weight)
             if not at_home:
                 draft.parts.append(Delivery(own.out, out, share.first, adds))
                 draft.widths.append((own.out, op.weight.n_rows))
@@ -252,4 +270,5 @@ class _Drafting:
             frozenset(draft.wanted) if at_home else frozenset(),
             frozenset(draft.after),
             tuple(draft.widths),
+            frozenset(draft.spare),
         )

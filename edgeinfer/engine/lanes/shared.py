@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Device, Floats, FragmentDevice, FragmentLane, Int32s, Limits, Progress, Step
+from edgeinfer.backends.base import (
+    Device,
+    Floats,
+    FragmentDevice,
+    FragmentLane,
+    Int32s,
+    Limits,
+    PartsDevice,
+    Progress,
+    Step,
+)
 from edgeinfer.backends.host import HostDevice, HostLane
 from edgeinfer.engine.lanes.fragments import fragment_of, host_part
 from edgeinfer.engine.lanes.order import turns_of
@@ -68,9 +78,11 @@ class SharedLane:
         self.timeline = Timeline((), 0.0, 0.0)
         """When each device worked in the last step."""
         try:
-            for number, task in enumerate(self._tasks):
-                if task.device != host.name:
-                    self._away[number] = _compiled(spec, task, others[task.device], file, limits, progress)
+            for name, device in others.items():
+                numbers = [number for number, task in enumerate(self._tasks) if task.device == name]
+                tasks = [self._tasks[number] for number in numbers]
+                found = _compiled(spec, tasks, device, file, limits, progress)
+                self._away.update(zip(numbers, found, strict=True))
         except BaseException:
             self.close()
             raise
@@ -124,9 +136,14 @@ class SharedLane:
             self._host.write(delivery.buffer, delivery.first, outputs[delivery.name], adds=delivery.adds)
         return Span(away.task.device, away.stages, *away.lane.ran)
 
+    @property
+    def parts(self) -> tuple[FragmentLane, ...]:
+        """The lanes of other devices, in order of their tasks."""
+        return tuple(self._away[number].lane for number in sorted(self._away))
+
     def _lanes(self) -> list[HostLane | FragmentLane]:
         """All that hold keys and values, in a fixed order."""
-        return [self._host, *(away.lane for away in self._away.values())]
+        return [self._host, *self.parts]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots in all layers."""
@@ -161,12 +178,25 @@ def _stages(task: Task) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
 
 
-def _compiled(spec: ModelSpec, task: Task, device: Device, file: GGUFFile, limits: Limits, progress: Progress) -> _Away:
+def _compiled(
+    spec: ModelSpec, tasks: Sequence[Task], device: Device, file: GGUFFile, limits: Limits, progress: Progress
+) -> list[_Away]:
+    """The tasks of a device, which shares its memory out among them if it can."""
     if not isinstance(device, FragmentDevice):
         raise DeviceUnavailable(f"the device {device.name} cannot run part of a model; use it alone")
-    lane = device.compile_fragment(fragment_of(spec, task), file, limits, progress)
-    staged: dict[str, Floats] = {}
-    for name in task.inputs:
-        buffer = spec.buffer(name)
-        staged[name] = np.zeros((max(limits.max_tokens, limits.max_outputs), buffer.width), np.float32)
-    return _Away(task, lane, staged)
+    lanes: list[FragmentLane] = []
+    try:
+        if isinstance(device, PartsDevice) and tasks:
+            lanes += device.compile_fragments([fragment_of(spec, task) for task in tasks], file, limits, progress)
+        else:
+            for task in tasks:
+                lanes.append(device.compile_fragment(fragment_of(spec, task), file, limits, progress))
+    except BaseException:
+        for lane in lanes:
+            lane.close()
+        raise
+    most = max(limits.max_tokens, limits.max_outputs)
+    return [
+        _Away(task, lane, {name: np.zeros((most, spec.buffer(name).width), np.float32) for name in task.inputs})
+        for task, lane in zip(tasks, lanes, strict=True)
+    ]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, GAP_EDGES, GAPS, MOST_CHAINED, TOKEN_BITS
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit
 
+Failure: TypeAlias = DeviceFailed | MemoryError
 FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0
 """Of a draft model's likeliest token to be right, and how many sightings that counts as."""
 FEW = 4
@@ -44,11 +46,20 @@ class DraftModel:
         self._pool = Pool(executor)
         self._n_vocab = n_vocab
         self._close = close
-        self._failures: list[DeviceFailed] = []
+        self._failures: list[Failure] = []
+        self._told = False
 
     def session(self, library: KernelLibrary) -> Follower:
         """The model's view of one more session; `library` has the loops."""
         return Follower(self._pool.open(), Highest(library, self._n_vocab), self._failures)
+
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened since this was last asked: a failure is told once."""
+        if self._told or not self._failures:
+            return ()
+        self._told = True
+        why = str(self._failures[0]) or "it ran out of memory"
+        return (f"the draft model failed and drafts no more ({why}); answers go on without it",)
 
     def close(self) -> None:
         """Give back memory; may be called twice."""
@@ -74,7 +85,7 @@ class Highest:
 class Follower:
     """The draft model's cached tokens of one session: those of the text, and of what it thought would follow."""
 
-    def __init__(self, cached: CachedSequence, highest: Highest, failures: list[DeviceFailed]) -> None:
+    def __init__(self, cached: CachedSequence, highest: Highest, failures: list[Failure]) -> None:
         """`failures` of the model, for all sessions: after one it says nothing more."""
         self._cached = cached
         self._failures = failures
@@ -115,9 +126,9 @@ class Follower:
             except (DoesNotFit, ContextOverflow):
                 cached.forget()
                 return None
-            except DeviceFailed as reason:
+            except (DeviceFailed, MemoryError) as reason:
                 self._failures.append(reason)
-                with suppress(DeviceFailed):
+                with suppress(DeviceFailed, MemoryError):
                     cached.forget()
                 return None
             row = self._highest(logits, cached.peaks) if len(logits) else None

@@ -359,6 +359,11 @@ class SessionDrafts:
         self._n_expected += EXPECTED.unpack_from(self._bytes, EXPECTED_AT)[0]
         self._seconds += time.perf_counter() - started
 
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened to the draft model since this was last asked."""
+        model = self._shared.draft_model
+        return () if model is None else model.take_notices()
+
     def report(self) -> DraftReport:
         """The numbers of the text since `begin`."""
         counts = self._arrays["tally"].tolist()

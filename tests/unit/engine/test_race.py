@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from edgeinfer.engine.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.race import Choices, Finish, chosen_device, entrants, first_layers, winner_of
 from edgeinfer.scheduling.topology import read_topology
+from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden
 
 GOLDEN = Golden.read("llama-q8_0")
@@ -67,6 +69,37 @@ def test_a_race_is_run_once_and_remembered(subject: Subject, tmp_path: Path, mon
     monkeypatch.setattr(race, "_installed", lambda: ["openvino:2"])  # another version may be faster or slower
     chosen_device(subject, topology, OPTIONS, may_race=True, choices=choices)
     assert len(races) == 2
+
+
+def test_other_cores_and_another_kv_are_another_race(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is fastest with all cores may not be with one, or with keys and values in int8."""
+    choices, raced = Choices(tmp_path / "devices.json"), list[tuple[DeviceOptions, str]]()
+    topology = Mock(wraps=read_topology(), workers=lambda: (0, 1))
+    monkeypatch.setattr(race, "fingerprint_of", lambda topology: "machine")
+
+    def run(names: object, subject: Subject, options: DeviceOptions, kv: str, progress: object) -> tuple[Finish, ...]:
+        raced.append((options, kv))
+        return Finish("cpu", 100, 10), Finish(f"device-{len(raced)}", 200, 20)
+
+    monkeypatch.setattr(race, "race", run)
+    monkeypatch.setattr(race, "_installed", lambda: ["openvino:1"])
+    manners: list[tuple[DeviceOptions, KVKind]] = [
+        (DeviceOptions(), "f16"),
+        (DeviceOptions(), "int8"),
+        (DeviceOptions(n_workers=1), "f16"),
+        (DeviceOptions(cores=(1,)), "f16"),
+    ]
+    for _ in range(2):
+        found = [
+            chosen_device(subject, topology, options, kv=kv, may_race=True, choices=choices).device
+            for options, kv in manners
+        ]
+        assert found == ["device-1", "device-2", "device-3", "device-4"]
+    assert raced == manners
+    planned = DeviceOptions(2, (0, 1), decode_shares=(0.5, 0.5))  # a plan of the cpu's cores is not asked for
+    assert chosen_device(subject, topology, planned, may_race=False, choices=choices).device == "device-1"
 
 
 def test_alone_the_cpu_does_not_race(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:

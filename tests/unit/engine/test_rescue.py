@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Batch, Limits, Step
+from edgeinfer.backends.base import Batch, DeviceOptions, Limits, Step
+from edgeinfer.engine import evaluators
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.rescue import Rescued
-from edgeinfer.errors import DeviceFailed, DoesNotFit, EdgeInferError
+from edgeinfer.errors import DeviceFailed, DeviceUnavailable, DoesNotFit, EdgeInferError
 from tests.unit.engine.lane import SlotDevice, SlotLane, row_logits
 from tests.unit.engine.test_executor import chain
 
@@ -113,14 +117,101 @@ def test_a_shortage_of_memory_in_a_pass_is_a_failure_too() -> None:
 
 def test_a_device_that_cannot_be_opened_says_so_and_takes_no_text() -> None:
     def refuse() -> Executor:
-        raise DoesNotFit("2 GB too much")
+        raise DeviceUnavailable("no compiler")
 
     lane = FailingLane(LIMITS.n_pages)
     rescued = Rescued(Executor(SlotDevice(), lane, LIMITS, "model"), refuse)
     sequence = rescued.create()
     lane.last = 1
-    with pytest.raises(DeviceFailed, match=r"the driver was reset.*nothing else can go on: 2 GB too much"):
+    with pytest.raises(DeviceFailed, match=r"the driver was reset.*nothing else can go on: no compiler"):
         rescued.evaluate(chain(sequence, 0, [1, 2]))
+
+
+def test_the_text_is_kept_until_there_is_memory_to_go_on() -> None:
+    """While another device does not fit, every pass says so; sequences may be made, branched and dropped meanwhile."""
+    with Executor(SlotDevice(), SlotLane(LIMITS.n_pages), LIMITS, "model") as plain:
+        one = plain.create()
+        plain.evaluate(chain(one, 0, [1, 2, 3]))
+        plain.commit(one, np.arange(3, dtype=np.int32))
+        expected = plain.evaluate(chain(one, 3, [4])).copy()
+    has_room = False
+
+    def opened() -> Executor:
+        if not has_room:
+            raise DoesNotFit("2 GB too much")
+        device = SlotDevice()
+        device.name = "cpu"
+        return Executor(device, SlotLane(LIMITS.n_pages), LIMITS, "model")
+
+    lane = FailingLane(LIMITS.n_pages)
+    rescued = Rescued(Executor(SlotDevice(), lane, LIMITS, "model"), opened)
+    one = rescued.create()
+    rescued.evaluate(chain(one, 0, [1, 2, 3]))
+    lane.copies = 1
+    lane.last = 1
+    rescued.commit(one, np.arange(3, dtype=np.int32))
+    for _ in range(2):
+        with pytest.raises(DoesNotFit, match=r"the driver was reset.*2 GB too much; the text so far is kept"):
+            rescued.evaluate(chain(one, 3, [4]))
+    two, three = rescued.branch(one), rescued.create()
+    assert rescued.n_cached(one) == rescued.n_cached(two) == 3
+    with pytest.raises(DoesNotFit):
+        rescued.save(one)
+    has_room = True
+    assert rescued.evaluate(chain(one, 3, [4])).tobytes() == expected.tobytes()
+    assert rescued.evaluate(chain(two, 3, [4])).tobytes() == expected.tobytes()
+    assert rescued.evaluate(chain(three, 0, [1, 2, 3])).shape == (1, expected.shape[1])
+    assert rescued.device == "cpu"
+    rescued.close()
+
+
+def test_memory_is_looked_at_before_the_cpu_goes_on(monkeypatch: pytest.MonkeyPatch, tiny_model: Path) -> None:
+    """What the cpu would take is known from the header: it is not left to the system to end the process."""
+    subject = evaluators.open_subject(tiny_model, "onnx", 128)
+    opened: list[str] = []
+
+    class Standing(Executor):
+        """Opens a slot device under any name."""
+
+        @classmethod
+        def open(cls, *arguments: object, **others: object) -> Executor:  # type: ignore[override]
+            opened.append(str(arguments[4]))
+            lane, device = FailingLane(LIMITS.n_pages), SlotDevice()
+            lane.last, device.name = 1, str(arguments[4])
+            return Executor(device, lane, LIMITS, "model")
+
+    monkeypatch.setattr("edgeinfer.engine.executor.Executor", Standing)
+    monkeypatch.setattr(evaluators, "available_bytes", lambda: 1000)
+    with subject.file:
+        evaluator = evaluators.open_evaluator("onnx", subject, LIMITS, DeviceOptions())
+        with pytest.raises(DoesNotFit, match="the model needs"):
+            evaluator.evaluate(chain(evaluator.create(), 0, [1, 2]))
+        assert opened == ["onnx"]
+        evaluator.close()
+
+
+def test_a_state_says_which_device_saved_it() -> None:
+    """Between devices of which one is rescued and one not, whichever way, and between two of a kind."""
+
+    def made(name: str, *, is_rescued: bool) -> Executor | Rescued:
+        device = SlotDevice()
+        device.name = name
+        executor = Executor(device, SlotLane(LIMITS.n_pages), LIMITS, "model")
+        return Rescued(executor, lambda: executor) if is_rescued else executor
+
+    for first, second in (("gpu", "cpu"), ("cpu", "gpu"), ("npu+cpu", "gpu"), ("cpu", "reference")):
+        saving, reading = (made(name, is_rescued="pu" in name and name != "cpu") for name in (first, second))
+        sequence = saving.create()
+        saving.evaluate(chain(sequence, 0, [1, 2, 3]))
+        saving.commit(sequence, np.arange(3, dtype=np.int32))
+        state = saving.save(sequence)
+        words = rf"saved by the device {re.escape(first)}; load .* --device {first.replace('+', ',')} .*start again"
+        target = reading.create()
+        with pytest.raises(EdgeInferError, match=words):
+            reading.restore(target, state)
+        assert reading.n_cached(target) == 0
+        saving.close()
+        reading.close()
 
 
 def test_sequences_that_do_not_fit_together_any_more_are_read_as_there_is_room() -> None:

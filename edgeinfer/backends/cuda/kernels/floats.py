@@ -9,6 +9,7 @@ import numpy as np
 from numba import cuda
 
 from edgeinfer.backends.cuda.kernels.intrinsics import LANES, float_of, half_of, lane_sum, load4
+from edgeinfer.backends.cuda.kernels.settling import settle
 
 
 def eight_floats(kind):
@@ -88,11 +89,6 @@ def float_product(kind, tile):
         for t in range(tile):
             total = lane_sum(sums[t])
             if lane == 0 and first + t < tokens:
-                place = (first + t) * stride + row
-                if mode & 1:
-                    total += bias[row]
-                if mode & 2:
-                    total += out[place]
-                out[place] = total
+                settle(total, bias, out, row, (first + t) * stride + row, mode)
 
     return product

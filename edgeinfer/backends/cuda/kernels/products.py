@@ -10,6 +10,7 @@ import numpy as np
 from numba import cuda
 
 from edgeinfer.backends.cuda.kernels.intrinsics import LANES, dp4a, half_of, lane_sum, load2, load4
+from edgeinfer.backends.cuda.kernels.settling import settle
 
 
 def code_words(bits):
@@ -132,11 +133,6 @@ def integer_product(bits, low, scales, group, has_minimum, tile):
         for t in range(tile):
             total = lane_sum(sums[t])
             if lane == 0 and first + t < tokens:
-                place = (first + t) * stride + row
-                if mode & 1:
-                    total += bias[row]
-                if mode & 2:
-                    total += out[place]
-                out[place] = total
+                settle(total, bias, out, row, (first + t) * stride + row, mode)
 
     return product

@@ -11,6 +11,7 @@ from numba import cuda
 from edgeinfer.backends.cuda.kernels.floats import eight_floats
 from edgeinfer.backends.cuda.kernels.intrinsics import half_bits
 from edgeinfer.backends.cuda.kernels.products import block_scale, code_words
+from edgeinfer.backends.cuda.kernels.settling import settle
 
 
 def unpacked_value(bits, low, scales, group, has_minimum):
@@ -90,16 +91,12 @@ def settling():
     """Kernel: a thread per row of weights; grid (rows / block width, tokens)."""
 
     @cuda.jit
-    def settle(products, bias, out, first_row, n_rows, stride, mode):
+    def settle_rows(products, bias, out, first_row, n_rows, stride, mode):
         """products float32[tokens, n_rows] -> out float32[tokens, stride] from first_row on; mode as in `products`."""
         row = cuda.grid(1)
         if row < n_rows:
             total = products[cuda.blockIdx.y * n_rows + row]
-            place = cuda.blockIdx.y * stride + first_row + row
-            if mode & 1:
-                total += bias[first_row + row]
-            if mode & 2:
-                total += out[place]
-            out[place] = total
+            at = first_row + row
+            settle(total, bias, out, at, cuda.blockIdx.y * stride + at, mode)
 
-    return settle
+    return settle_rows

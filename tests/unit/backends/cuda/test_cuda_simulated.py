@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.backends.cuda.simulated import ROOT, simulate
 
+WAYS = tuple(f"| {way}: " for way in ("cpu", "static", "stream", "hetegen", "rows", "auto"))
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed: pip install '.[cudasim]'"
 )
@@ -24,6 +26,10 @@ def test_models_are_those_of_transformers() -> None:
     simulate("checks_models.py", lanes=1)
 
 
+def test_models_are_shared_with_the_cpu() -> None:
+    simulate("checks_hybrids.py", lanes=1)
+
+
 def test_the_gpu_check_runs(tmp_path: Path) -> None:
     """On the simulator; speeds are not looked at."""
     command = [sys.executable, "scripts/gpu_check.py", "--tiny", "--out", str(tmp_path / "new" / "card.md")]
@@ -33,3 +39,11 @@ def test_the_gpu_check_runs(tmp_path: Path) -> None:
     assert text.startswith("# The cuda device on simulator")
     assert "| phi3-f16 | f16 |" in text
     assert "WRONG" not in text
+    shared = [line.split(" | ") for line in text.splitlines() if line.startswith(WAYS)]
+    assert len(shared) == len(WAYS)
+    assert all(cells[-1] == "right |" for cells in shared), text
+    ways = {cells[0].split(":")[0].strip("| "): cells for cells in shared}
+    assert ways["cpu"][1] == "0 %"
+    assert 0 < int(ways["static"][1].removesuffix(" %")) < 100
+    assert int(ways["stream"][1].removesuffix(" %")) + int(ways["stream"][2].removesuffix(" %")) == 100
+    assert 0 < int(ways["hetegen"][1].removesuffix(" %")) < 100

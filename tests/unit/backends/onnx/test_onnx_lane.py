@@ -135,6 +135,28 @@ def test_the_caller_goes_on_while_a_step_runs(monkeypatch: pytest.MonkeyPatch) -
         assert lane.resident_bytes == 0
 
 
+def test_a_whole_model_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    golden = Golden.read("llama-f32")
+    gate, run = threading.Event(), lanes.Session.run
+
+    def held_up(session: lanes.Session) -> None:
+        assert gate.wait(30)
+        run(session)
+
+    with open_model(golden.model, 128) as model:
+        lane = device().compile(model.spec, model.file, LIMITS)
+        monkeypatch.setattr(lanes.Session, "run", held_up)
+        monkeypatch.setattr(lane._part, "patience_s", 0.05)
+        with pytest.raises(DeviceFailed, match="did not finish a step"):
+            lane.run(chain(golden.tokens[:4], 0))
+        lane.close()  # does not wait for it
+        assert not gate.is_set()
+        gate.set()
+        thread = lane._part._thread
+        assert thread is not None
+        thread.shutdown(wait=True)
+
+
 def test_a_step_that_fails_says_so_and_the_lane_goes_on() -> None:
     golden = Golden.read("llama-f32")
     with open_model(golden.model, 128) as model:

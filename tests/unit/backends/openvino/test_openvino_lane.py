@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -145,6 +146,59 @@ def test_steps_run_in_the_background(device: OpenVinoDevice, model: Model) -> No
     lane.close()
     with pytest.raises(EngineClosed):
         lane.submit(chain(np.arange(20)), {})
+
+
+def test_closing_ends_a_step_that_runs(device: OpenVinoDevice, model: Model) -> None:
+    for _ in range(5):
+        lane = device.compile_fragment(Fragment(model.spec, (), ("logits",)), model.file, LIMITS)
+        lane.submit(chain(np.arange(60)), {})
+        request = lane._request
+        assert request is not None
+        lane.close()
+        try:
+            assert request.wait_for(0)
+        except RuntimeError:  # cancelled
+            continue
+
+
+class Endless:
+    """A request that heeds nothing and ends when it is let go."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    def cancel(self) -> None: ...
+
+    def wait_for(self, milliseconds: int) -> bool:
+        return self.gate.wait(milliseconds / 1e3)
+
+    def wait(self) -> None:
+        assert self.gate.wait(30)
+
+
+def test_a_step_that_does_not_end_keeps_what_it_uses(
+    device: OpenVinoDevice, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = device.compile_fragment(Fragment(model.spec, (), ("logits",)), model.file, LIMITS)
+    lane.submit(chain(np.arange(20)), {})
+    lane.wait()
+    states, lent, endless, closed = lane._states, lane._lent, Endless(), threading.Event()
+    close = type(states).close
+
+    def note(each: object) -> None:
+        close(each)  # type: ignore[arg-type]
+        closed.set()
+
+    monkeypatch.setattr(type(states), "close", note)
+    monkeypatch.setattr(lane, "_request", endless)
+    lane._runs, lane.closing_s = True, 0.01
+    lane.close()
+    assert lent
+    assert not closed.is_set()
+    endless.gate.set()
+    assert closed.wait(30)
+    assert not lent
+    lane.close()
 
 
 def test_a_crowded_cache_is_compacted(device: OpenVinoDevice) -> None:

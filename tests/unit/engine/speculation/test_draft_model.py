@@ -127,21 +127,28 @@ def test_another_vocabulary_is_refused(tiny_model: Path, tmp_path: Path, home: P
         assert llm.chat(MESSAGES, max_tokens=30, temperature=0).read() == padded
 
 
+@pytest.mark.parametrize("failure", [DeviceFailed("it broke down"), MemoryError()])
 def test_a_draft_model_that_fails_is_left_alone_and_the_answer_goes_on(
-    tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Path, home: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
+    """Its user is told once, with the reason."""
     with load(tiny_model, threads=1, spec=4, draft_from=[tiny_model]) as llm:
         expected = llm.chat(MESSAGES, max_tokens=40, temperature=0).read()
         asked: list[Batch] = []
 
         def fail(batch: Batch) -> Floats:
             asked.append(batch)
-            raise DeviceFailed("it broke down")
+            raise failure
 
         monkeypatch.setattr(llm.drafts.draft_model._pool.executor, "evaluate", fail)
+        told = []
         for _ in range(2):
-            assert llm.chat(MESSAGES, max_tokens=40, temperature=0).read() == expected
+            stream = llm.chat(MESSAGES, max_tokens=40, temperature=0)
+            assert stream.read() == expected
+            told.append(stream.stats.notices)
         assert len(asked) == 1
+        why = str(failure) or "it ran out of memory"
+        assert told == [(f"the draft model failed and drafts no more ({why}); answers go on without it",), ()]
 
 
 class Counting(Follower):
