@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Floats, FragmentDevice, FragmentLane, Int32s, Limits, Progress, Step
 from edgeinfer.engine.kvcache import pages_for
-from edgeinfer.engine.lanes.overlap.flights import Companies, Flight
+from edgeinfer.engine.lanes.overlap.flights import Companies, Company, Flight
 from edgeinfer.engine.lanes.overlap.parts import Parts
 from edgeinfer.engine.lanes.overlap.rows import RowStore
 from edgeinfer.engine.lanes.timeline import Span
@@ -34,6 +34,7 @@ class Accelerator:
         progress: Progress,
     ) -> None:
         self._name, self._parts, self._store, self._limits = device.name, parts, store, resident
+        self._n_vocab = parts.products[-1].spec.buffer(parts.logits).width
         self._spans: list[Span] = []
         self._products: list[FragmentLane] = []
         self.memory = ResidentMemory()
@@ -57,18 +58,29 @@ class Accelerator:
 
         Raises DeviceFailed.
         """
-        stage = flights[0].stage
-        fragment, lane = self._parts.products[stage], self._products[stage]
-        for company in self._entering.of(flights):
-            step = company.plain(self._limits.n_context)
-            outputs = self._run(lane, fragment, step, self._store.gather(fragment.inputs, company.rows))
-            self._store.scatter(outputs, company.rows)
-            if stage == self._parts.n_layers:
-                logits = outputs[self._parts.logits]
-                for flight, first, stop in company.outputs():
-                    flight.logits = logits[first:stop].copy()
-            for flight in company.flights:
-                flight.stage += 1
+        if flights[0].stage == self._parts.n_layers:
+            self._head(flights)
+        else:
+            for company in self._entering.of(flights):
+                self._store.scatter(self._through(company), company.rows)
+        for flight in flights:
+            flight.stage += 1
+
+    def _head(self, flights: Sequence[Flight]) -> None:
+        """The last part, for those of which any logits are wanted."""
+        wanted = [flight for flight in flights if flight.n_outputs]
+        for company in self._entering.of(wanted):
+            logits = self._through(company)[self._parts.logits]
+            for flight, first, stop in company.outputs():
+                flight.logits = logits[first:stop].copy()
+        for flight in flights:
+            if flight.logits is None:
+                flight.logits = np.zeros((0, self._n_vocab), np.float32)
+
+    def _through(self, company: Company) -> Mapping[str, Floats]:
+        stage = company.flights[0].stage
+        fragment, step = self._parts.products[stage], company.plain(self._limits.n_context)
+        return self._run(self._products[stage], fragment, step, self._store.gather(fragment.inputs, company.rows))
 
     def attention(self, layer: int, flights: Sequence[Flight]) -> None:
         """Attention of a layer for resident flights. Raises DeviceFailed."""
@@ -126,7 +138,7 @@ class ResidentMemory:
         return np.concatenate([lane.read_pages(pages) for lane in self.lanes], axis=1)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages; every layer's are of one size, or of the size that its lane says."""
+        """Put back contents of pages, as `read_pages` gave them."""
         start, none = 0, np.zeros(1, np.int32)
         for lane in self.lanes:
             width = lane.read_pages(none).shape[1]

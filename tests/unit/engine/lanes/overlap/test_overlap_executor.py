@@ -108,6 +108,30 @@ def part_of(batch: Batch, sequence: int, other: int) -> Batch:
     )
 
 
+@pytest.mark.parametrize("key", ["reference", "openvino", "onnx"])
+def test_batches_of_which_no_logits_are_wanted(key: str) -> None:
+    """Parts of prompts, alone and beside a batch whose logits are wanted."""
+    text, none = GOLDEN.tokens[:40].tolist(), np.zeros(0, np.int32)
+    try:
+        device = accelerator(key)
+    except DeviceUnavailable as reason:
+        pytest.skip(str(reason))
+    with overlapping(GOLDEN, device, "asymmetric", n_resident=1) as executor:
+        for sequence in (executor.create(EACH), executor.create(EACH)):
+            silent = replace(chain(sequence, 0, text[:20]), outputs=none)
+            assert executor.evaluate(silent).shape == (0, GOLDEN.last.size)
+            executor.commit(sequence, np.arange(20, dtype=np.int32))
+            other = executor.create(EACH)
+            silent = replace(chain(sequence, 20, text[20:30]), outputs=none)
+            found = executor.advance([silent, chain(other, 0, text)])
+            assert found[sequence].shape == (0, GOLDEN.last.size)
+            assert distance(found[other][:, GOLDEN.columns], GOLDEN.logits[:40]) < 0.1
+            executor.commit(sequence, np.arange(10, dtype=np.int32))
+            executor.free(other)
+            last = read(executor, sequence, text[30:])
+            assert distance(last[:, GOLDEN.columns], GOLDEN.logits[30:40]) < 0.1
+
+
 def test_what_is_not_committed_is_forgotten() -> None:
     with overlapping(GOLDEN, accelerator("reference"), "asymmetric") as executor, alone(GOLDEN, cpu()) as single:
         for sequence in (executor.create(EACH), executor.create(EACH), executor.create(EACH)):
