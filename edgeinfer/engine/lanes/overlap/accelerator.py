@@ -7,6 +7,7 @@ waited for; what else goes on meanwhile is not its business.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,32 +23,40 @@ from edgeinfer.models.gguf import GGUFFile
 
 
 class Accelerator:
-    """All parts of a model on one device. Owns its lanes, not the device; `resident` limits hold for its KV memory."""
+    """All parts of a model on one device. Owns its lanes, not the device."""
 
     def __init__(
         self,
         device: FragmentDevice,
         parts: Parts,
         file: GGUFFile,
-        resident: Limits,
+        limits: Limits,
         store: RowStore,
         progress: Progress,
     ) -> None:
-        self._name, self._parts, self._store, self._limits = device.name, parts, store, resident
+        """Compile the products; there is no room for keys and values before `keep`."""
+        self._device, self._parts, self._file, self._limits, self._store = device, parts, file, limits, store
         self._n_vocab = parts.products[-1].spec.buffer(parts.logits).width
         self._spans: list[Span] = []
         self._products: list[FragmentLane] = []
+        self._entering, self._attending = Companies(limits), Companies(limits)
         self.memory = ResidentMemory()
-        plain = _without_cache(resident)
         try:
             for fragment in parts.products:
-                self._products.append(device.compile_fragment(fragment, file, plain, progress))
-            for fragment in parts.attentions if resident.n_pages else ():
-                self.memory.lanes.append(device.compile_fragment(fragment, file, resident, progress))
+                self._products.append(device.compile_fragment(fragment, file, _without_cache(limits), progress))
         except BaseException:
             self.close()
             raise
-        self._entering, self._attending = Companies(resident), Companies(resident)
+
+    def keep(self, n_pages: int, progress: Progress) -> None:
+        """Compile attention, with room for so many pages; none: without any."""
+        limits = replace(self._limits, n_pages=n_pages)
+        try:
+            for fragment in self._parts.attentions if n_pages else ():
+                self.memory.lanes.append(self._device.compile_fragment(fragment, self._file, limits, progress))
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def resident_bytes(self) -> int:
@@ -96,7 +105,7 @@ class Accelerator:
         outputs = lane.wait()
         stages = [stage.name for stage in fragment.spec.stages]
         name = stages[0] if len(stages) == 1 else f"{stages[0]} to {stages[-1]}"
-        self._spans.append(Span(self._name, name, *lane.ran))
+        self._spans.append(Span(self._device.name, name, *lane.ran))
         return outputs
 
     def take_spans(self) -> list[Span]:
@@ -153,5 +162,4 @@ class ResidentMemory:
 
 def _without_cache(limits: Limits) -> Limits:
     """Limits of parts that attend to nothing: as many slots as a pass has tokens."""
-    n_pages = pages_for(limits.max_tokens)
-    return Limits(limits.n_context, n_pages, limits.max_tokens, limits.max_outputs, limits.kv, limits.branches)
+    return replace(limits, n_pages=pages_for(limits.max_tokens))

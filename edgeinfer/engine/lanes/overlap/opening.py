@@ -6,6 +6,7 @@ machine. The front door to this package.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edgeinfer.backends.base import (
@@ -13,7 +14,6 @@ from edgeinfer.backends.base import (
     Device,
     DeviceKind,
     DeviceOptions,
-    FragmentDevice,
     Limits,
     Progress,
     kind_of,
@@ -29,7 +29,7 @@ from edgeinfer.engine.lanes.overlap.expectation import Expectation, expected
 from edgeinfer.engine.lanes.overlap.pair import Pair, paired
 from edgeinfer.engine.limits import SPARE_PAGES
 from edgeinfer.engine.regime import Regime
-from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit
+from edgeinfer.errors import BadSetting, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.costs import BatchCosts
@@ -63,14 +63,17 @@ def open_overlap(
     options = options or DeviceOptions()
     name = accelerator_of(device)
     situation = _situation(name, spec, file, limits, options, progress)
-    n_resident = situation.n_pages if resident_pages is None else resident_pages
-    n_offloaded = max(limits.n_pages - n_resident, pages_for(limits.n_context))
-    _check_memory(situation, n_offloaded, spec, file, limits)
     choosing = Choosing(situation.costs, schedule)
-    n_spare = SPARE_PAGES if n_resident else 0
-    resident = replace(limits, n_pages=n_resident + n_spare)
-    pair = _opened(name, situation, spec, file, (resident, n_offloaded), options, progress)
-    told = situation.expectation(n_resident, limits).notice(name, schedule)
+
+    def pages(products_bytes: int) -> tuple[int, int]:
+        wanted = situation.room(products_bytes, limits) if resident_pages is None else resident_pages
+        n_offloaded = max(limits.n_pages - wanted, pages_for(limits.n_context))
+        _check_memory(situation.budgets.ram_bytes, n_offloaded, spec, file, limits)
+        return wanted + (SPARE_PAGES if wanted else 0), n_offloaded
+
+    pair = _opened(name, situation.shares, spec, file, limits, pages, options, progress)
+    n_spare = SPARE_PAGES if pair.resident.n_pages else 0
+    told = situation.expectation(pair.resident.n_pages - n_spare, limits).notice(name, schedule)
     host = replace(options, n_workers=len(situation.shares[CPU]), cores=situation.shares[CPU], adapts=False)
     return OverlapExecutor(pair, fingerprint(file), choosing, host, regime, (told,), n_spare)
 
@@ -88,7 +91,10 @@ def accelerator_of(device: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Situation:
-    """The machine as the two devices share it, and what it has room for. `n_pages`: of the accelerator."""
+    """The machine as the two devices share it, and what it has room for.
+
+    `free_bytes`: of the accelerator's memory; `page_bytes`: what a page of keys and values takes there.
+    """
 
     together: Profile
     alone: dict[str, Profile]
@@ -96,7 +102,13 @@ class _Situation:
     work: ModelWork
     costs: BatchCosts
     budgets: Budgets
-    n_pages: int
+    free_bytes: float
+    page_bytes: int
+
+    def room(self, products_bytes: int, limits: Limits) -> int:
+        """Pages that the accelerator holds beside products of so many bytes, as many as are wanted at most."""
+        n_pages = int((self.free_bytes - products_bytes) // max(1, self.page_bytes)) - SPARE_PAGES
+        return max(0, min(limits.n_pages, n_pages))
 
     def expectation(self, n_resident_pages: int, limits: Limits) -> Expectation:
         """What sequences of whole contexts are predicted to reach."""
@@ -122,60 +134,58 @@ def _situation(
         available = available // 2
         vram = {name: available}
     budgets = budgets_of(together, work, available, most_rows=limits.max_tokens, available_vram_bytes=vram)
-    n_pages = min(limits.n_pages, max(0, _room(name, spec, file, limits, budgets) - SPARE_PAGES))
+    page_bytes = _page_bytes(name, spec, file, limits, budgets.vram_bytes[name])
     costs = BatchCosts(together, work, limits.kv, name)
-    return _Situation(together, alone, cores_of(names, cores), work, costs, budgets, n_pages)
+    shares = cores_of(names, cores)
+    return _Situation(together, alone, shares, work, costs, budgets, budgets.vram_bytes[name], page_bytes)
 
 
-def _room(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, budgets: Budgets) -> int:
-    """KV pages that an accelerator holds beside the weights. Raises DoesNotFit where it does not even hold those."""
+def _page_bytes(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, free_bytes: float) -> int:
+    """What a KV page takes on an accelerator. Raises DoesNotFit where it does not even hold the weights."""
     kind = kind_of(name)
     assert isinstance(kind, DeviceKind)
     taken = kind.footprint(spec, file.tensors, limits)
-    free = budgets.vram_bytes[name] - taken.weight_bytes - taken.buffer_bytes
-    if free < 0:
+    if taken.weight_bytes > free_bytes:
         raise DoesNotFit(
-            f"{file.path} does not fit on {name}: {taken.weight_bytes} bytes of weights and {taken.buffer_bytes} of "
-            f"buffers, {budgets.vram_bytes[name]:.0f} are free; use a smaller quant, or cpu,{name} with --schedule rows"
+            f"{file.path} does not fit on {name}: its weights take {taken.weight_bytes} bytes, {free_bytes:.0f} are "
+            f"free; use a smaller quant, or cpu,{name} for one sequence, with --schedule rows"
         )
-    return int(free // max(1, taken.kv_bytes_per_token * PAGE))
+    return taken.kv_bytes_per_token * PAGE
 
 
-def _check_memory(situation: _Situation, n_pages: int, spec: ModelSpec, file: GGUFFile, limits: Limits) -> None:
+def _check_memory(free_bytes: float, n_pages: int, spec: ModelSpec, file: GGUFFile, limits: Limits) -> None:
     """Raises DoesNotFit where the machine's memory is too small for the pages of offloaded sequences."""
     kind = kind_of(CPU)
     assert isinstance(kind, DeviceKind)
     wanted = kind.footprint(spec, file.tensors, limits).kv_bytes_per_token * n_pages * PAGE
-    if wanted > situation.budgets.ram_bytes:
+    if wanted > free_bytes:
         raise DoesNotFit(
-            f"keys and values of sequences in memory take {wanted} bytes, {situation.budgets.ram_bytes:.0f} are free; "
+            f"keys and values of sequences in memory take {wanted} bytes, {free_bytes:.0f} are free; "
             "use fewer sequences, a smaller context or --kv int8"
         )
 
 
 def _opened(
     name: str,
-    situation: _Situation,
+    shares: dict[str, tuple[int, ...]],
     spec: ModelSpec,
     file: GGUFFile,
-    pages: tuple[Limits, int],
+    limits: Limits,
+    pages: Callable[[int], tuple[int, int]],
     options: DeviceOptions,
     progress: Progress,
 ) -> Pair:
-    """Both devices and what is compiled for them. `pages`: limits of the resident, and pages of the offloaded."""
+    """Both devices on their cores, and what is compiled for them. `pages`: as of `paired`."""
     from edgeinfer.engine.probing.combination import options_for
 
-    resident, n_offloaded = pages
     opened: list[Device] = []
     try:
         for each in (CPU, name):
-            opened.append(open_device(each, options_for(each, situation.shares, options)))
-        if not isinstance(opened[1], FragmentDevice):
-            raise DeviceUnavailable(f"the device {name} cannot run part of a model; use it alone")
-        return paired(spec, file, opened[0], opened[1], resident, replace(resident, n_pages=n_offloaded), progress)
+            opened.append(open_device(each, options_for(each, shares, options)))
+        return paired(spec, file, opened[0], opened[1], limits, pages, progress)
     except BaseException as reason:
-        for each_device in opened:
-            each_device.close()
+        for device in opened:
+            device.close()
         if isinstance(reason, MemoryError):
             raise DoesNotFit(f"{file.path} does not fit in memory on both devices; use fewer sequences") from None
         raise

@@ -42,6 +42,12 @@ from tests.unit.engine.lanes.overlap.journeys import (
 GOLDEN = Golden.read("llama-q8_0")
 
 
+def pages(products_bytes: int) -> tuple[int, int]:
+    """Resident ones, offloaded ones."""
+    assert products_bytes > 0
+    return 8, 24
+
+
 def read(executor: SequenceEvaluator, sequence: int, tokens: Sequence[int]) -> Floats:
     """Evaluate tokens and keep them: their logits."""
     logits = executor.evaluate(chain(sequence, executor.n_cached(sequence), tokens)).copy()
@@ -228,9 +234,9 @@ def test_a_sequence_has_one_batch_under_way() -> None:
 def test_devices_that_take_no_parts_are_refused() -> None:
     with open_model(GOLDEN.model, 128) as model:
         with pytest.raises(DeviceUnavailable, match="cannot attend"):
-            paired(model.spec, model.file, accelerator("reference"), accelerator("reference"), LIMITS, LIMITS)
+            paired(model.spec, model.file, accelerator("reference"), accelerator("reference"), LIMITS, pages)
         with pytest.raises(DeviceUnavailable, match="part of a model"):
-            paired(model.spec, model.file, cpu(), Silent(), LIMITS, LIMITS)
+            paired(model.spec, model.file, cpu(), Silent(), LIMITS, pages)
 
 
 class Silent:
@@ -256,7 +262,7 @@ def test_sessions_answer_as_on_one_device(tiny_model: Path) -> None:
     told = {"temperature": 0.0, "max_tokens": 12}
     with load(tiny_model, device="cpu", n_sessions=2) as llm, open_model(tiny_model, 512) as model:
         limits = replace(LIMITS, n_context=512)
-        pair = paired(model.spec, model.file, cpu(), accelerator("reference"), replace(limits, n_pages=8), limits)
+        pair = paired(model.spec, model.file, cpu(), accelerator("reference"), limits, pages)
         pool = Pool(OverlapExecutor(pair, "tiny", Choosing(None, "overlap")))
         sessions = [Session(pool.open(), llm._tokenizer, llm._template) for _ in range(2)]
         for text in ("the rain in the tin", "the rain in an inn", "hen"):
