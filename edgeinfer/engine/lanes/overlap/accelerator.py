@@ -7,13 +7,14 @@ waited for; what else goes on meanwhile is not its business.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Floats, FragmentDevice, FragmentLane, Int32s, Limits, Progress, Step
 from edgeinfer.engine.kvcache import pages_for
-from edgeinfer.engine.lanes.overlap.flights import Companies, Flight
+from edgeinfer.engine.lanes.overlap.flights import Companies, Company, Flight
 from edgeinfer.engine.lanes.overlap.parts import Parts
 from edgeinfer.engine.lanes.overlap.rows import RowStore
 from edgeinfer.engine.lanes.timeline import Span
@@ -22,31 +23,40 @@ from edgeinfer.models.gguf import GGUFFile
 
 
 class Accelerator:
-    """All parts of a model on one device. Owns its lanes, not the device; `resident` limits hold for its KV memory."""
+    """All parts of a model on one device. Owns its lanes, not the device."""
 
     def __init__(
         self,
         device: FragmentDevice,
         parts: Parts,
         file: GGUFFile,
-        resident: Limits,
+        limits: Limits,
         store: RowStore,
         progress: Progress,
     ) -> None:
-        self._name, self._parts, self._store, self._limits = device.name, parts, store, resident
+        """Compile the products; there is no room for keys and values before `keep`."""
+        self._device, self._parts, self._file, self._limits, self._store = device, parts, file, limits, store
+        self._n_vocab = parts.products[-1].spec.buffer(parts.logits).width
         self._spans: list[Span] = []
         self._products: list[FragmentLane] = []
+        self._entering, self._attending = Companies(limits), Companies(limits)
         self.memory = ResidentMemory()
-        plain = _without_cache(resident)
         try:
             for fragment in parts.products:
-                self._products.append(device.compile_fragment(fragment, file, plain, progress))
-            for fragment in parts.attentions if resident.n_pages else ():
-                self.memory.lanes.append(device.compile_fragment(fragment, file, resident, progress))
+                self._products.append(device.compile_fragment(fragment, file, _without_cache(limits), progress))
         except BaseException:
             self.close()
             raise
-        self._entering, self._attending = Companies(resident), Companies(resident)
+
+    def keep(self, n_pages: int, progress: Progress) -> None:
+        """Compile attention, with room for so many pages; none: without any."""
+        limits = replace(self._limits, n_pages=n_pages)
+        try:
+            for fragment in self._parts.attentions if n_pages else ():
+                self.memory.lanes.append(self._device.compile_fragment(fragment, self._file, limits, progress))
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def resident_bytes(self) -> int:
@@ -57,18 +67,29 @@ class Accelerator:
 
         Raises DeviceFailed.
         """
-        stage = flights[0].stage
-        fragment, lane = self._parts.products[stage], self._products[stage]
-        for company in self._entering.of(flights):
-            step = company.plain(self._limits.n_context)
-            outputs = self._run(lane, fragment, step, self._store.gather(fragment.inputs, company.rows))
-            self._store.scatter(outputs, company.rows)
-            if stage == self._parts.n_layers:
-                logits = outputs[self._parts.logits]
-                for flight, first, stop in company.outputs():
-                    flight.logits = logits[first:stop].copy()
-            for flight in company.flights:
-                flight.stage += 1
+        if flights[0].stage == self._parts.n_layers:
+            self._head(flights)
+        else:
+            for company in self._entering.of(flights):
+                self._store.scatter(self._through(company), company.rows)
+        for flight in flights:
+            flight.stage += 1
+
+    def _head(self, flights: Sequence[Flight]) -> None:
+        """The last part, for those of which any logits are wanted."""
+        wanted = [flight for flight in flights if flight.n_outputs]
+        for company in self._entering.of(wanted):
+            logits = self._through(company)[self._parts.logits]
+            for flight, first, stop in company.outputs():
+                flight.logits = logits[first:stop].copy()
+        for flight in flights:
+            if flight.logits is None:
+                flight.logits = np.zeros((0, self._n_vocab), np.float32)
+
+    def _through(self, company: Company) -> Mapping[str, Floats]:
+        stage = company.flights[0].stage
+        fragment, step = self._parts.products[stage], company.plain(self._limits.n_context)
+        return self._run(self._products[stage], fragment, step, self._store.gather(fragment.inputs, company.rows))
 
     def attention(self, layer: int, flights: Sequence[Flight]) -> None:
         """Attention of a layer for resident flights. Raises DeviceFailed."""
@@ -84,7 +105,7 @@ class Accelerator:
         outputs = lane.wait()
         stages = [stage.name for stage in fragment.spec.stages]
         name = stages[0] if len(stages) == 1 else f"{stages[0]} to {stages[-1]}"
-        self._spans.append(Span(self._name, name, *lane.ran))
+        self._spans.append(Span(self._device.name, name, *lane.ran))
         return outputs
 
     def take_spans(self) -> list[Span]:
@@ -126,7 +147,7 @@ class ResidentMemory:
         return np.concatenate([lane.read_pages(pages) for lane in self.lanes], axis=1)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
-        """Put back contents of pages; every layer's are of one size, or of the size that its lane says."""
+        """Put back contents of pages, as `read_pages` gave them."""
         start, none = 0, np.zeros(1, np.int32)
         for lane in self.lanes:
             width = lane.read_pages(none).shape[1]
@@ -141,5 +162,4 @@ class ResidentMemory:
 
 def _without_cache(limits: Limits) -> Limits:
     """Limits of parts that attend to nothing: as many slots as a pass has tokens."""
-    n_pages = pages_for(limits.max_tokens)
-    return Limits(limits.n_context, n_pages, limits.max_tokens, limits.max_outputs, limits.kv, limits.branches)
+    return replace(limits, n_pages=pages_for(limits.max_tokens))

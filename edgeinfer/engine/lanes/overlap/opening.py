@@ -6,6 +6,7 @@ machine. The front door to this package.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edgeinfer.backends.base import (
@@ -13,7 +14,6 @@ from edgeinfer.backends.base import (
     Device,
     DeviceKind,
     DeviceOptions,
-    FragmentDevice,
     Limits,
     Progress,
     kind_of,
@@ -31,7 +31,7 @@ from edgeinfer.engine.lanes.overlap.expectation import Expectation, expected
 from edgeinfer.engine.lanes.overlap.pair import Pair, paired
 from edgeinfer.engine.limits import SPARE_PAGES
 from edgeinfer.engine.regime import Regime
-from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit
+from edgeinfer.errors import BadSetting, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.costs import BatchCosts
@@ -54,21 +54,17 @@ def open_overlap(
     progress: Progress = no_progress,
     *,
     resident_pages: int | None = None,
-    vram_bytes: int | None = None,
     regime: Regime | None = None,
 ) -> OverlapExecutor:
     """Open "cpu,openvino" or the like. `limits`: their KV pages are what all sequences together may take.
 
-    `resident_pages`: of them on the accelerator, besides some spare ones; None: as many as its memory holds, or
-    `vram_bytes` of it. The rest, and room for one whole context at least, is in the machine's memory. Rates of the
-    devices are measured at first use, and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit,
-    UnsupportedModel.
+    `resident_pages`: of them on the accelerator, besides some spare ones; None: as many as its memory holds. The rest,
+    and room for one whole context at least, is in the machine's memory. Rates of the devices are measured at first use,
+    and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
     """
     options = options or DeviceOptions()
-    name = accelerator_of(device)
-    situation = _situation(name, spec, file, limits, options, progress, vram_bytes)
-    n_resident = situation.n_pages if resident_pages is None else resident_pages
-    return _open(situation, n_resident, spec, file, limits, options, schedule, progress, regime)
+    situation = _situation(accelerator_of(device), spec, file, limits, options, progress, None)
+    return _open(situation, resident_pages, spec, file, limits, options, schedule, progress, regime)
 
 
 def open_batch(
@@ -85,22 +81,23 @@ def open_batch(
     """`open_overlap`, but for AUTO one of the devices alone where that is predicted to make more tokens.
 
     `schedule`: one of batches by name, "apex" for whichever is predicted to be fastest pass by pass, or AUTO.
+    `vram_bytes`: of the accelerator's memory; None: all that is free.
     """
     name = accelerator_of(device)
     situation = _situation(name, spec, file, limits, options, progress, vram_bytes)
-    expectation = situation.expectation(situation.n_pages, limits)
-    if schedule == AUTO and expectation.prefers_one:
-        best = expectation.best_alone
-        found = open_model(best, spec, file, limits, options, AUTO, progress)
-        told = (*found.notices, expectation.refusal(name))
-        return Executor(found.device, found.lane, limits, fingerprint(file), options, regime=regime, notices=told)
+    if schedule == AUTO:
+        expectation = situation.expectation(situation.room(int(situation.work.weight_bytes), limits), limits)
+        if expectation.prefers_one:
+            found = open_model(expectation.best_alone, spec, file, limits, options, AUTO, progress)
+            told = (*found.notices, expectation.refusal(name))
+            return Executor(found.device, found.lane, limits, fingerprint(file), options, regime=regime, notices=told)
     chosen = AUTO if schedule == APEX else schedule
-    return _open(situation, situation.n_pages, spec, file, limits, options, chosen, progress, regime)
+    return _open(situation, None, spec, file, limits, options, chosen, progress, regime)
 
 
 def _open(
     situation: _Situation,
-    n_resident: int,
+    resident_pages: int | None,
     spec: ModelSpec,
     file: GGUFFile,
     limits: Limits,
@@ -109,14 +106,18 @@ def _open(
     progress: Progress,
     regime: Regime | None,
 ) -> OverlapExecutor:
-    """Open what was found to have room."""
-    n_offloaded = max(limits.n_pages - n_resident, pages_for(limits.n_context))
-    _check_memory(situation, n_offloaded, spec, file, limits)
+    """Open both devices, with as many pages each as there is room for."""
     choosing = Choosing(situation.costs, schedule)
-    n_spare = SPARE_PAGES if n_resident else 0
-    resident = replace(limits, n_pages=n_resident + n_spare)
-    pair = _opened(situation, spec, file, (resident, n_offloaded), options, progress)
-    told = situation.expectation(n_resident, limits).notice(situation.name, schedule)
+
+    def pages(products_bytes: int) -> tuple[int, int]:
+        wanted = situation.room(products_bytes, limits) if resident_pages is None else resident_pages
+        n_offloaded = max(limits.n_pages - wanted, pages_for(limits.n_context))
+        _check_memory(situation.budgets.ram_bytes, n_offloaded, spec, file, limits)
+        return wanted + (SPARE_PAGES if wanted else 0), n_offloaded
+
+    pair = _opened(situation.name, situation.shares, spec, file, limits, pages, options, progress)
+    n_spare = SPARE_PAGES if pair.resident.n_pages else 0
+    told = situation.expectation(pair.resident.n_pages - n_spare, limits).notice(situation.name, schedule)
     host = replace(options, n_workers=len(situation.shares[CPU]), cores=situation.shares[CPU], adapts=False)
     return OverlapExecutor(pair, fingerprint(file), choosing, host, regime, (told,), n_spare)
 
@@ -134,7 +135,10 @@ def accelerator_of(device: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Situation:
-    """The machine as the cpu and the device `name` share it, and what it has room for. `n_pages`: of that device."""
+    """The machine as the cpu and the device `name` share it, and what it has room for.
+
+    `free_bytes`: of the accelerator's memory; `page_bytes`: what a page of keys and values takes there.
+    """
 
     name: str
     together: Profile
@@ -143,7 +147,13 @@ class _Situation:
     work: ModelWork
     costs: BatchCosts
     budgets: Budgets
-    n_pages: int
+    free_bytes: float
+    page_bytes: int
+
+    def room(self, products_bytes: int, limits: Limits) -> int:
+        """Pages that the accelerator holds beside products of so many bytes, as many as are wanted at most."""
+        n_pages = int((self.free_bytes - products_bytes) // max(1, self.page_bytes)) - SPARE_PAGES
+        return max(0, min(limits.n_pages, n_pages))
 
     def expectation(self, n_resident_pages: int, limits: Limits) -> Expectation:
         """What sequences of whole contexts are predicted to reach."""
@@ -177,59 +187,58 @@ def _situation(
     if vram_bytes is not None:
         vram = {name: min(vram_bytes, vram.get(name, vram_bytes))}
     budgets = budgets_of(together, work, available, most_rows=limits.max_tokens, available_vram_bytes=vram)
-    n_pages = min(limits.n_pages, max(0, _room(name, spec, file, limits, budgets) - SPARE_PAGES))
+    page_bytes = _page_bytes(name, spec, file, limits, budgets.vram_bytes[name])
     costs = BatchCosts(together, work, limits.kv, name)
-    return _Situation(name, together, alone, cores_of(names, cores), work, costs, budgets, n_pages)
+    shares = cores_of(names, cores)
+    return _Situation(name, together, alone, shares, work, costs, budgets, budgets.vram_bytes[name], page_bytes)
 
 
-def _room(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, budgets: Budgets) -> int:
-    """KV pages that an accelerator holds beside the weights. Raises DoesNotFit where it does not even hold those."""
+def _page_bytes(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, free_bytes: float) -> int:
+    """What a KV page takes on an accelerator. Raises DoesNotFit where it does not even hold the weights."""
     kind = kind_of(name)
     assert isinstance(kind, DeviceKind)
     taken = kind.footprint(spec, file.tensors, limits)
-    free = budgets.vram_bytes[name] - taken.weight_bytes - taken.buffer_bytes
-    if free < 0:
+    if taken.weight_bytes > free_bytes:
         raise DoesNotFit(
-            f"{file.path} does not fit on {name}: {taken.weight_bytes} bytes of weights and {taken.buffer_bytes} of "
-            f"buffers, {budgets.vram_bytes[name]:.0f} are free; use a smaller quant, or cpu,{name} with --schedule rows"
+            f"{file.path} does not fit on {name}: its weights take {taken.weight_bytes} bytes, {free_bytes:.0f} are "
+            f"free; use a smaller quant, or cpu,{name} for one sequence, with --schedule rows"
         )
-    return int(free // max(1, taken.kv_bytes_per_token * PAGE))
+    return taken.kv_bytes_per_token * PAGE
 
 
-def _check_memory(situation: _Situation, n_pages: int, spec: ModelSpec, file: GGUFFile, limits: Limits) -> None:
+def _check_memory(free_bytes: float, n_pages: int, spec: ModelSpec, file: GGUFFile, limits: Limits) -> None:
     """Raises DoesNotFit where the machine's memory is too small for the pages of offloaded sequences."""
     kind = kind_of(CPU)
     assert isinstance(kind, DeviceKind)
     wanted = kind.footprint(spec, file.tensors, limits).kv_bytes_per_token * n_pages * PAGE
-    if wanted > situation.budgets.ram_bytes:
+    if wanted > free_bytes:
         raise DoesNotFit(
-            f"keys and values of sequences in memory take {wanted} bytes, {situation.budgets.ram_bytes:.0f} are free; "
+            f"keys and values of sequences in memory take {wanted} bytes, {free_bytes:.0f} are free; "
             "use fewer sequences, a smaller context or --kv int8"
         )
 
 
 def _opened(
-    situation: _Situation,
+    name: str,
+    shares: dict[str, tuple[int, ...]],
     spec: ModelSpec,
     file: GGUFFile,
-    pages: tuple[Limits, int],
+    limits: Limits,
+    pages: Callable[[int], tuple[int, int]],
     options: DeviceOptions,
     progress: Progress,
 ) -> Pair:
-    """Both devices and what is compiled for them. `pages`: limits of the resident, and pages of the offloaded."""
+    """Both devices on their cores, and what is compiled for them. `pages`: as of `paired`."""
     from edgeinfer.engine.probing.combination import options_for
 
-    name, (resident, n_offloaded) = situation.name, pages
     opened: list[Device] = []
     try:
         for each in (CPU, name):
-            opened.append(open_device(each, options_for(each, situation.shares, options)))
-        if not isinstance(opened[1], FragmentDevice):
-            raise DeviceUnavailable(f"the device {name} cannot run part of a model; use it alone")
-        return paired(spec, file, opened[0], opened[1], resident, replace(resident, n_pages=n_offloaded), progress)
+            opened.append(open_device(each, options_for(each, shares, options)))
+        return paired(spec, file, opened[0], opened[1], limits, pages, progress)
     except BaseException as reason:
-        for each_device in opened:
-            each_device.close()
+        for device in opened:
+            device.close()
         if isinstance(reason, MemoryError):
             raise DoesNotFit(f"{file.path} does not fit in memory on both devices; use fewer sequences") from None
         raise

@@ -5,7 +5,8 @@ In: devices, a model, limits. Out: `Passes` over flights, and the memories of bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from edgeinfer.backends.base import Device, FragmentDevice, Limits, Progress, no_progress
 from edgeinfer.backends.host import HostDevice
@@ -54,13 +55,15 @@ def paired(
     file: GGUFFile,
     host: Device,
     device: Device,
-    resident: Limits,
-    offloaded: Limits,
+    limits: Limits,
+    pages: Callable[[int], tuple[int, int]],
     progress: Progress = no_progress,
 ) -> Pair:
     """Compile a model for both; the devices stay the caller's if that fails.
 
-    Raises DeviceUnavailable for devices that take no parts, UnsupportedModel, MemoryError, and as devices do.
+    `pages`: how many are resident and how many offloaded, given the bytes that all products take on the accelerator.
+    Raises DeviceUnavailable for devices that take no parts, UnsupportedModel, MemoryError, and as devices and `pages`
+    do.
     """
     if not isinstance(host, HostDevice):
         raise DeviceUnavailable(f"the device {host.name} cannot attend beside an accelerator; cpu can")
@@ -68,8 +71,10 @@ def paired(
         raise DeviceUnavailable(f"the device {device.name} cannot run part of a model; use it alone")
     parts = parts_of(spec)
     store = RowStore(parts.widths)
-    accelerator = Accelerator(device, parts, file, resident, store, progress)
+    accelerator = Accelerator(device, parts, file, limits, store, progress)
     try:
+        resident, offloaded = (replace(limits, n_pages=n) for n in pages(accelerator.resident_bytes))
+        accelerator.keep(resident.n_pages, progress)
         lane = host.compile_sections(parts.host.spec, parts.host.exposed, file, offloaded, progress)
     except BaseException:
         accelerator.close()

@@ -63,8 +63,8 @@ def wanted() -> list[Request]:
 def shared(model: Path, schedule: str, device: ReferenceDevice, n_resident_pages: int = 5) -> OverlapExecutor:
     """A model on the CPU and a reference device that rounds as the CPU does."""
     with open_model(model, LIMITS.n_context) as opened:
-        resident = Limits(LIMITS.n_context, n_resident_pages, 64, 64)
-        pair = paired(opened.spec, opened.file, cpu(), device, resident, LIMITS)
+        pages = n_resident_pages, LIMITS.n_pages
+        pair = paired(opened.spec, opened.file, cpu(), device, LIMITS, lambda products_bytes: pages)
         return OverlapExecutor(pair, "tiny", Choosing(None, schedule), DeviceOptions(n_workers=1))
 
 

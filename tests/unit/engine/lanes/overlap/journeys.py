@@ -59,8 +59,8 @@ def overlapping(
     """An executor with room for so many resident sequences of EACH tokens. "auto" predicts for a made-up machine."""
     limits = replace(limits, kv=kv)
     with open_model(golden.model, limits.n_context) as model:
-        resident = replace(limits, n_pages=n_resident * EACH // PAGE)
-        pair = paired(model.spec, model.file, host or cpu(), device, resident, limits)
+        pages = n_resident * EACH // PAGE, limits.n_pages
+        pair = paired(model.spec, model.file, host or cpu(), device, limits, lambda _: pages)
         with OverlapExecutor(pair, "golden", Choosing(costs(model), schedule)) as executor:
             yield executor
 

@@ -42,6 +42,12 @@ from tests.unit.engine.lanes.overlap.journeys import (
 GOLDEN = Golden.read("llama-q8_0")
 
 
+def pages(products_bytes: int) -> tuple[int, int]:
+    """Resident ones, offloaded ones."""
+    assert products_bytes > 0
+    return 8, 24
+
+
 def read(executor: SequenceEvaluator, sequence: int, tokens: Sequence[int]) -> Floats:
     """Evaluate tokens and keep them: their logits."""
     logits = executor.evaluate(chain(sequence, executor.n_cached(sequence), tokens)).copy()
@@ -106,6 +112,30 @@ def part_of(batch: Batch, sequence: int, other: int) -> Batch:
         np.array([places[parent] for parent in batch.parents[members].tolist()], np.int32),
         np.array([places[output] for output in batch.outputs.tolist() if output in places], np.int32),
     )
+
+
+@pytest.mark.parametrize("key", ["reference", "openvino", "onnx"])
+def test_batches_of_which_no_logits_are_wanted(key: str) -> None:
+    """Parts of prompts, alone and beside a batch whose logits are wanted."""
+    text, none = GOLDEN.tokens[:40].tolist(), np.zeros(0, np.int32)
+    try:
+        device = accelerator(key)
+    except DeviceUnavailable as reason:
+        pytest.skip(str(reason))
+    with overlapping(GOLDEN, device, "asymmetric", n_resident=1) as executor:
+        for sequence in (executor.create(EACH), executor.create(EACH)):
+            silent = replace(chain(sequence, 0, text[:20]), outputs=none)
+            assert executor.evaluate(silent).shape == (0, GOLDEN.last.size)
+            executor.commit(sequence, np.arange(20, dtype=np.int32))
+            other = executor.create(EACH)
+            silent = replace(chain(sequence, 20, text[20:30]), outputs=none)
+            found = executor.advance([silent, chain(other, 0, text)])
+            assert found[sequence].shape == (0, GOLDEN.last.size)
+            assert distance(found[other][:, GOLDEN.columns], GOLDEN.logits[:40]) < 0.1
+            executor.commit(sequence, np.arange(10, dtype=np.int32))
+            executor.free(other)
+            last = read(executor, sequence, text[30:])
+            assert distance(last[:, GOLDEN.columns], GOLDEN.logits[30:40]) < 0.1
 
 
 def test_what_is_not_committed_is_forgotten() -> None:
@@ -204,9 +234,9 @@ def test_a_sequence_has_one_batch_under_way() -> None:
 def test_devices_that_take_no_parts_are_refused() -> None:
     with open_model(GOLDEN.model, 128) as model:
         with pytest.raises(DeviceUnavailable, match="cannot attend"):
-            paired(model.spec, model.file, accelerator("reference"), accelerator("reference"), LIMITS, LIMITS)
+            paired(model.spec, model.file, accelerator("reference"), accelerator("reference"), LIMITS, pages)
         with pytest.raises(DeviceUnavailable, match="part of a model"):
-            paired(model.spec, model.file, cpu(), Silent(), LIMITS, LIMITS)
+            paired(model.spec, model.file, cpu(), Silent(), LIMITS, pages)
 
 
 class Silent:
@@ -232,7 +262,7 @@ def test_sessions_answer_as_on_one_device(tiny_model: Path) -> None:
     told = {"temperature": 0.0, "max_tokens": 12}
     with load(tiny_model, device="cpu", n_sessions=2) as llm, open_model(tiny_model, 512) as model:
         limits = replace(LIMITS, n_context=512)
-        pair = paired(model.spec, model.file, cpu(), accelerator("reference"), replace(limits, n_pages=8), limits)
+        pair = paired(model.spec, model.file, cpu(), accelerator("reference"), limits, pages)
         pool = Pool(OverlapExecutor(pair, "tiny", Choosing(None, "overlap")))
         sessions = [Session(pool.open(), llm._tokenizer, llm._template) for _ in range(2)]
         for text in ("the rain in the tin", "the rain in an inn", "hen"):

@@ -212,15 +212,21 @@ def test_the_cpu_attends_while_the_accelerator_works(schedule: str, monkeypatch:
     spans: list[Span] = []
     with overlapping(GOLDEN, Announcing(host), schedule, host=host) as executor:
         found = {executor.create(EACH): Journey(text, (9, *(1,) * 40)) for text in texts(GOLDEN, 4, 60)}
-        for _ in range(8):
+        assert not executor.is_resident(list(found)[-1])
+        for _ in range(5000):
             idle = [sequence for sequence in found if sequence not in executor.in_flight]
+            for sequence in idle:
+                if found[sequence].is_over:  # from the start again
+                    executor.truncate(sequence, 0)
+                    found[sequence] = Journey(GOLDEN.tokens, (9, *(1,) * 40))
             for sequence, logits in executor.advance([found[s].next(s) for s in idle]).items():
                 found[sequence].arrived(executor, sequence, logits)
             spans += executor.timeline.spans
-        assert not executor.is_resident(list(found)[-1])
-    attention = [span for span in spans if span.device == "cpu"]
+            attention = [span for span in spans if span.device == "cpu"]
+            if len(attention) > 5:
+                break
     products = [span for span in spans if span.device != "cpu"]
-    assert len(attention) > 3
+    assert len(attention) > 5
     assert host.n_met >= len(attention)
     if schedule == "overlap":
         assert all(any(a.began < p.began < a.ended for p in products) for a in attention)
