@@ -20,6 +20,9 @@ from edgeinfer.scheduling.batch.schedules import (
 )
 from edgeinfer.scheduling.batch.workload import RECHECK
 
+MOST_SPLITS = 64
+"""Ways to cut the offloaded in two that are looked at, about."""
+
 
 class Choosing:
     """Chooses before each pass. `costs`: None where nobody predicts, and then a schedule is asked for by name."""
@@ -83,5 +86,6 @@ class Choosing:
         if costs is None:
             behind = (resident.n + offloaded.n) // 2
             return Prediction("asymmetric", 0.0, resident.n, offloaded.n, min(behind, offloaded.n), offloaded.n)
-        seconds, behind = min((asymmetric_s(costs, resident, offloaded, n), n) for n in range(offloaded.n + 1))
+        sizes = {*range(0, offloaded.n, max(1, offloaded.n // MOST_SPLITS)), offloaded.n}
+        seconds, behind = min((asymmetric_s(costs, resident, offloaded, n), n) for n in sizes)
         return Prediction("asymmetric", seconds, resident.n, offloaded.n, behind, offloaded.n)

@@ -163,12 +163,13 @@ class OverlapExecutor:
         flights = self._start(pieces)
         with self._watched(pair):
             pair.passes.lockstep([flights])
-        landed = self._traffic.land(flights)
-        logits = np.zeros((len(batch.outputs), pair.n_vocab), np.float32)
-        for flight in landed:
-            if flight.logits is not None:
-                logits[np.isin(batch.outputs, flight.members)] = flight.logits
-        return logits
+        logits = [(flight, flight.logits) for flight in self._traffic.land(flights) if flight.logits is not None]
+        if len(logits) == 1:
+            return logits[0][1]
+        joined = np.zeros((len(batch.outputs), pair.n_vocab), np.float32)
+        for flight, own in logits:
+            joined[np.isin(batch.outputs, flight.members)] = own
+        return joined
 
     def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
         """Start these batches, each of one sequence that has none under way, and make a pass over what is under way.
