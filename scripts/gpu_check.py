@@ -1,6 +1,6 @@
 """Checks and measures the cuda device on this machine's NVIDIA GPU; writes a report in Markdown.
 
-Run from the repository root: python scripts/gpu_check.py MODEL.gguf --out docs/benchmarks/CARD.md
+Run from the repository root: python scripts/gpu_check.py MODEL.gguf; it goes to docs/benchmarks/CARD.md.
 Instead of a file, --synthetic 1b:Q4_0 (or 3b, 8b) takes a model of zeros of that shape, made in memory.
 With --tiny it runs on Numba's CUDA simulator instead, on a golden model: it shows that the program works and says
 nothing about speed. Exits with 1 and a message where there is no GPU, and with 2 where a result is wrong.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import sys
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
@@ -157,11 +158,16 @@ The distance is that of the logits from the CPU's alone.
     return text, all(row[-1] != "WRONG" for row in (*goldens, *shared))
 
 
+def default_out(card: str) -> Path:
+    """Where the report of a card goes: NVIDIA H200 -> docs/benchmarks/nvidia-h200.md."""
+    return ROOT / "docs" / "benchmarks" / f"{'-'.join(re.findall('[a-z0-9]+', card.lower()))}.md"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("model", type=Path, nargs="?", help="a GGUF file; needed without --synthetic or --tiny")
     parser.add_argument("--synthetic", help="a shape and a format of a model of zeros, such as 8b:Q4_0")
-    parser.add_argument("--out", type=Path, help="where the report goes; else it is printed")
+    parser.add_argument("--out", type=Path, help="where the report goes (default: docs/benchmarks/CARD.md)")
     parser.add_argument("--device", default="cuda", help="cuda, or cuda:1 and so on")
     parser.add_argument("--tiny", action="store_true", help="run on Numba's simulator, on a golden model")
     options = parser.parse_args()
@@ -188,12 +194,13 @@ def main() -> int:
     except EdgeInferError as error:
         print(f"gpu_check: {error}", file=sys.stderr)
         return 1
-    if options.out is None:
+    out = options.out or (None if options.tiny else default_out(device.driver.name))  # type: ignore[attr-defined]
+    if out is None:
         print(text)
     else:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text, encoding="utf-8")
-        print(f"wrote {options.out}")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+        print(f"wrote {out}")
     return 0 if right else 2
 
 

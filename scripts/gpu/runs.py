@@ -23,7 +23,7 @@ from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.opening import Together
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.probing.combination import combined_profile
-from edgeinfer.errors import DoesNotFit
+from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.load import Model
 from edgeinfer.scheduling.budgets import Budgets, Caching
 from edgeinfer.scheduling.cost import Pass
@@ -148,12 +148,11 @@ def shared_rows(device: CudaDevice, model: Model, size: Size) -> tuple[list[tupl
     rows: list[tuple[object, ...]] = []
     expected: Floats | None = None
     for name, way in WAYS.items():
-        plan = scheduled(name, task)
         label = f"{name}: {way}"
         try:
-            row, logits = _shared(CudaDevice(device.driver, limit), model, plan, limits, size)
-        except DoesNotFit as reason:
-            rows.append((label, *[""] * 8, str(reason), "does not fit"))
+            row, logits = _shared(CudaDevice(device.driver, limit), model, scheduled(name, task), limits, size)
+        except EdgeInferError as reason:
+            rows.append((label, *[""] * 8, str(reason), "does not fit" if isinstance(reason, DoesNotFit) else "WRONG"))
             continue
         expected = logits if expected is None else expected
         error = float(np.linalg.norm(logits - expected) / max(float(np.linalg.norm(expected)), 1e-9))

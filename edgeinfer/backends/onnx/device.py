@@ -12,7 +12,7 @@ import onnxruntime
 from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
-from edgeinfer.backends.onnx.providers import REMOTE, providers_for, target_of
+from edgeinfer.backends.onnx.providers import CPU, REMOTE, providers_for, target_of
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
@@ -55,7 +55,10 @@ class OnnxDevice:
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> OnnxLane:
         """A whole model as a graph."""
-        return OnnxLane(self.compile_fragment(whole(spec), file, limits, progress), spec.logits)
+        part = self.compile_fragment(whole(spec), file, limits, progress)
+        return OnnxLane(
+            part, spec.logits, apart=self._seats.providers[0] != CPU
+        )  # drivers may stall within an operator
 
     def compile_fragment(
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress

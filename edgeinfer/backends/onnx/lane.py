@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
+import onnxruntime
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PATIENCE_S, Floats, Int32s, Limits, Progress, Step
@@ -30,6 +31,7 @@ from edgeinfer.backends.onnx.graph import FLOAT, Graph
 from edgeinfer.backends.onnx.lowering import Lowering, input_name, output_name
 from edgeinfer.backends.onnx.providers import CPU
 from edgeinfer.backends.onnx.session import Session
+from edgeinfer.backends.onnx.watching import Watch
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
@@ -129,8 +131,10 @@ class OnnxFragmentLane:
         except TimeoutError:
             raise DeviceFailed(f"the onnx device did not finish a step in {self.patience_s:.0f} s") from None
 
-    def evaluate(self, step: Step, inputs: Mapping[str, Floats]) -> Mapping[str, Floats]:
-        """Run a step on the calling thread; as `wait`."""
+    def evaluate(
+        self, step: Step, inputs: Mapping[str, Floats], options: onnxruntime.RunOptions | None = None
+    ) -> Mapping[str, Floats]:
+        """Run a step on the calling thread; as `wait`. `options` may end it early."""
         self._check_open()
         started = time.perf_counter()
         batch, cache = step.batch, self._cache
@@ -153,7 +157,7 @@ class OnnxFragmentLane:
             count = counts[self._fragment.spec.buffer(name).rows]
             self._session.bind_output(output_name(name), buffer, (max(1, count), buffer.shape[1]))
             found[name] = buffer[:count]
-        self._session.run()
+        self._session.run(options)
         cache.append(step.slots)
         self._ran = started, time.perf_counter()
         return found
@@ -229,22 +233,23 @@ class _Embedding:
 
 
 class OnnxLane:
-    """A whole model."""
+    """A whole model. `apart`: steps run on the lane's own thread, which can be left alone where the runtime stalls."""
 
-    def __init__(self, part: OnnxFragmentLane, logits: str) -> None:
+    def __init__(self, part: OnnxFragmentLane, logits: str, *, apart: bool) -> None:
         self._part, self._logits = part, logits
+        self._watch = None if apart else Watch(part.patience_s)
 
     @property
     def resident_bytes(self) -> int:
         return self._part.resident_bytes
 
     def run(self, step: Step) -> Floats:
-        """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed, DeviceFailed.
-
-        On the lane's own thread, which can be left alone where the runtime stalls.
-        """
-        self._part.submit(step, {})
-        return self._part.wait()[self._logits]
+        """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed, DeviceFailed."""
+        if self._watch is None:
+            self._part.submit(step, {})
+            return self._part.wait()[self._logits]
+        with self._watch.run() as options:
+            return self._part.evaluate(step, {}, options)[self._logits]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """As of a fragment."""
@@ -260,4 +265,6 @@ class OnnxLane:
 
     def close(self) -> None:
         """Safe to call twice."""
+        if self._watch is not None:
+            self._watch.close()
         self._part.close()

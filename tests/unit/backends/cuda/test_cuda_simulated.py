@@ -26,6 +26,10 @@ def test_models_are_those_of_transformers() -> None:
     simulate("checks_models.py", lanes=1)
 
 
+def test_weights_are_sent_ahead() -> None:
+    simulate("checks_feeding.py", lanes=1)
+
+
 def test_models_are_shared_with_the_cpu() -> None:
     simulate("checks_hybrids.py", lanes=1)
 

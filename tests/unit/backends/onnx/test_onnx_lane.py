@@ -113,7 +113,7 @@ def test_the_caller_goes_on_while_a_step_runs(monkeypatch: pytest.MonkeyPatch) -
     golden = Golden.read("llama-f32")
     gate, run = threading.Event(), lanes.Session.run
 
-    def held_up(session: lanes.Session) -> None:
+    def held_up(session: lanes.Session, options: object = None) -> None:
         assert gate.wait(30)
         run(session)
 
@@ -135,26 +135,58 @@ def test_the_caller_goes_on_while_a_step_runs(monkeypatch: pytest.MonkeyPatch) -
         assert lane.resident_bytes == 0
 
 
-def test_a_whole_model_that_stalls_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_model_that_stalls_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a driver may hang: nobody waits for its step any longer."""
     golden = Golden.read("llama-f32")
     gate, run = threading.Event(), lanes.Session.run
 
-    def held_up(session: lanes.Session) -> None:
+    def held_up(session: lanes.Session, options: object = None) -> None:
         assert gate.wait(30)
         run(session)
 
     with open_model(golden.model, 128) as model:
-        lane = device().compile(model.spec, model.file, LIMITS)
+        fragment = part(model.spec, model.spec.ops(), (), ("logits",))
+        lane = lanes.OnnxLane(device().compile_fragment(fragment, model.file, LIMITS), "logits", apart=True)
+        expected = lane.run(chain(golden.tokens[:4], 0))[:, golden.columns]
+        assert distance(expected, golden.logits[:4]) < 1e-5
         monkeypatch.setattr(lanes.Session, "run", held_up)
         monkeypatch.setattr(lane._part, "patience_s", 0.05)
         with pytest.raises(DeviceFailed, match="did not finish a step"):
-            lane.run(chain(golden.tokens[:4], 0))
+            lane.run(chain(golden.tokens[4:8], 4))
         lane.close()  # does not wait for it
         assert not gate.is_set()
         gate.set()
         thread = lane._part._thread
         assert thread is not None
         thread.shutdown(wait=True)
+
+
+def test_a_whole_model_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By ONNX Runtime itself, which is told to stop; the lane goes on, and no thread is left of it."""
+    golden, run = Golden.read("llama-f32"), lanes.Session.run
+    before = threading.active_count()
+
+    def slow(session: lanes.Session, options: lanes.onnxruntime.RunOptions) -> None:
+        deadline = time.monotonic() + 30
+        while not options.terminate:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        run(session, options)
+
+    with open_model(golden.model, 128) as model:
+        lane = device().compile(model.spec, model.file, LIMITS)
+        assert lane._watch is not None
+        lane._watch.patience_s = 0.05
+        with monkeypatch.context() as patch:
+            patch.setattr(lanes.Session, "run", slow)
+            with pytest.raises(DeviceFailed, match="the onnx device did not finish a step"):
+                lane.run(chain(golden.tokens[:4], 0))
+        lane._watch.patience_s = 60
+        logits = lane.run(chain(golden.tokens[:4], 0))
+        assert distance(logits[:, golden.columns], golden.logits[:4]) < 1e-5
+        lane.close()
+        lane.close()
+    assert threading.active_count() <= before
 
 
 def test_a_step_that_fails_says_so_and_the_lane_goes_on() -> None:
