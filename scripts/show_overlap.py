@@ -2,7 +2,7 @@
 
 In: a model file, device names, how many sequences. Out: a table on standard output, each schedule's tokens per second
 beside what was predicted, and how busy both devices were. Schedules take turns, medians are printed.
-`python scripts/show_overlap.py MODEL --device cpu,openvino --sequences 8 --offloaded 4`.
+`python scripts/show_overlap.py MODEL --device cpu,openvino --sequences 8 --offloaded 4 --cached 512`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, DeviceOptions, Int32s
+from edgeinfer.backends.base import PAGE, Batch, DeviceOptions
 from edgeinfer.engine.evaluators import Tally
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes import AUTO
@@ -50,12 +50,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu,openvino")
     parser.add_argument("--sequences", type=int, default=8)
     parser.add_argument("--offloaded", type=int, default=4, help="of them, with their cache in memory")
-    parser.add_argument("--prompt", type=int, default=128, help="tokens of each prompt, from 64 on of several lengths")
+    parser.add_argument("--cached", type=int, default=256, help="tokens of each at first; their keys and values are 0")
     parser.add_argument("--tokens", type=int, default=16, help="to make of each sequence, on average")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--schedules", default=",".join((*SCHEDULES, AUTO)))
     given = parser.parse_args()
-    n_context = given.prompt + 8 * given.tokens * given.sequences
+    n_context = given.cached + given.tokens * given.sequences + PAGE
     each = pages_for(n_context)
     resident_pages = (given.sequences - given.offloaded) * each
     limits = limits_for(n_context, given.sequences)
@@ -71,16 +71,18 @@ def main() -> None:
             found: dict[str, list[Found]] = {name: [] for name in names}
             for _ in range(given.rounds):
                 for name in names:
-                    found[name].append(measured(executor, name, given.sequences, given.prompt, given.tokens))
+                    found[name].append(measured(executor, name, given.sequences, given.cached, given.tokens))
             show(found, accelerator_of(given.device))
     except EdgeInferError as reason:
         raise SystemExit(str(reason)) from None
 
 
-def measured(executor: OverlapExecutor, schedule: str, n_sequences: int, n_prompt: int, n_tokens: int) -> Found:
-    """Read prompts, then decode by a schedule until so many tokens are made on average."""
+def measured(executor: OverlapExecutor, schedule: str, n_sequences: int, n_cached: int, n_tokens: int) -> Found:
+    """Decode by a schedule until so many tokens are made on average."""
     sequences = [executor.create() for _ in range(n_sequences)]
-    tokens = {sequence: read_prompt(executor, sequence, n_prompt) for sequence in sequences}
+    tokens = dict.fromkeys(sequences, 1)
+    for sequence in sequences:
+        executor.pretend(sequence, n_cached)
     executor.use(schedule)
     executor.tallies.clear()
     n_joins, n_made, began, spans = executor.n_joins, 0, time.perf_counter(), list[Span]()
@@ -102,27 +104,10 @@ def measured(executor: OverlapExecutor, schedule: str, n_sequences: int, n_promp
     return found
 
 
-def read_prompt(executor: OverlapExecutor, sequence: int, n_prompt: int) -> int:
-    """Read a prompt that no other sequence has; the token after it."""
-    rng = np.random.default_rng(sequence)
-    prompt = rng.integers(1000, 20000, n_prompt).astype(np.int32)
-    logits = np.zeros((1, 1), np.float32)
-    for part in np.array_split(prompt, -(-n_prompt // executor.limits.max_tokens)):
-        order = np.arange(len(part), dtype=np.int32)
-        logits = executor.evaluate(chain(sequence, executor.n_cached(sequence), part))
-        executor.commit(sequence, order)
-    return int(logits[-1].argmax())
-
-
-def chain(sequence: int, n_cached: int, tokens: Int32s) -> Batch:
-    """Tokens that follow one another, with the last one's logits."""
-    order = np.arange(len(tokens), dtype=np.int32)
-    return Batch(tokens, np.full(len(tokens), sequence, np.int32), order + np.int32(n_cached), order - 1, order[-1:])
-
-
 def one(sequence: int, n_cached: int, token: int) -> Batch:
-    """One token."""
-    return chain(sequence, n_cached, np.array([token], np.int32))
+    """One token and its logits."""
+    token_, owner, position, parent = (np.array([number], np.int32) for number in (token, sequence, n_cached, -1))
+    return Batch(token_, owner, position, parent, np.zeros(1, np.int32))
 
 
 def shares(timeline: Timeline) -> tuple[float, float, float]:

@@ -79,8 +79,11 @@ class HostAttention:
         return done
 
     def wait(self) -> None:
-        """Until a job is done that was not taken, or there is none. Raises DeviceFailed after `patience_s`."""
+        """Until a job is done that was not taken. Raises DeviceFailed after `patience_s`, or where there is none."""
         self._await(lambda: bool(self._done) or not (self._queue or self._is_busy))
+        with self._changed:
+            if not self._done:
+                raise DeviceFailed("attention on the cpu was waited for, and none is under way")
 
     def settle(self) -> None:
         """Until all jobs are done. Raises DeviceFailed after `patience_s`."""
@@ -129,6 +132,8 @@ class HostAttention:
         with self._changed:
             if not self._changed.wait_for(lambda: self._stopped or happened(), self.patience_s):
                 raise DeviceFailed(f"attention on the cpu did not end in {self.patience_s:.0f} s")
+            if self._stopped:
+                raise EngineClosed("the model is closed; load it again")
 
     def _work(self) -> None:
         while True:

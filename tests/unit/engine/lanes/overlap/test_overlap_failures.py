@@ -11,10 +11,12 @@ from edgeinfer.backends.base import PAGE, Floats, Lane, Limits, Progress, Step, 
 from edgeinfer.backends.host import HostDevice, HostLane
 from edgeinfer.backends.reference import ReferenceDevice, ReferenceFragment
 from edgeinfer.engine.lanes.overlap.attending import HostAttention, Job
+from edgeinfer.engine.lanes.overlap.pair import paired
 from edgeinfer.engine.lanes.timeline import Span
-from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.errors import DeviceFailed, DoesNotFit, EngineClosed
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.schedules import SCHEDULES
 from tests.golden.goldens import Golden
@@ -122,6 +124,27 @@ def test_attention_that_never_ends_has_failed(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(DeviceFailed, match="did not end in"):
             travel(executor, {sequence: Journey(GOLDEN.tokens, (9,))})
         ended.set()
+
+
+def test_what_was_compiled_is_closed_where_the_rest_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's lane does not fit; or there is no room for pages."""
+    device, host = Breaking(0), cpu()
+
+    def too_large(*others: object) -> HostLane:
+        raise MemoryError
+
+    with open_model(GOLDEN.model, 128) as model:
+        with pytest.raises(DoesNotFit):
+            paired(model.spec, model.file, host, device, LIMITS, full)
+        assert device.n_open == 0
+        monkeypatch.setattr(type(host), "compile_sections", too_large)
+        with pytest.raises(MemoryError):
+            paired(model.spec, model.file, host, device, LIMITS, lambda _: (4, 24))
+        assert device.n_open == 0
+
+
+def full(products_bytes: int) -> tuple[int, int]:
+    raise DoesNotFit(f"{products_bytes} bytes of products leave no room")
 
 
 class Meeting:
