@@ -23,7 +23,7 @@ from edgeinfer.scheduling.governor import Condition, Governor
 from edgeinfer.scheduling.memory import RUNTIME_BYTES
 from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.planner import MachinePlan, Task
-from edgeinfer.scheduling.predict import MOST_TOKENS
+from edgeinfer.scheduling.predict import MOST_TOKENS, reading_tokens
 from edgeinfer.scheduling.prefill import prefill_placement
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.schedules import SCHEDULES, scheduled
@@ -137,7 +137,7 @@ def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
     task = Task(decoding, work, step, caching, _budgets(machine, work, wanted))
     is_batch = wanted.schedule in BATCH_NAMES
     decode = scheduled("auto" if is_batch else wanted.schedule, task)
-    passes = chunks(n_prompt, MOST_TOKENS)
+    passes = chunks(n_prompt, reading_tokens(profile, work, decode.placement))
     prefill = prefill_placement(task, decode.placement, passes[0]) if wanted.schedule == "auto" else decode.placement
     times = tuple(step_time(reading, work, prefill, each, wanted.kv) for each in passes)
     verified = Pass(VERIFIED, n_prompt, VERIFIED)
