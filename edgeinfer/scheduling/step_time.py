@@ -160,9 +160,9 @@ class PassCosts:
             return 0.0
         return 2 * link.host_s + n_bytes / link.to_device_bytes_s
 
-    def fixed_s(self, used: Sequence[str], homes: Collection[str]) -> float:
-        """What a pass takes outside of all stages, with these devices, of which some are homes."""
-        own = [name for name in used if name in homes or not self.host_s(name, 0.0)]
+    def fixed_s(self, used: Sequence[str], homes: Collection[str] | None = None) -> float:
+        """What a pass takes outside of all stages, with these devices; `homes`: those of stages, None for all."""
+        own = [name for name in used if homes is None or name in homes or not self.host_s(name, 0.0)]
         rates = [self.devices[name].rates for name in own]
         return sum(each.pass_s + self.step.n_rows * each.token_s for each in rates)
 

@@ -1,4 +1,4 @@
-"""What passes of whole models are made of: seconds of a pass, a token, an op, a weight, an element, what is attended to.
+"""What passes of whole models are made of: seconds of a pass, a token, an op, a weight, an element, of attention.
 
 In: passes of models whose work is known, with their seconds. Out: the `Parts` that explain them best, none below 0, by
 least squares of relative errors. Each is told from the others because models of different shapes were timed. Mirrors
@@ -74,7 +74,7 @@ def separated(passes: Sequence[TimedPass]) -> Mapping[Part, float]:
 def nonnegative(matrix: Numbers, wanted: Numbers) -> Numbers:
     """The x >= 0 for which matrix @ x is nearest to what is wanted.
 
-    matrix float64[m, n], wanted float64[m]. Source: Lawson and Hanson, Solving Least Squares Problems, 1974, chapter 23.
+    matrix float64[m, n], wanted float64[m]. Source: Lawson and Hanson, Solving Least Squares Problems (1974), 23.3.
     """
     n = matrix.shape[1]
     taken = np.zeros(n, np.bool_)

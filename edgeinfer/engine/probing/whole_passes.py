@@ -13,6 +13,7 @@ import numpy as np
 
 from edgeinfer.backends.base import Batch, Device
 from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.lanes.timeline import Timeline
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.separation import TimedPass
 from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
@@ -41,6 +42,14 @@ class WholePasses:
     def close(self) -> None:
         """Give back the model's memory."""
         self._open.close()
+
+    @property
+    def timeline(self) -> Timeline:
+        """When each device worked in the last pass. Raises ValueError for a device that is one alone."""
+        shared = self._executor.shared
+        if shared is None:
+            raise ValueError("one device has no timeline")
+        return shared.timeline
 
     def on(self, n_tokens: int) -> TimedPass:
         """A pass after what is cached."""

@@ -10,10 +10,12 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions, no_progress
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.lanes.choosing import choose
-from edgeinfer.engine.probing import accelerator, combination
-from edgeinfer.engine.probing.accelerator import AcceleratorProbe
+from edgeinfer.engine.probing import accelerator, combination, exchange
+from edgeinfer.engine.probing.accelerator import AcceleratorProbe, Amount
 from edgeinfer.engine.probing.combination import combined_profile, cores_of, kept_combination, on_host, options_for
+from edgeinfer.engine.probing.link import measured_link
 from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.probing.synthetic import Shape
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
 from edgeinfer.models.load import open_model
@@ -25,16 +27,18 @@ from edgeinfer.scheduling.work import work_of
 from tests.golden.goldens import Golden
 from tests.unit.scheduling.profiles import GB, device, machine
 
-FEW = {1: 2, 4: 1, 8: 1}
+FEW = Amount({1: 3, 4: 1}, (8, 16), 1, 1, 1)
+FOOTPRINT = 1 << 20
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference device is slow: few layers, few runs, shallow caches."""
-    monkeypatch.setattr(accelerator, "SIZES", FEW)
-    for name, value in (("DEEP", 64), ("ATTENTION_SIZES", (1, 8)), ("MOST_TOKENS", 8), ("CHUNK", 8)):
-        monkeypatch.setattr(accelerator, name, value)
-    monkeypatch.setattr(combination, "footprint", lambda topology: 1 << 20)
+    """The reference device is slow: small models, few runs, shallow caches."""
+    monkeypatch.setattr(accelerator, "NARROW", Shape(256, 512, 4, 2, 64, 1, 256, 256))
+    monkeypatch.setattr(accelerator, "WIDE", Shape(768, 1024, 4, 2, 64, 1, 256, 256))
+    monkeypatch.setattr(exchange, "RUNS", {1: 2, 8: 1})
+    monkeypatch.setattr(combination, "USUAL", FEW)
+    monkeypatch.setattr(combination, "footprint", lambda topology: FOOTPRINT)
 
 
 @pytest.fixture
@@ -50,11 +54,9 @@ def topology(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Topology:
 
 
 def measured(form: str = "Q4_0") -> DeviceRates:
-    probe = AcceleratorProbe(ReferenceDevice(), form, 1 << 20)
-    try:
-        return probe.rates("reference", "numpy", 1 << 30)
-    finally:
-        probe.close()
+    device = ReferenceDevice()
+    probe = AcceleratorProbe(device, FOOTPRINT, FEW)
+    return probe.rates("reference", "numpy", 1 << 30, (form,), measured_link(device, form))
 
 
 @pytest.mark.parametrize("form", ["Q4_0", "F16"])
@@ -65,10 +67,12 @@ def test_every_rate_is_measured(form: str) -> None:
     assert found.link.to_device_bytes_s > 0
     assert found.link.from_device_bytes_s > 0
     product = found.products[form]
-    assert product.rate.at == tuple(FEW)
+    assert product.rate.at == (1, 4, 8, 16)
     assert min(product.rate.values) > 1e6
-    assert found.attention[0].rate.at == accelerator.ATTENTION_SIZES
-    assert found.pass_s == 2 * found.link.latency_s
+    assert found.attention[0].cached_only
+    assert found.attention[0].rate.at == (1, 4, 16)
+    assert found.joining is None
+    assert found.pass_s >= 0
     assert found.op_s >= 0
 
 
@@ -95,7 +99,10 @@ def test_a_combination_is_measured_once_and_kept(topology: Topology, monkeypatch
 def test_further_formats_join_those_that_are_known(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def rates(name: str, options: DeviceOptions, where: Topology, formats: tuple[str, ...]) -> DeviceRates:
+    def rates(
+        name: str, options: DeviceOptions, where: Topology, formats: tuple[str, ...], host: DeviceOptions | None
+    ) -> DeviceRates:
+        assert host is None
         asked.append(formats)
         return replace(device(name), products=dict.fromkeys(formats, ProductRates(2.0, Curve.level(1e9))))
 
