@@ -1,51 +1,57 @@
 """Rates of a device that does not tell what its ops take: whole models of several shapes, taken apart by their sums.
 
-In: an open device, quant formats, how many bytes no cache holds. Out: the `DeviceRates` that plans are made from. A
-model that is next to nothing, a narrow one of many layers and a wide one of few are run as models are run in use; what
-a pass, an op, a weight and attention take follows from the differences (`separation`). Of further formats the wide one
-alone is run. Zeros are multiplied: nothing of the models that are predicted later is known here.
+In: an open device, quant formats, how many bytes no cache holds. Out: the `DeviceRates` that plans are made from. Two
+models that are next to nothing, a narrow one of many layers and a wide one of few are run as models are in use; what a
+pass, an op, a weight and attention take follows from the differences (`separation`). Of further formats the last two
+alone are run. Zeros are multiplied: nothing of the models that are predicted later is known here.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from edgeinfer.backends.base import Device, Joining
+from edgeinfer.engine.probing.quiet import QuietMeter
 from edgeinfer.engine.probing.rates import bytes_per_weight
 from edgeinfer.engine.probing.separation import (
     CACHED,
     ELEMENT,
+    NARROW,
+    NARROW_COLUMNS,
     OP,
     PASS,
     PER_PASS,
     ROW,
     TOKEN,
-    WEIGHT,
+    WIDE,
+    WIDE_COLUMNS,
     Part,
     TimedPass,
-    amounts,
     separated,
 )
 from edgeinfer.engine.probing.synthetic import Shape
 from edgeinfer.engine.probing.whole_passes import WholePasses
 from edgeinfer.scheduling import profile
-from edgeinfer.scheduling.cost import Pass
 from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates
 
 N_VOCAB, N_CONTEXT, HEAD_WIDTH = 1024, 2048, 64
-NARROW = Shape(768, 2048, 12, 4, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
-"""A layer of small matrices: models have them in great numbers, so what each op takes besides tells."""
-WIDE = Shape(2048, 6144, 32, 8, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
+FLAT = Shape(256, 512, 4, 2, HEAD_WIDTH, 2, N_VOCAB, N_CONTEXT)
+"""A model of next to no weights: what a pass takes anyway;"""
+DEEPER = 12
+"""layers of another one: what their ops take."""
+SLIM = Shape(NARROW_COLUMNS, 1536, 8, 4, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
+"""A layer of small matrices, as models have them in great numbers."""
+BROAD = Shape(WIDE_COLUMNS, 6144, 32, 8, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
 """A layer of large ones, which are mostly products."""
-TINY = Shape(256, 512, 4, 2, HEAD_WIDTH, 2, N_VOCAB, N_CONTEXT)
-"""A model of next to no weights: what a pass takes anyway."""
 FOOTPRINT_SHARE = 0.5
 """Of the bytes that no cache holds, as the cpu is measured with: enough to be read from memory for the most part."""
 SHALLOW_TOKENS = 256
 """Of a prompt after which attention is measured; passes in which prompts come are no longer."""
+MOST_TRIES, PATIENT_S = 4, 15.0
+"""How often passes are timed that others disturb, as long as measuring has not taken longer."""
 MOST_RATE = 1e13
 """Of anything in a second that is believed: what takes no time that can be seen has it."""
 
@@ -73,6 +79,7 @@ class AcceleratorProbe:
 
     def __init__(self, device: Device, footprint: int, amount: Amount = USUAL) -> None:
         self._device, self._amount = device, amount
+        self._patient_until = time.monotonic() + PATIENT_S
         self._footprint = FOOTPRINT_SHARE * footprint
         self.joining: profile.Joining | None = None
         if isinstance(device, Joining):
@@ -102,60 +109,65 @@ class AcceleratorProbe:
 
     def parts(self, form: str) -> Mapping[Part, float]:
         """What passes with weights of a format are made of."""
-        found: dict[tuple[int, int, int], list[TimedPass]] = {}
         shapes = self._shapes(form)
-        for _ in range(self._amount.rounds):
-            for number, shape in enumerate(shapes):
-                for key, each in self._timed(shape, form, is_deep=number == 1):
-                    found.setdefault((number, *key), []).append(each)
-        return separated([usual(each) for each in found.values()])
+        return separated(self._usual([(shape, number == 2) for number, shape in enumerate(shapes)], form))
 
     def weights(self, form: str, known: Mapping[Part, float]) -> Mapping[Part, float]:
-        """Of another format, what a weight takes, by tokens of a pass: all that is left of its wide model's passes."""
-        found: dict[tuple[int, int], list[TimedPass]] = {}
+        """What weights of another format take, where all else that passes are made of is known."""
+        others = {part: seconds for part, seconds in known.items() if part[0] not in (NARROW, WIDE)}
+        return separated(self._usual([(shape, False) for shape in self._shapes(form)[-2:]], form), others)
+
+    def _usual(self, shapes: Sequence[tuple[Shape, bool]], form: str) -> list[TimedPass]:
+        """Passes of models, of which some are read deep, round after round."""
+        found: dict[tuple[int, int, int], list[TimedPass]] = {}
         for _ in range(self._amount.rounds):
-            for key, each in self._timed(self._shapes(form)[-1], form, is_deep=False):
-                found.setdefault(key, []).append(each)
-        seconds: dict[Part, float] = {}
-        for each in sorted(map(usual, found.values()), key=lambda each: each.step.n_tokens):
-            own = amounts(each.work, each.step)
-            left_s = each.seconds - sum(
-                amount * (seconds.get(part, 0.0) if part[0] == WEIGHT else known.get(part, 0.0))
-                for part, amount in own.items()
-                if part != (WEIGHT, each.step.n_tokens)
-            )
-            part = (WEIGHT, each.step.n_tokens)
-            seconds[part] = max(0.0, left_s) / own[part]
-        return seconds
+            for number, (shape, is_deep) in enumerate(shapes):
+                for key, each in self._timed(shape, form, is_deep=is_deep):
+                    found.setdefault((number, *key), []).append(each)
+        return [usual(each) for each in found.values()]
 
     def _shapes(self, form: str) -> tuple[Shape, ...]:
-        """The model of next to nothing, the narrow and the wide one; these read what no cache holds."""
+        """Two models of next to nothing, the narrow and the wide one; these read what no cache holds."""
         n_weights = self._footprint / bytes_per_weight(form)
-        layered = [replace(shape, n_layers=max(2, round(n_weights / shape.layer_weights))) for shape in (NARROW, WIDE)]
-        return (TINY, *layered)
+        layered = [replace(shape, n_layers=max(2, round(n_weights / shape.layer_weights))) for shape in (SLIM, BROAD)]
+        return (FLAT, replace(FLAT, n_layers=DEEPER), *layered)
 
     def _timed(self, shape: Shape, form: str, *, is_deep: bool) -> list[tuple[tuple[int, int], TimedPass]]:
-        """Passes of a model, each with its tokens and the group it belongs to; the first of a kind is not counted."""
+        """Passes of a model, each with its tokens and the group it belongs to."""
         amount, found = self._amount, []
+        longest = amount.prompts[-1]
         whole = WholePasses(self._device, shape, form)
         try:
             for n_tokens, n_runs in amount.small.items():
-                whole.on(n_tokens)
-                found += [((n_tokens, -1), whole.on(n_tokens)) for _ in range(n_runs)]
+                found += self._group((n_tokens, -1), whole.on, n_runs)
             for n_tokens in self._prompts():
-                whole.prompt(n_tokens)
-                found += [((n_tokens, 0), whole.prompt(n_tokens)) for _ in range(amount.n_prompts)]
+                found += self._group((n_tokens, 0), whole.prompt, amount.n_prompts)
             if not is_deep:
                 return found
-            whole.prompt(amount.prompts[-1])
+            whole.prompt(longest)
             for place in range(1, amount.deep + 1):
-                found.append(((amount.prompts[-1], place), whole.on(amount.prompts[-1])))
+                found += self._group((longest, place), whole.on, 1, is_once=True)
             for n_tokens, n_runs in amount.small.items():
-                whole.on(n_tokens)
-                found += [((n_tokens, amount.deep), whole.on(n_tokens)) for _ in range(n_runs)]
+                found += self._group((n_tokens, amount.deep), whole.on, n_runs)
             return found
         finally:
             whole.close()
+
+    def _group(
+        self, key: tuple[int, int], timed: Callable[[int], TimedPass], n_runs: int, *, is_once: bool = False
+    ) -> list[tuple[tuple[int, int], TimedPass]]:
+        """Passes of as many tokens as the key begins with; again, unless they go deeper each, where others disturb."""
+        found = []
+        if not is_once:
+            timed(key[0])
+        for _ in range(1 if is_once else MOST_TRIES):
+            meter = QuietMeter()
+            passes = [timed(key[0]) for _ in range(n_runs)]
+            is_quiet = meter.end()
+            found += [(key, replace(each, is_quiet=is_quiet)) for each in passes]
+            if is_quiet or time.monotonic() > self._patient_until:
+                break
+        return found
 
     def _prompts(self) -> tuple[int, ...]:
         """Tokens of prompts: the longest that are read as one last."""
@@ -165,15 +177,19 @@ class AcceleratorProbe:
 
 
 def usual(passes: Sequence[TimedPass]) -> TimedPass:
-    """Of passes alike, the lower quartile of their seconds: others on the machine only ever add to it."""
-    seconds = sorted(each.seconds for each in passes)
-    depth = round(statistics.fmean(each.step.n_cached for each in passes))
-    step = Pass(passes[0].step.n_tokens, depth)
-    return TimedPass(passes[0].work, step, seconds[len(seconds) // 4])
+    """Of passes alike, quiet ones if there are any, that at the lower quartile: others only ever add to their time."""
+    chosen = [each for each in passes if each.is_quiet] or list(passes)
+    return sorted(chosen, key=lambda each: each.seconds)[len(chosen) // 4]
 
 
 def _product(parts: Mapping[Part, float], form: str) -> ProductRates:
-    return ProductRates(bytes_per_weight(form), _rate(parts, WEIGHT, by_pass=True))
+    """Rates of narrow matrices and of wide ones, as far as there were both."""
+    kinds = {kind for kind, _ in parts}
+    rate = _rate(parts, NARROW if NARROW in kinds else WIDE, by_pass=True)
+    if not {NARROW, WIDE} <= kinds:
+        return ProductRates(bytes_per_weight(form), rate)
+    wide = _rate(parts, WIDE, by_pass=True)
+    return ProductRates(bytes_per_weight(form), rate, None, 0.0, NARROW_COLUMNS, wide, WIDE_COLUMNS)
 
 
 def _rate(parts: Mapping[Part, float], kind: str, *, by_pass: bool = False) -> Curve:

@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from edgeinfer.scheduling.cost import Pass
 from edgeinfer.scheduling.work import ModelWork
 
-PASS, TOKEN, OP, WEIGHT, ELEMENT, CACHED, ROW = "pass", "token", "op", "weight", "element", "cached", "row"
+PASS, TOKEN, OP, ELEMENT, CACHED, ROW = "pass", "token", "op", "element", "cached", "row"
+NARROW, WIDE = "narrow weight", "wide weight"
+"""Weights of matrices of NARROW_COLUMNS and fewer, and of WIDE_COLUMNS and more; others count as some of both."""
+NARROW_COLUMNS, WIDE_COLUMNS = 512, 2048
 PER_PASS = 0
 """In place of the tokens of a pass, for parts that do not depend on them."""
 MOST_STEPS = 200
@@ -29,11 +32,12 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TimedPass:
-    """Seconds of a pass of a model."""
+    """Seconds of a pass of a model. `is_quiet`: nobody else used the machine meanwhile, as far as can be seen."""
 
     work: ModelWork
     step: Pass
     seconds: float
+    is_quiet: bool = True
 
 
 def amounts(work: ModelWork, step: Pass) -> dict[Part, float]:
@@ -48,8 +52,10 @@ def amounts(work: ModelWork, step: Pass) -> dict[Part, float]:
         shape = stage.shape
         n_rows = min(step.n_outputs, n) if shape.for_outputs else n
         add(OP, PER_PASS, shape.n_ops)
-        if n_rows:
-            add(WEIGHT, n_rows, sum(product.n_weights for product in shape.products))
+        for product in shape.products if n_rows else ():
+            wide = (product.columns - NARROW_COLUMNS) / (WIDE_COLUMNS - NARROW_COLUMNS)
+            add(NARROW, n_rows, product.n_weights * (1 - min(1.0, max(0.0, wide))))
+            add(WIDE, n_rows, product.n_weights * min(1.0, max(0.0, wide)))
         if n_rows > 1:
             add(ELEMENT, n_rows, shape.n_elements)
         heads = shape.attention
@@ -60,14 +66,16 @@ def amounts(work: ModelWork, step: Pass) -> dict[Part, float]:
     return found
 
 
-def separated(passes: Sequence[TimedPass]) -> Mapping[Part, float]:
-    """Seconds of one of each part."""
+def separated(passes: Sequence[TimedPass], known: Mapping[Part, float] | None = None) -> Mapping[Part, float]:
+    """Seconds of one of each part, of those that are not `known`."""
+    known = known or {}
     found = [amounts(each.work, each.step) for each in passes]
-    parts = sorted({part for each in found for part in each})
+    parts = sorted({part for each in found for part, amount in each.items() if amount and part not in known})
     matrix = np.array([[each.get(part, 0.0) for part in parts] for each in found])
     seconds = np.array([each.seconds for each in passes])
+    left = seconds - [sum(amount * known.get(part, 0.0) for part, amount in each.items()) for each in found]
     scales = np.maximum(np.linalg.norm(matrix / seconds[:, None], axis=0), 1e-300)
-    values = nonnegative(matrix / seconds[:, None] / scales, np.ones(len(passes))) / scales
+    values = nonnegative(matrix / seconds[:, None] / scales, left / seconds) / scales
     return dict(zip(parts, values.tolist(), strict=True))
 
 

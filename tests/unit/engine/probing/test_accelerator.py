@@ -34,8 +34,8 @@ FOOTPRINT = 1 << 20
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference device is slow: small models, few runs, shallow caches."""
-    monkeypatch.setattr(accelerator, "NARROW", Shape(256, 512, 4, 2, 64, 1, 256, 256))
-    monkeypatch.setattr(accelerator, "WIDE", Shape(768, 1024, 4, 2, 64, 1, 256, 256))
+    monkeypatch.setattr(accelerator, "SLIM", Shape(256, 512, 4, 2, 64, 1, 256, 256))
+    monkeypatch.setattr(accelerator, "BROAD", Shape(768, 1024, 4, 2, 64, 1, 256, 256))
     monkeypatch.setattr(exchange, "RUNS", {1: 2, 8: 1})
     monkeypatch.setattr(combination, "USUAL", FEW)
     monkeypatch.setattr(combination, "footprint", lambda topology: FOOTPRINT)
@@ -176,8 +176,28 @@ def test_the_cpu_is_preferred_where_it_is_faster_alone() -> None:
     chosen = choose(fast, alone, work, caching, budgets)
     assert not chosen.prefers_one
     assert "other" in chosen.devices
-    assert chosen.plan.seconds < chosen.alone_s[CPU]
+    assert chosen.together.seconds < chosen.alone[CPU].seconds
     faster = machine(device("other", madds=1e15, read=1e15, link=Link(1e12, 1e12, 1e-9)))
     again = choose(fast, {**alone, "other": faster}, work, caching, budgets)
     assert again.prefers_one  # than both with their shares of the machine is the other with all of it
     assert again.best_alone == "other"
+
+
+def test_prompts_count_where_devices_are_chosen() -> None:
+    golden = Golden.read("llama-q8_0")
+    with open_model(golden.model, 1024) as model:
+        work = work_of(model.spec, model.file.tensors)
+    caching, budgets = Caching(1024), Budgets(1e12, {"other": 1e12})
+    together = machine(device("other", madds=1e13, read=1e13, link=Link(1e12, 1e12, 1e-9)))
+    reader = replace(device("other", read=1e12, link=Link(1e12, 1e12, 1e-9)), pass_s=1e-3)
+    quick = ProductRates(2.0, Curve((1, 256), (1e12, 1e14)))
+    alone = {CPU: machine(), "other": machine(replace(reader, products={"*": quick}))}
+    found = choose(together, alone, work, caching, budgets)
+    assert found.together.n_decoded == 128
+    assert found.together.token_s == pytest.approx(found.plan.seconds, rel=0.2)
+    assert found.alone["other"].token_s > 1e-3  # every pass of one token takes that, and only two of the prompt
+    assert found.alone["other"].prompt_s < found.alone["other"].n_decoded * found.alone["other"].token_s
+    slow_reader = {"other": machine(replace(reader, pass_s=0.0, token_s=1.0))}
+    again = choose(together, slow_reader, work, caching, budgets)
+    assert not again.prefers_one
+    assert again.alone["other"].prompt_s == pytest.approx(512, rel=0.01)
