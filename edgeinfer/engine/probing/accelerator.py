@@ -37,7 +37,7 @@ from edgeinfer.engine.probing.whole_passes import WholePasses
 from edgeinfer.scheduling import profile
 from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates
 
-N_VOCAB, N_CONTEXT, HEAD_WIDTH = 1024, 2048, 64
+N_VOCAB, VOCAB_UNIT, N_CONTEXT, HEAD_WIDTH = 1024, 64, 2048, 64
 FLAT = Shape(256, 512, 4, 2, HEAD_WIDTH, 2, N_VOCAB, N_CONTEXT)
 """A model of next to no weights: what a pass takes anyway;"""
 DEEPER = 12
@@ -46,8 +46,8 @@ SLIM = Shape(NARROW_COLUMNS, 1536, 8, 4, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
 """A layer of small matrices, as models have them in great numbers."""
 BROAD = Shape(WIDE_COLUMNS, 6144, 32, 8, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
 """A layer of large ones, which are mostly products."""
-FOOTPRINT_SHARE = 0.5
-"""Of the bytes that no cache holds, as the cpu is measured with: enough to be read from memory for the most part."""
+LAYER_SHARE = 0.5
+"""Of the bytes that no cache holds, those in layers; the rest is in the head, which long passes compute only once."""
 SHALLOW_TOKENS = 256
 """Of a prompt after which attention is measured; passes in which prompts come are no longer."""
 MOST_TRIES, PATIENT_S = 4, 15.0
@@ -80,7 +80,7 @@ class AcceleratorProbe:
     def __init__(self, device: Device, footprint: int, amount: Amount = USUAL) -> None:
         self._device, self._amount = device, amount
         self._patient_until = time.monotonic() + PATIENT_S
-        self._footprint = FOOTPRINT_SHARE * footprint
+        self._footprint = footprint
         self.joining: profile.Joining | None = None
         if isinstance(device, Joining):
             self.joining = profile.Joining(device.joined.most_tokens, device.joined.most_products)
@@ -129,7 +129,11 @@ class AcceleratorProbe:
     def _shapes(self, form: str) -> tuple[Shape, ...]:
         """Two models of next to nothing, the narrow and the wide one; these read what no cache holds."""
         n_weights = self._footprint / bytes_per_weight(form)
-        layered = [replace(shape, n_layers=max(2, round(n_weights / shape.layer_weights))) for shape in (SLIM, BROAD)]
+        layered = []
+        for shape in (SLIM, BROAD):
+            n_layers = max(2, round(LAYER_SHARE * n_weights / shape.layer_weights))
+            n_vocab = max(N_VOCAB, round((1 - LAYER_SHARE) * n_weights / shape.width / VOCAB_UNIT) * VOCAB_UNIT)
+            layered.append(replace(shape, n_layers=n_layers, n_vocab=n_vocab))
         return (FLAT, replace(FLAT, n_layers=DEEPER), *layered)
 
     def _timed(self, shape: Shape, form: str, *, is_deep: bool) -> list[tuple[tuple[int, int], TimedPass]]:
