@@ -8,6 +8,7 @@ alone are run. Zeros are multiplied: nothing of the models that are predicted la
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -71,7 +72,7 @@ class Amount:
     rounds: int
 
 
-USUAL = Amount(MappingProxyType({1: 12, 8: 5}), (64, SHALLOW_TOKENS), 2, 2, 2)
+USUAL = Amount(MappingProxyType({1: 24, 8: 6}), (64, SHALLOW_TOKENS), 2, 2, 2)
 
 
 class AcceleratorProbe:
@@ -168,7 +169,7 @@ class AcceleratorProbe:
             meter = QuietMeter()
             passes = [timed(key[0]) for _ in range(n_runs)]
             is_quiet = meter.end()
-            found += [(key, replace(each, is_quiet=is_quiet)) for each in passes]
+            found.append((key, replace(_mean(passes), is_quiet=is_quiet)))
             if is_quiet or time.monotonic() > self._patient_until:
                 break
         return found
@@ -180,10 +181,23 @@ class AcceleratorProbe:
         return (*self._amount.prompts, longest) if joins else self._amount.prompts
 
 
+def _mean(passes: Sequence[TimedPass]) -> TimedPass:
+    """Passes in a row as one: slow ones among them count as they do in use."""
+    first = passes[0]
+    depth = round(statistics.fmean(each.step.n_cached for each in passes))
+    return replace(
+        first,
+        step=replace(first.step, n_cached=depth),
+        seconds=statistics.fmean(each.seconds for each in passes),
+    )
+
+
 def usual(passes: Sequence[TimedPass]) -> TimedPass:
-    """Of passes alike, quiet ones if there are any, that at the lower quartile: others only ever add to their time."""
-    chosen = [each for each in passes if each.is_quiet] or list(passes)
-    return sorted(chosen, key=lambda each: each.seconds)[len(chosen) // 4]
+    """Of passes alike the median, of quiet ones if there are any; where all were disturbed, the lower quartile."""
+    quiet = sorted((each for each in passes if each.is_quiet), key=lambda each: each.seconds)
+    if quiet:
+        return quiet[(len(quiet) - 1) // 2]
+    return sorted(passes, key=lambda each: each.seconds)[len(passes) // 4]
 
 
 def _product(parts: Mapping[Part, float], form: str) -> ProductRates:
