@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from edgeinfer.backends.base import Progress
@@ -60,6 +60,18 @@ def devices_profile(
     topology = read_topology()
     chosen = cores or topology.workers()
     return combined_profile(names, topology, chosen, formats, progress or no_progress, again=again)
+
+
+def devices_alone(
+    names: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None, progress: Progress | None = None
+) -> Mapping[str, Profile]:
+    """This machine as each of these devices has it to itself, the cpu too; measured now where that was not done."""
+    from edgeinfer.backends.base import no_progress
+    from edgeinfer.engine.probing.combination import alone_profiles
+    from edgeinfer.scheduling.topology import read_topology
+
+    topology = read_topology()
+    return alone_profiles(names, topology, cores or topology.workers(), formats, progress or no_progress)
 
 
 def kept_devices(names: tuple[str, ...], cores: tuple[int, ...] | None) -> Path | None:

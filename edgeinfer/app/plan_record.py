@@ -43,6 +43,7 @@ def record_of(facts: ModelFacts, here: Plan | None, planned: Planned | None, spe
         "machine": None if planned is None else planned.profile.name,
         "assumptions": [] if planned is None else list(planned.profile.assumptions),
         "schedule": None if planned is None else planned.decode.schedule,
+        "refused": None if planned is None or not planned.refused else planned.refused,
         "predicted": _predicted(here, planned),
         "measured": {"prefill_tok_s": speeds.prefill_tok_s, "decode_tok_s": speeds.decode_tok_s},
         "memory": None if here is None else _memory(here),

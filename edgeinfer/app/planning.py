@@ -6,9 +6,11 @@ runs nothing; a machine that is not there is planned for by the same code as thi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from edgeinfer.engine.lanes.choosing import N_DECODED, N_PROMPT
 from edgeinfer.engine.staffing import CorePlans, core_plans, teams_of
 from edgeinfer.errors import BadSetting, UnknownKey
 from edgeinfer.scheduling.batch.costs import BatchCosts, Group
@@ -21,9 +23,9 @@ from edgeinfer.scheduling.governor import Condition, Governor
 from edgeinfer.scheduling.memory import RUNTIME_BYTES
 from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.planner import MachinePlan, Task
-from edgeinfer.scheduling.predict import MOST_TOKENS
+from edgeinfer.scheduling.predict import MOST_TOKENS, reading_tokens
 from edgeinfer.scheduling.prefill import prefill_placement
-from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.profile import CPU, Profile
 from edgeinfer.scheduling.schedules import SCHEDULES, scheduled
 from edgeinfer.scheduling.some_cores import with_cores
 from edgeinfer.scheduling.step_time import PassTime, step_time
@@ -31,8 +33,6 @@ from edgeinfer.scheduling.topology import CoreKind
 from edgeinfer.scheduling.work import ModelWork
 from edgeinfer.settings import CTX_CAP, KVKind
 
-N_PROMPT = 512
-"""Tokens of the prompt that predictions are for; decoding comes after it."""
 VERIFIED = 8
 
 Goal = Literal["latency", "throughput", "quiet"]
@@ -67,6 +67,7 @@ class Planned:
     cores        of decoding and of prompts, where single cores are known
     nodes        whether each NUMA node should have a replica, where that was asked for
     duty         the part of the time that is spent computing
+    refused      what was asked for and is predicted to answer later than this, "" for nothing
     """
 
     profile: Profile
@@ -81,6 +82,12 @@ class Planned:
     cores: CorePlans | None = None
     nodes: NodePlan | None = None
     duty: float = 1.0
+    refused: str = ""
+
+    @property
+    def answer_s(self) -> float:
+        """Of the prompt and N_DECODED tokens after it, uncorrected."""
+        return sum(step.seconds for step in self.prefill) + N_DECODED * self.decode.seconds
 
     @property
     def prefill_s(self) -> float:
@@ -130,7 +137,7 @@ def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
     task = Task(decoding, work, step, caching, _budgets(machine, work, wanted))
     is_batch = wanted.schedule in BATCH_NAMES
     decode = scheduled("auto" if is_batch else wanted.schedule, task)
-    passes = chunks(n_prompt, MOST_TOKENS)
+    passes = chunks(n_prompt, reading_tokens(profile, work, decode.placement))
     prefill = prefill_placement(task, decode.placement, passes[0]) if wanted.schedule == "auto" else decode.placement
     times = tuple(step_time(reading, work, prefill, each, wanted.kv) for each in passes)
     verified = Pass(VERIFIED, n_prompt, VERIFIED)
@@ -147,6 +154,26 @@ def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
         nodes=_nodes(machine, work, wanted, step),
         duty=duty,
     )
+
+
+def plan_devices(together: Profile, alone: Mapping[str, Profile], work: ModelWork, wanted: Wanted) -> Planned:
+    """Plan a model for several devices, or for the one of them that is predicted to answer sooner alone, as `run` does.
+
+    `alone`: the machine as each device has it to itself. Raises as `plan_model`.
+    """
+    planned = plan_model(together, work, wanted)
+    if wanted.schedule != "auto" or wanted.n_sequences > 1:
+        return planned
+    best, working = planned, "+".join(rates.name for rates in together.devices)
+    for name, profile in alone.items():
+        schedule = "cpu" if name == CPU else "accelerator"
+        other = plan_model(profile, work, replace(wanted, schedule=schedule))
+        if other.answer_s <= best.answer_s:
+            said = (
+                f"{working} would decode {planned.decode_tok_s:.0f} tok/s after a prompt in {planned.prefill_s:.2f} s"
+            )
+            best = replace(other, refused=f"{said}; {name} alone answers sooner, --schedule rows uses them together")
+    return best
 
 
 def read_goal(text: str) -> Goal:

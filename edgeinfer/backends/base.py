@@ -275,6 +275,22 @@ class FragmentDevice(Device, Protocol):
     ) -> FragmentLane: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """How many tokens of silent passes a whole model joins to one, and how many multiplications of weights."""
+
+    most_tokens: int
+    most_products: float
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """A device whose lanes let passes without wanted logits wait, to run them with those after them."""
+
+    @property
+    def joined(self) -> Joined: ...
+
+
 @runtime_checkable
 class PartsDevice(FragmentDevice, Protocol):
     """A device that shares its memory out among all parts of a model that it runs, which it does one at a time."""

@@ -106,7 +106,9 @@ class Allocator:
             found.ram_share_bytes += piece.count * (option.ram + sum(option.flash)) * piece.n_bytes
             shares = zip(option.own, option.streamed, option.flash, strict=True)
             used.update(device for device, each in enumerate(shares) if any(each))
-        found.seconds += self._fractions.costs.fixed_s([self._fractions.names[device] for device in used])
+        names = self._fractions.names
+        homes = {names[home] for home, _ in places}
+        found.seconds += self._fractions.costs.fixed_s([names[device] for device in used], homes)
         return found
 
     def _fixed_s(self, key: tuple[int, Places]) -> float:

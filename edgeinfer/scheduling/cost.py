@@ -82,7 +82,10 @@ class DeviceCost:
     def attention(self, heads: Heads, step: Pass, kv: str = "f16") -> float:
         """Attention of one layer for all sequences of a pass."""
         rates = self.rates.attention_rates(heads.head_width)
-        work = heads.multiply_adds(step.n_tokens, step.n_cached) * step.n_sequences
+        if rates.cached_only and not step.n_cached:
+            return 0.0
+        own = heads.multiply_adds(step.n_tokens, 0) if rates.cached_only else 0.0
+        work = (heads.multiply_adds(step.n_tokens, step.n_cached) - own) * step.n_sequences
         computed = work * rates.rate.seconds(step.n_tokens) / step.n_tokens / self._speed
         if rates.row_s is not None:
             computed += step.n_rows * heads.heads * rates.row_s(step.n_tokens) / self._speed

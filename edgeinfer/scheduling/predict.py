@@ -26,6 +26,7 @@ class Predictor:
 
     def __init__(self, profile: Profile, work: ModelWork, kv: str = "f16", placement: Placement | None = None) -> None:
         self._profile, self._work, self._kv, self._placement = profile, work, kv, placement
+        self._most_tokens = reading_tokens(profile, work, placement)
         self.seconds = lru_cache(maxsize=4096)(self._seconds)
 
     def _seconds(self, step: Pass) -> Spent:
@@ -41,7 +42,7 @@ class Predictor:
 
     def prompt_s(self, n_tokens: int, n_cached: int = 0) -> float:
         """Seconds of reading a prompt."""
-        return sum(self.seconds(step).total for step in chunks(n_tokens, MOST_TOKENS, n_cached))
+        return sum(self.seconds(step).total for step in chunks(n_tokens, self._most_tokens, n_cached))
 
     def decode_s(self, n_tokens: int, n_cached: int = 0) -> float:
         """Seconds of so many passes of one token, each after the one before."""
@@ -51,3 +52,10 @@ class Predictor:
             total += (stop - start) * self.pass_s(1, (start + stop) // 2)
             start = stop
         return total
+
+
+def reading_tokens(profile: Profile, work: ModelWork, placement: Placement | None) -> int:
+    """Tokens of a pass, at most, in which prompts are read by a model that is placed so (None: on the CPU)."""
+    devices = () if placement is None else placement.devices
+    joining = profile.device(devices[0]).joining if len(devices) == 1 else None
+    return MOST_TOKENS if joining is None else joining.tokens(work.n_weights, MOST_TOKENS)

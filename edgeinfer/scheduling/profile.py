@@ -104,12 +104,15 @@ class AttentionRates:
     """Attention with heads of one width: multiply-adds per second by tokens of a pass.
 
     Besides, a call takes `call_s`, and each row (a token's query head) `row_s` seconds, by tokens of a pass.
+    `cached_only`: all this is of passes with something cached before them, and of what they see of it; what tokens of
+    a pass take among themselves is counted with everything that is no product.
     """
 
     head_width: int
     rate: Curve
     call_s: float = 0.0
     row_s: Curve | None = None
+    cached_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +138,29 @@ class NodeRates:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The way between the machine's memory and an accelerator's: bytes per second each way, seconds of a message."""
+    """The way between the machine's memory and an accelerator's: bytes per second each way, seconds of a message.
+
+    `host_s`: of these seconds, those in which the CPU is busy with it and computes nothing; it then moves the bytes
+    too. 0 where messages go by themselves.
+    """
 
     to_device_bytes_s: float
     from_device_bytes_s: float
     latency_s: float
+    host_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """Passes of a prompt that a device with all of a model reads as one: of so many tokens and multiply-adds."""
+
+    most_tokens: int
+    most_madds: float
+
+    def tokens(self, n_weights: int, most: int) -> int:
+        """Tokens of a pass in which prompts are read that come `most` at a time."""
+        joined = min(self.most_tokens, int(self.most_madds / max(1, n_weights)))
+        return most * max(1, joined // most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +170,8 @@ class DeviceRates:
     `read`: bytes per second by how many bytes are read in turns, again and again. `element_rate`: elements per second
     of everything that is neither product nor attention, by tokens of a pass. `op_s`: what an op takes besides (a call
     and a barrier, or a launch); `pass_s`, `token_s`: what a pass and each of its tokens take outside of all ops.
-    `link` is None for the CPU, whose `cores` and `nodes` are listed.
+    `joining`: what it reads prompts in, None for the passes they come in. `link` is None for the CPU, whose `cores` and
+    `nodes` are listed.
     """
 
     name: str
@@ -162,6 +184,7 @@ class DeviceRates:
     op_s: float = 0.0
     pass_s: float = 0.0
     token_s: float = 0.0
+    joining: Joining | None = None
     link: Link | None = None
     cores: tuple[CoreRates, ...] = ()
     nodes: tuple[NodeRates, ...] = ()

@@ -19,6 +19,7 @@ from edgeinfer.scheduling.profile import (
     Curve,
     DeviceRates,
     Disk,
+    Joining,
     Link,
     NodeRates,
     ProductRates,
@@ -30,6 +31,7 @@ from edgeinfer.scheduling.quantities import (
     BYTES_PER_WEIGHT,
     ELEMENT_RATE,
     GIGABYTES,
+    MADDS,
     MEGABYTES,
     MICROSECONDS,
     MULTIPLY_ADDS,
@@ -112,7 +114,7 @@ def _devices(table: Table) -> tuple[DeviceRates, ...]:
 
 
 def _device(value: object, where: str, is_cpu: bool) -> DeviceRates:
-    known = ["name", "kind", "memory_gb", "read_gb_s", "element_g_s", "op_us", "pass_us", "token_us"]
+    known = ["name", "kind", "memory_gb", "read_gb_s", "element_g_s", "op_us", "pass_us", "token_us", "joining"]
     known += ["product", "attention", *(("core", "node") if is_cpu else ("link",))]
     table = Table(where, value, known)
     return DeviceRates(
@@ -126,6 +128,7 @@ def _device(value: object, where: str, is_cpu: bool) -> DeviceRates:
         op_s=table.number_or("op_us", MICROSECONDS, 0.0),
         pass_s=table.number_or("pass_us", MICROSECONDS, 0.0),
         token_s=table.number_or("token_us", MICROSECONDS, 0.0),
+        joining=_joining(table) if "joining" in table else None,
         link=_link(table) if "link" in table else None,
         cores=_cores(table),
         nodes=_nodes(table),
@@ -168,11 +171,13 @@ def _product(value: object, where: str) -> ProductRates:
 def _attention(table: Table) -> tuple[AttentionRates, ...]:
     found = []
     for number, value in enumerate(table.entries("attention", "[[device.attention]] tables"), start=1):
-        own = Table(f"{table.where}: attention {number}", value, ("head_width", "madd_g_s", "call_us", "row_ns"))
+        known = ("head_width", "madd_g_s", "call_us", "row_ns", "cached_only")
+        own = Table(f"{table.where}: attention {number}", value, known)
         rate = _curve(own, "madd_g_s", MULTIPLY_ADDS, TOKENS)
         width = own.whole("head_width", LARGEST_NUMBER, at_least=1)
         row_s = _curve(own, "row_ns", NANOSECONDS, TOKENS) if "row_ns" in own else None
-        found.append(AttentionRates(width, rate, own.number_or("call_us", MICROSECONDS, 0.0), row_s))
+        call_s = own.number_or("call_us", MICROSECONDS, 0.0)
+        found.append(AttentionRates(width, rate, call_s, row_s, own.switch("cached_only")))
     if not found:
         raise BadSetting(f"{table.where}: attention is missing: a [[device.attention]] with head_width is wanted")
     return tuple(found)
@@ -180,12 +185,19 @@ def _attention(table: Table) -> tuple[AttentionRates, ...]:
 
 def _link(table: Table) -> Link:
     value = table.value("link", "a table with to_device_gb_s, from_device_gb_s, latency_us is wanted")
-    own = Table(f"{table.where}: link", value, ("to_device_gb_s", "from_device_gb_s", "latency_us"))
+    own = Table(f"{table.where}: link", value, ("to_device_gb_s", "from_device_gb_s", "latency_us", "host_us"))
     return Link(
         own.number("to_device_gb_s", READ_RATE),
         own.number("from_device_gb_s", READ_RATE),
         own.number("latency_us", MICROSECONDS),
+        own.number_or("host_us", MICROSECONDS, 0.0),
     )
+
+
+def _joining(table: Table) -> Joining:
+    value = table.value("joining", "a table with tokens, madd_g is wanted")
+    own = Table(f"{table.where}: joining", value, ("tokens", "madd_g"))
+    return Joining(own.whole("tokens", LARGEST_NUMBER, at_least=1), own.number("madd_g", MADDS))
 
 
 def _cores(table: Table) -> tuple[CoreRates, ...]:

@@ -23,6 +23,7 @@ from edgeinfer.scheduling.quantities import (
     BYTES_PER_WEIGHT,
     ELEMENT_RATE,
     GIGABYTES,
+    MADDS,
     MEGABYTES,
     MICROSECONDS,
     MULTIPLY_ADDS,
@@ -85,6 +86,11 @@ def _device(device: DeviceRates) -> WrittenTable:
     ):
         if seconds:
             table.add(key, _number(seconds, MICROSECONDS, what))
+    if device.joining is not None:
+        joining = tomlkit.inline_table()
+        joining.add("tokens", tomlkit.item(device.joining.most_tokens))
+        joining.add("madd_g", _number(device.joining.most_madds, MADDS))
+        table.add("joining", joining.comment("a prompt's passes that are read as one, at most"))
     if device.link is not None:
         table.add("link", _link(device.link))
     products = tomlkit.table(is_super_table=True)
@@ -128,6 +134,8 @@ def _attention(rates: AttentionRates) -> WrittenTable:
         table.add("call_us", _number(rates.call_s, MICROSECONDS))
     if rates.row_s is not None:
         table.add("row_ns", _curve(rates.row_s, NANOSECONDS, TOKENS, "what a token's query head takes besides"))
+    if rates.cached_only:
+        table.add("cached_only", tomlkit.item(True).comment("of what is cached; the rest is in element_g_s"))
     return table
 
 
@@ -138,6 +146,8 @@ def _link(link: Link) -> WrittenTable:
     table.add("to_device_gb_s", _number(link.to_device_bytes_s, READ_RATE))
     table.add("from_device_gb_s", _number(link.from_device_bytes_s, READ_RATE))
     table.add("latency_us", _number(link.latency_s, MICROSECONDS, "of a message either way"))
+    if link.host_s:
+        table.add("host_us", _number(link.host_s, MICROSECONDS, "of it the CPU is busy"))
     return table
 
 

@@ -9,17 +9,19 @@ In: a profile, the work of a model, a placement and a `Pass`. Out: a `PassTime`,
   each product it has rows of, and then the longest of: computing, sending streamed and flash rows over its link (one
   message), reading the group's flash rows (all lanes', for there is one disk). A group takes as long as its longest
   lane; lanes do not wait for each other's messages.
+  Where messages keep the CPU busy (`host_s` of a link), its own rows of the group begin after them.
 - Attention follows the first group. Away from home it gets queries, keys and values, and sends its result back.
 - Where the home changes between stages, the residual moves first. What goes from one accelerator to another goes
   through the machine's memory: one message out, one in.
 - Every device that takes part adds its `pass_s`, and `token_s` for each token; bringing logits back is part of these.
+  A device whose messages were measured with all that goes with them adds none where it has only rows.
 
 A device with `link` None shares the machine's memory. That link traffic slows the CPU's own reads is not counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -151,9 +153,17 @@ class PassCosts:
         cost = self.devices[device]
         return moved, cost.rates.op_s, cost.attention(heads, self.step, self.kv)
 
-    def fixed_s(self, used: Sequence[str]) -> float:
-        """What a pass takes outside of all stages, with these devices."""
-        rates = [self.devices[name].rates for name in used]
+    def host_s(self, device: str, n_bytes: float) -> float:
+        """Seconds that the CPU is busy with so many bytes that go to a device and come back."""
+        link = self._links[device]
+        if link is None or not link.host_s:
+            return 0.0
+        return 2 * link.host_s + n_bytes / link.to_device_bytes_s
+
+    def fixed_s(self, used: Sequence[str], homes: Collection[str] | None = None) -> float:
+        """What a pass takes outside of all stages, with these devices; `homes`: those of stages, None for all."""
+        own = [name for name in used if homes is None or name in homes or not self.host_s(name, 0.0)]
+        rates = [self.devices[name].rates for name in own]
         return sum(each.pass_s + self.step.n_rows * each.token_s for each in rates)
 
 
@@ -170,7 +180,7 @@ def step_time(profile: Profile, work: ModelWork, placement: Placement, step: Pas
             known[key] = _stage_time(costs, work, stage.shape, placed, previous)
         times.append(known[key])
         previous = placed.home
-    fixed_s = costs.fixed_s(tuple(read))
+    fixed_s = costs.fixed_s(tuple(read), {placed.home for placed in placement.stages})
     spent = Spent(overhead=fixed_s)
     for time in times:
         spent += time.spent
@@ -266,6 +276,8 @@ class _Group:
         costs, rows = self._costs, self._lanes[device]
         n_bytes = self._n_tokens * ACTIVATION_BYTES
         input_s = costs.move_s(self._home, device, self._columns * n_bytes)
+        if device == self._home == CPU:
+            input_s = sum(self._busy_s(other, n_bytes) for other in self._lanes if other != CPU)
         result_s = costs.move_s(device, self._home, sum(part.n_rows for _, part in rows) * n_bytes)
         launch_s = len({number for number, _ in rows}) * costs.devices[device].rates.op_s
         compute_s = self._computed(device).total
@@ -273,6 +285,11 @@ class _Group:
         disk_s = self._disk_s if any(part.held == "flash" for _, part in rows) else 0.0
         seconds = input_s + launch_s + max(compute_s, stream_s, disk_s) + result_s
         return LaneTime(device, seconds, input_s, launch_s, compute_s, stream_s, disk_s, result_s)
+
+    def _busy_s(self, device: str, n_bytes: float) -> float:
+        """Seconds that the CPU takes to exchange the group's rows with a device."""
+        n_rows = sum(part.n_rows for _, part in self._lanes[device])
+        return self._costs.host_s(device, (self._columns + n_rows) * n_bytes)
 
     def _computed(self, device: str) -> Spent:
         memory, arithmetic = 0.0, 0.0

@@ -114,6 +114,11 @@ class ModelWork:
         return sum(stage.shape.weight_bytes for stage in self.stages)
 
     @property
+    def n_weights(self) -> int:
+        """Weights of all matrices that products read."""
+        return sum(product.n_weights for stage in self.stages for product in stage.shape.products)
+
+    @property
     def formats(self) -> tuple[str, ...]:
         """Quant formats of the matrices, those of most bytes first."""
         n_bytes: dict[str, float] = {}

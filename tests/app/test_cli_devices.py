@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import Floats, Step
 from edgeinfer.backends.reference import ReferenceFragment, ReferenceLane
-from edgeinfer.engine.probing import accelerator, combination
+from edgeinfer.engine.probing import accelerator, combination, exchange
+from edgeinfer.engine.probing.synthetic import Shape
 from edgeinfer.errors import DeviceFailed
 from edgeinfer.scheduling.profile import DeviceRates, Link
 from edgeinfer.scheduling.topology import read_topology
@@ -27,9 +29,11 @@ QUESTION = ("run", "the cat sat", "--temp", "0", "--max-tokens", "24", "--json")
 @pytest.fixture(autouse=True)
 def _quick(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees the user's models or settings, and little is measured of other devices."""
-    monkeypatch.setattr(accelerator, "SIZES", {1: 2, 8: 1})
-    for name, value in (("DEEP", 64), ("ATTENTION_SIZES", (1, 8)), ("MOST_TOKENS", 8), ("CHUNK", 8)):
+    small = Shape(256, 512, 4, 2, 64, 1, 256, 256)
+    for name, value in (("SLIM", small), ("BROAD", replace(small, width=512, heads=8))):
         monkeypatch.setattr(accelerator, name, value)
+    monkeypatch.setattr(exchange, "RUNS", {1: 2, 8: 1})
+    monkeypatch.setattr(combination, "USUAL", accelerator.Amount({1: 2, 4: 1}, (8, 16), 1, 1, 1))
     monkeypatch.setattr(combination, "footprint", lambda topology: 1 << 20)
 
 

@@ -158,6 +158,24 @@ def test_several_devices_are_shown_as_they_share_the_model(tiny):
     assert "on cpu+openvino" in found["plan"]
 
 
+@pytest.mark.skipif(len(read_topology().workers()) < 2, reason="two devices need two cores")
+def test_one_device_alone_is_planned_where_it_answers_sooner(tiny, monkeypatch):
+    def rates(name, *others):
+        return device(name, read=1e8, madds=1e8, link=Link(1e9, 1e9, 1e-3))
+
+    monkeypatch.setattr(combination, "accelerator_rates", rates)
+    here = ("-m", str(tiny), "--device", "openvino,cpu")
+    shown = run(*here)
+    assert shown.exit_code == 0, shown.output
+    assert "stages on cpu" in shown.stdout
+    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("refused ")]
+    assert "cpu alone answers sooner" in line
+    assert "cpu alone" in planned(*here)["refused"]
+    together = planned(*here, "--schedule", "rows")
+    assert together["refused"] is None
+    assert together["schedule"] == "rows"
+
+
 @pytest.mark.parametrize("name", machine_names())
 @pytest.mark.parametrize("schedule", ["auto", "cpu", "static", "hetegen"])
 def test_other_machines_are_planned_for(tiny, name, schedule):

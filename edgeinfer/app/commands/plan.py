@@ -13,7 +13,7 @@ from edgeinfer.app.command import Command
 from edgeinfer.app.options import KV, Cores, Ctx, Device, Json, Model, Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from edgeinfer.app.plan_record import ModelFacts
     from edgeinfer.app.planning import Planned, Wanted
@@ -133,7 +133,7 @@ def _planned(
 ) -> Planned | None:
     """The plan for another machine, or for these devices of this one; None for those that nothing is known of."""
     from edgeinfer.app.expectation import corrections_of
-    from edgeinfer.app.planning import plan_model
+    from edgeinfer.app.planning import plan_devices, plan_model
 
     profile = _profile(machine, devices, facts.work.formats, asked.cores)
     if profile is None:
@@ -144,7 +144,11 @@ def _planned(
         return plan_model(profile, facts.work, wanted)
     if len(devices) == 1 and profile.accelerators:
         wanted = replace(wanted, schedule="accelerator")
-    planned = plan_model(profile, facts.work, replace(wanted, ram_bytes=None))
+    wanted = replace(wanted, ram_bytes=None)
+    if len(devices) > 1:
+        planned = plan_devices(profile, _alone(devices, facts.work.formats, asked.cores), facts.work, wanted)
+    else:
+        planned = plan_model(profile, facts.work, wanted)
     return replace(planned, corrections=corrections_of(planned.profile))
 
 
@@ -242,6 +246,16 @@ def _profile(
         return devices_profile(devices, formats[:FORMATS], cores, progress)
 
 
+def _alone(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Mapping[str, Profile]:
+    """The machine as each of these devices has it to itself."""
+    from edgeinfer.app.machine_profile import devices_alone
+    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.engine.lanes.opening import FORMATS
+
+    with ProgressLine() as progress:
+        return devices_alone(devices, formats[:FORMATS], cores, progress)
+
+
 def _lines(
     name: str, facts: ModelFacts, here: Plan, shown: Plan | None, planned: Planned | None, speeds: Speeds
 ) -> Iterator[str]:
@@ -256,6 +270,8 @@ def _lines(
         return
     yield from machine_lines(planned.profile)
     yield from core_lines(planned)
+    if planned.refused:
+        yield f"refused   {planned.refused}"
     yield from speed_lines(planned, speeds)
     if planned.batch is None:
         yield from placement_lines(facts.work.stages, planned)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import openvino as ov
 
-from edgeinfer.backends.base import PAGE, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.base import PAGE, DeviceOptions, Joined, Limits, Progress, no_progress
 from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.feeding import Feed
 from edgeinfer.backends.openvino.footprint import capped_layers, fragment_footprint
 from edgeinfer.backends.openvino.graph import Lowering
 from edgeinfer.backends.openvino.holder import StateForm
 from edgeinfer.backends.openvino.kept import KeptGraphs, default_folder, key_of
-from edgeinfer.backends.openvino.lane import OpenVinoFragmentLane, OpenVinoLane
+from edgeinfer.backends.openvino.lane import JOINED_PRODUCTS, MOST_JOINED, OpenVinoFragmentLane, OpenVinoLane
 from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.properties import properties_of
 from edgeinfer.backends.openvino.runtime import core
@@ -93,6 +93,11 @@ class OpenVinoDevice:
             return " ".join(self._core.available_devices), False
         name = str(self._core.get_property(self._target, "FULL_DEVICE_NAME"))
         return name, "BF16" in self._core.get_property(self._target, "OPTIMIZATION_CAPABILITIES")
+
+    @property
+    def joined(self) -> Joined:
+        """How far silent passes are joined."""
+        return Joined(MOST_JOINED, JOINED_PRODUCTS)
 
     @property
     def memory_bytes(self) -> int | None:

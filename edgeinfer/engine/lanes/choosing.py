@@ -1,7 +1,7 @@
 """Which of several devices run a model, and what each of them does: the plan, or why one of them does it alone.
 
 In: a profile of the machine as the devices share it and as each has it alone, the model's work, memory. Out: a
-`Choice` with predicted seconds. Opens nothing.
+`Choice` with predicted answers: a prompt is read and tokens are decoded after it. Opens nothing.
 """
 
 from __future__ import annotations
@@ -14,21 +14,35 @@ from edgeinfer.scheduling.budgets import Budgets, Caching
 from edgeinfer.scheduling.cost import Pass
 from edgeinfer.scheduling.machine_plan import MachinePlan, Task
 from edgeinfer.scheduling.placement import Placement, all_on
+from edgeinfer.scheduling.predict import Predictor
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.schedules import scheduled
-from edgeinfer.scheduling.step_time import step_time
 from edgeinfer.scheduling.work import ModelWork
 
-DEPTH = 512
-"""Cached tokens of the decoding that is planned for."""
+N_PROMPT, N_DECODED = 512, 128
+"""Tokens of the prompt and of the answer that devices are judged by, where the context has room for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an answer is predicted to take: reading its prompt, and each token of it."""
+
+    prompt_s: float
+    token_s: float
+    n_decoded: int
+
+    @property
+    def seconds(self) -> float:
+        return self.prompt_s + self.n_decoded * self.token_s
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`plan` for the devices together, and the seconds a token takes on each of them alone with all it can use."""
+    """`plan` for the devices together, and an answer by them and by each of them alone with all it can use."""
 
     plan: MachinePlan
-    alone_s: Mapping[str, float]
+    together: Answer
+    alone: Mapping[str, Answer]
 
     @property
     def placement(self) -> Placement:
@@ -41,13 +55,13 @@ class Choice:
 
     @property
     def best_alone(self) -> str:
-        """The device that is predicted to be fastest alone."""
-        return min(self.alone_s, key=lambda name: self.alone_s[name])
+        """The device that is predicted to answer first alone."""
+        return min(self.alone, key=lambda name: self.alone[name].seconds)
 
     @property
     def prefers_one(self) -> bool:
-        """Whether one device alone is predicted to be at least as fast as all together."""
-        return self.alone_s[self.best_alone] <= self.plan.seconds
+        """Whether one device alone is predicted to answer at least as soon as all together."""
+        return self.alone[self.best_alone].seconds <= self.together.seconds
 
 
 def choose(
@@ -62,9 +76,18 @@ def choose(
 
     Raises DoesNotFit, UnknownKey for a schedule.
     """
-    step = Pass(1, min(DEPTH, caching.n_context - 1))
+    step = Pass(1, _n_prompt(caching))
     plan = scheduled(schedule, Task(together, work, step, caching, budgets))
-    seconds = {}
-    for name, profile in alone.items():
-        seconds[name] = step_time(profile, work, all_on(work, name), step, caching.kv).seconds
-    return Choice(plan, seconds)
+    answers = {name: _answer(profile, work, all_on(work, name), caching) for name, profile in alone.items()}
+    return Choice(plan, _answer(together, work, plan.placement, caching), answers)
+
+
+def _n_prompt(caching: Caching) -> int:
+    return max(1, min(N_PROMPT, caching.n_context - 1))
+
+
+def _answer(profile: Profile, work: ModelWork, placement: Placement, caching: Caching) -> Answer:
+    n_prompt = _n_prompt(caching)
+    n_decoded = max(1, min(N_DECODED, caching.n_context - n_prompt))
+    predictor = Predictor(profile, work, caching.kv, placement)
+    return Answer(predictor.prompt_s(n_prompt), predictor.decode_s(n_decoded, n_prompt) / n_decoded, n_decoded)

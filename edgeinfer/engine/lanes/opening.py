@@ -33,7 +33,7 @@ from edgeinfer.scheduling.topology import available_bytes, read_topology
 from edgeinfer.scheduling.work import work_of
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.lanes.choosing import Choice
+    from edgeinfer.engine.lanes.choosing import Answer, Choice
 
 FORMATS = 2
 """Quant formats of a model that devices are measured with, those of most bytes."""
@@ -176,14 +176,18 @@ def _own_memory(names: Sequence[str], options: DeviceOptions) -> dict[str, int]:
 def _refused(names: Sequence[str], choice: Choice) -> str:
     best = choice.best_alone
     return (
-        f"{'+'.join(names)} is predicted to decode {1 / choice.plan.seconds:.0f} tok/s and {best} alone "
-        f"{1 / choice.alone_s[best]:.0f}: it runs on {best} alone; --schedule rows uses them together all the same"
+        f"{'+'.join(names)} is predicted to {_told(choice.together)}, and {best} alone to "
+        f"{_told(choice.alone[best])}: it runs on {best} alone; --schedule rows uses them together all the same"
     )
 
 
 def _planned(choice: Choice) -> str:
     best = choice.best_alone
     return (
-        f"{'+'.join(choice.devices)} by schedule {choice.plan.schedule}: {1 / choice.plan.seconds:.0f} tok/s "
-        f"predicted, {1 / choice.alone_s[best]:.0f} on {best} alone"
+        f"{'+'.join(choice.devices)} by schedule {choice.plan.schedule} is predicted to {_told(choice.together)}, "
+        f"on {best} alone it would {_told(choice.alone[best])}"
     )
+
+
+def _told(answer: Answer) -> str:
+    return f"decode {1 / answer.token_s:.0f} tok/s after a prompt in {answer.prompt_s:.2f} s"

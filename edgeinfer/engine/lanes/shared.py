@@ -108,6 +108,7 @@ class SharedLane:
             raise EngineClosed("the model is closed; load it again")
         began = time.perf_counter()
         spans: list[Span] = []
+        waited_s = 0.0
         self._host.begin(step)
         for turn in self._turns:
             if turn.act == "run":
@@ -117,9 +118,12 @@ class SharedLane:
             elif turn.act == "submit":
                 self._submit(self._away[turn.task], step)
             else:
-                spans.append(self._wait(self._away[turn.task]))
+                asked = time.perf_counter()
+                outputs = self._away[turn.task].lane.wait()
+                waited_s += time.perf_counter() - asked
+                spans.append(self._delivered(self._away[turn.task], outputs))
         logits = self._host.read(self._logits)
-        self.timeline = Timeline(tuple(spans), began, time.perf_counter())
+        self.timeline = Timeline(tuple(spans), began, time.perf_counter(), waited_s)
         return logits
 
     def _submit(self, away: _Away, step: Step) -> None:
@@ -130,8 +134,7 @@ class SharedLane:
             inputs[name][...] = values
         away.lane.submit(step, inputs)
 
-    def _wait(self, away: _Away) -> Span:
-        outputs = away.lane.wait()
+    def _delivered(self, away: _Away, outputs: Mapping[str, Floats]) -> Span:
         for delivery in away.task.deliveries:
             self._host.write(delivery.buffer, delivery.first, outputs[delivery.name], adds=delivery.adds)
         return Span(away.task.device, away.stages, *away.lane.ran)

@@ -21,11 +21,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The spans of a step, in the order in which they ended for the host; `began` and `ended` are the step's."""
+    """The spans of a step, in the order in which they ended for the host; `began` and `ended` are the step's.
+
+    `waited_s`: seconds in which the host did nothing but wait for others.
+    """
 
     spans: tuple[Span, ...]
     began: float
     ended: float
+    waited_s: float = 0.0
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -1,190 +1,223 @@
-"""Rates of a device that runs fragments: what it computes in a second, what launches and the way there and back cost.
+"""Rates of a device that does not tell what its ops take: whole models of several shapes, taken apart by their sums.
 
-In: an open device, a quant format, how many bytes no cache holds. Out: the `DeviceRates` that plans are made from. Such
-a device does not tell what each op takes, so fragments of different contents are timed from submission to result and
-subtracted: many layers less one, feed-forward parts less an empty fragment, deep caches less empty ones.
+In: an open device, quant formats, how many bytes no cache holds. Out: the `DeviceRates` that plans are made from. Two
+models that are next to nothing, a narrow one of many layers and a wide one of few are run as models are in use; what a
+pass, an op, a weight and attention take follows from the differences (`separation`). Of further formats the last two
+alone are run. Zeros are multiplied: nothing of the models that are predicted later is known here.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import numpy as np
+from edgeinfer.backends.base import Device, Joining
+from edgeinfer.engine.probing.quiet import QuietMeter
+from edgeinfer.engine.probing.rates import bytes_per_weight
+from edgeinfer.engine.probing.separation import (
+    CACHED,
+    ELEMENT,
+    NARROW,
+    NARROW_COLUMNS,
+    OP,
+    PASS,
+    PER_PASS,
+    ROW,
+    TOKEN,
+    WIDE,
+    WIDE_COLUMNS,
+    Part,
+    TimedPass,
+    separated,
+)
+from edgeinfer.engine.probing.synthetic import Shape
+from edgeinfer.engine.probing.whole_passes import WholePasses
+from edgeinfer.scheduling import profile
+from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates
 
-from edgeinfer.backends.base import Floats, FragmentDevice, FragmentLane, Step
-from edgeinfer.engine.limits import limits_for
-from edgeinfer.engine.probing.lane_times import placed_step
-from edgeinfer.engine.probing.rates import NARROW, bytes_per_weight, shape_for
-from edgeinfer.engine.probing.synthetic import synthetic_model
-from edgeinfer.models.fragment import Fragment
-from edgeinfer.models.load import Model
-from edgeinfer.models.spec import Stage
-from edgeinfer.ops import Add, Buffer, MatMul, Op, RMSNorm, Rows, TakeOutputs, reads, writes
-from edgeinfer.scheduling import fit
-from edgeinfer.scheduling.profile import Curve, DeviceRates, Link
-from edgeinfer.scheduling.work import work_of
-
-SIZES = {1: 12, 8: 6, 64: 3, 256: 2}
-"""Tokens of the passes that are timed, and how many of each."""
-DEEP = 1024
-"""Cached tokens of the passes that tell what attention takes."""
-ATTENTION_SIZES = (1, 8, 256)
-N_CONTEXT, MOST_TOKENS = 2304, 256
-LINK_WIDTH = 8192
-"""Numbers of a row that cross to the device: with MOST_TOKENS rows, 8 MB."""
-CHUNK = 256
+N_VOCAB, VOCAB_UNIT, N_CONTEXT, HEAD_WIDTH = 1024, 64, 2048, 64
+FLAT = Shape(256, 512, 4, 2, HEAD_WIDTH, 2, N_VOCAB, N_CONTEXT)
+"""A model of next to no weights: what a pass takes anyway;"""
+DEEPER = 12
+"""layers of another one: what their ops take."""
+SLIM = Shape(NARROW_COLUMNS, 1536, 8, 4, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
+"""A layer of small matrices, as models have them in great numbers."""
+BROAD = Shape(WIDE_COLUMNS, 6144, 32, 8, HEAD_WIDTH, 1, N_VOCAB, N_CONTEXT)
+"""A layer of large ones, which are mostly products."""
+LAYER_SHARE = 0.5
+"""Of the bytes that no cache holds, those in layers; the rest is in the head, which long passes compute only once."""
+SHALLOW_TOKENS = 256
+"""Of a prompt after which attention is measured; passes in which prompts come are no longer."""
+MOST_TRIES, PATIENT_S = 4, 15.0
+"""How often passes are timed that others disturb, as long as measuring has not taken longer."""
 MOST_RATE = 1e13
-"""Of anything in a second that is believed: where a difference of two times is nothing or less, it is that."""
-LEAST_S = 1e-9
+"""Of anything in a second that is believed: what takes no time that can be seen has it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Times:
-    """Median seconds from submission to result, by tokens of the pass; `deep` after DEEP cached ones."""
+class Amount:
+    """How much is measured: tokens of small passes with how many are timed, of prompts, and how often all of it.
 
-    first: Mapping[int, float]
-    deep: Mapping[int, float]
+    `prompts` are read into an empty cache, each `n_prompts` times; `deep` of SHALLOW_TOKENS follow the last of them,
+    and small passes again after those.
+    """
+
+    small: Mapping[int, int]
+    prompts: tuple[int, ...]
+    n_prompts: int
+    deep: int
+    rounds: int
+
+
+USUAL = Amount(MappingProxyType({1: 24, 8: 6}), (64, SHALLOW_TOKENS), 2, 2, 2)
 
 
 class AcceleratorProbe:
-    """Fragments of a synthetic model on a device. Close it; the device is its owner's."""
+    """Whole models on a device, one after the other. The device is its owner's."""
 
-    def __init__(self, device: FragmentDevice, form: str, footprint: int, head_width: int = 64) -> None:
-        """Raises as the device does when it compiles."""
-        self._device, self._form, self._per_weight = device, form, bytes_per_weight(form)
-        self._shape = replace(shape_for(self._per_weight, footprint, head_width), n_context=N_CONTEXT)
-        self._limits = replace(limits_for(N_CONTEXT), max_tokens=MOST_TOKENS)
-        self._open = ExitStack()
-        self._model: Model = self._open.enter_context(synthetic_model(self._shape, form))
-        self._work = work_of(self._model.spec, self._model.file.tensors)
+    def __init__(self, device: Device, footprint: int, amount: Amount = USUAL) -> None:
+        self._device, self._amount = device, amount
+        self._patient_until = time.monotonic() + PATIENT_S
+        self._footprint = footprint
+        self.joining: profile.Joining | None = None
+        if isinstance(device, Joining):
+            self.joining = profile.Joining(device.joined.most_tokens, device.joined.most_products)
 
-    def close(self) -> None:
-        """Give back the model's memory."""
-        self._open.close()
-
-    def rates(self, name: str, kind: str, memory_bytes: int) -> DeviceRates:
+    def rates(self, name: str, kind: str, memory_bytes: int, forms: Sequence[str], link: Link) -> DeviceRates:
         """Measure now. Raises DeviceFailed."""
-        many = self._shape.n_layers
-        link, empty = self._link()
-        parts = {n_layers: self._layers(n_layers, _feed_forward) for n_layers in (1, many)}
-        whole = self._layers(many, tuple)
-        stage = next(each for each in self._work.stages if each.name == "blk.0").shape
-        share = _share(self._model.spec.stages[1])
-        passes, cached = [], []
-        for n_tokens in SIZES:
-            idle = empty(n_tokens)
-            products = {n: max(LEAST_S, times.first[n_tokens] - idle) / share for n, times in parts.items()}
-            least = stage.n_elements * n_tokens * many / MOST_RATE
-            others = max(least, whole.first[n_tokens] - idle - products[many])
-            cached.append(self._pass(n_tokens, 0, 1, products[1], 0.0, 0.0))
-            passes.append(self._pass(n_tokens, 0, many, products[many], 0.0, others))
-        heads = stage.attention
-        assert heads is not None
-        deep = []
-        for n_tokens in ATTENTION_SIZES:
-            least = heads.multiply_adds(n_tokens, DEEP) * many / MOST_RATE
-            attention = max(least, whole.deep[n_tokens] - whole.first[n_tokens])
-            deep.append(self._pass(n_tokens, DEEP, many, LEAST_S, attention, 0.0))
-        n_bytes = self._shape.layer_weights * many * self._per_weight
-        product = fit.product_rates(self._per_weight, passes, cached, n_bytes)
-        op_s, elements = fit.element_rates(stage.n_elements, stage.n_ops, passes)
+        parts = self.parts(forms[0])
+        products = {forms[0]: _product(parts, forms[0])}
+        for form in forms[1:]:
+            products[form] = _product(self.weights(form, parts), form)
+        heads = AttentionRates(HEAD_WIDTH, _rate(parts, CACHED), 0.0, _row_s(parts), cached_only=True)
         return DeviceRates(
             name=name,
             kind=kind,
             memory_bytes=memory_bytes,
-            read=Curve.level(product.weights_read_s * self._per_weight),
-            products=MappingProxyType({self._form: product}),
-            attention=(fit.attention_rates(heads, deep),),
-            element_rate=Curve(elements.at, tuple(min(MOST_RATE, value) for value in elements.values)),
-            op_s=op_s,
-            pass_s=2 * link.latency_s,
+            read=Curve.level(max(each.weights_read_s * each.bytes_per_weight for each in products.values())),
+            products=MappingProxyType(products),
+            attention=(heads,),
+            element_rate=_rate(parts, ELEMENT, by_pass=True),
+            op_s=parts[OP, PER_PASS],
+            pass_s=parts[PASS, PER_PASS],
+            token_s=parts[TOKEN, PER_PASS],
+            joining=self.joining,
             link=link,
         )
 
-    def _pass(
-        self, n_tokens: int, n_cached: int, n_layers: int, products: float, attention: float, others: float
-    ) -> fit.PassTimes:
-        n_weights = self._shape.layer_weights * n_layers
-        return fit.PassTimes(
-            n_tokens, n_cached, n_layers, (fit.ProductTime(NARROW, n_weights, products),), attention, others
-        )
+    def parts(self, form: str) -> Mapping[Part, float]:
+        """What passes with weights of a format are made of."""
+        shapes = self._shapes(form)
+        return separated(self._usual([(shape, number == 2) for number, shape in enumerate(shapes)], form))
 
-    def _link(self) -> tuple[Link, Callable[[int], float]]:
-        """The way there and back, and seconds of a fragment that computes next to nothing, by tokens of a pass."""
-        wide = Buffer("wide", LINK_WIDTH)
-        there = self._timed((TakeOutputs("wide", "few", LINK_WIDTH),), (wide, Buffer("few", LINK_WIDTH, Rows.OUTPUTS)))
-        back = self._timed((Add("wide", "wide", LINK_WIDTH),), (wide,))
-        small = self._timed((Add("x", "x", NARROW),), (Buffer("x", NARROW),))
-        n_bytes = 4.0 * LINK_WIDTH * (MOST_TOKENS - 1)
-        least = n_bytes / MOST_RATE
-        there_s = max(least, there.first[MOST_TOKENS] - there.first[1])
-        back_s = max(least, back.first[MOST_TOKENS] - back.first[1] - there_s)
-        link = Link(n_bytes / there_s, n_bytes / back_s, max(LEAST_S, small.first[1] / 2))
-        return link, lambda n_tokens: small.first[n_tokens]
+    def weights(self, form: str, known: Mapping[Part, float]) -> Mapping[Part, float]:
+        """What weights of another format take, where all else that passes are made of is known."""
+        others = {part: seconds for part, seconds in known.items() if part[0] not in (NARROW, WIDE)}
+        return separated(self._usual([(shape, False) for shape in self._shapes(form)[-2:]], form), others)
 
-    def _timed(self, ops: tuple[Op, ...], buffers: tuple[Buffer, ...]) -> _Times:
-        spec = replace(self._model.spec, stages=(Stage("link", ops),), buffers=buffers, kv=())
-        outputs = tuple(dict.fromkeys(name for op in ops for name in writes(op)))
-        inputs = tuple(dict.fromkeys(name for op in ops for name in reads(op)))
-        return self._times(Fragment(spec, inputs, outputs), deep=False)
+    def _usual(self, shapes: Sequence[tuple[Shape, bool]], form: str) -> list[TimedPass]:
+        """Passes of models, of which some are read deep, round after round."""
+        found: dict[tuple[int, int, int], list[TimedPass]] = {}
+        for _ in range(self._amount.rounds):
+            for number, (shape, is_deep) in enumerate(shapes):
+                for key, each in self._timed(shape, form, is_deep=is_deep):
+                    found.setdefault((number, *key), []).append(each)
+        return [usual(each) for each in found.values()]
 
-    def _layers(self, n_layers: int, chosen: Callable[[tuple[Op, ...]], tuple[Op, ...]]) -> _Times:
-        """Times of the first layers, or of those of their ops that are chosen."""
-        spec = self._model.spec
-        stages = tuple(Stage(stage.name, chosen(stage.ops)) for stage in spec.stages[1 : 1 + n_layers])
-        names = {name for stage in stages for op in stage.ops for name in (*reads(op), *writes(op))}
-        buffers = tuple(buffer for buffer in spec.buffers if buffer.name in names)
-        attends = chosen is tuple
-        own = replace(spec, stages=stages, buffers=buffers, kv=spec.kv[:n_layers] if attends else ())
-        return self._times(Fragment(own, ("x",), ("x",)), deep=attends)
+    def _shapes(self, form: str) -> tuple[Shape, ...]:
+        """Two models of next to nothing, the narrow and the wide one; these read what no cache holds."""
+        n_weights = self._footprint / bytes_per_weight(form)
+        layered = []
+        for shape in (SLIM, BROAD):
+            n_layers = max(2, round(LAYER_SHARE * n_weights / shape.layer_weights))
+            n_vocab = max(N_VOCAB, round((1 - LAYER_SHARE) * n_weights / shape.width / VOCAB_UNIT) * VOCAB_UNIT)
+            layered.append(replace(shape, n_layers=n_layers, n_vocab=n_vocab))
+        return (FLAT, replace(FLAT, n_layers=DEEPER), *layered)
 
-    def _times(self, fragment: Fragment, *, deep: bool) -> _Times:
-        lane = self._device.compile_fragment(fragment, self._model.file, self._limits)
+    def _timed(self, shape: Shape, form: str, *, is_deep: bool) -> list[tuple[tuple[int, int], TimedPass]]:
+        """Passes of a model, each with its tokens and the group it belongs to."""
+        amount, found = self._amount, []
+        longest = amount.prompts[-1]
+        whole = WholePasses(self._device, shape, form)
         try:
-            widths = {buffer.name: buffer.width for buffer in fragment.spec.buffers}
-            inputs = {name: np.zeros((MOST_TOKENS, widths[name]), np.float32) for name in fragment.inputs}
-            first = {n: self._median(lane, inputs, n, 0, count) for n, count in SIZES.items()}
-            if not deep:
-                return _Times(first, {})
-            for start in range(0, DEEP, CHUNK):
-                _run(lane, placed_step(self._limits, CHUNK, start), inputs)
-            return _Times(first, {n: self._median(lane, inputs, n, DEEP, SIZES[n]) for n in ATTENTION_SIZES})
+            for n_tokens, n_runs in amount.small.items():
+                found += self._group((n_tokens, -1), whole.on, n_runs)
+            for n_tokens in self._prompts():
+                found += self._group((n_tokens, 0), whole.prompt, amount.n_prompts)
+            if not is_deep:
+                return found
+            whole.prompt(longest)
+            for place in range(1, amount.deep + 1):
+                found += self._group((longest, place), whole.on, 1, is_once=True)
+            for n_tokens, n_runs in amount.small.items():
+                found += self._group((n_tokens, amount.deep), whole.on, n_runs)
+            return found
         finally:
-            lane.close()
+            whole.close()
 
-    def _median(
-        self, lane: FragmentLane, inputs: Mapping[str, Floats], n_tokens: int, depth: int, n_runs: int
-    ) -> float:
-        """Of passes one after the other, the first of which is not counted; each goes on where the last one ended."""
+    def _group(
+        self, key: tuple[int, int], timed: Callable[[int], TimedPass], n_runs: int, *, is_once: bool = False
+    ) -> list[tuple[tuple[int, int], TimedPass]]:
+        """Passes of as many tokens as the key begins with; again, unless they go deeper each, where others disturb."""
         found = []
-        for run in range(n_runs + 1):
-            step = placed_step(self._limits, n_tokens, depth + run * n_tokens)
-            began = time.perf_counter()
-            _run(lane, step, inputs)
-            found.append(time.perf_counter() - began)
-        return statistics.median(found[1:])
+        if not is_once:
+            timed(key[0])
+        for _ in range(1 if is_once else MOST_TRIES):
+            meter = QuietMeter()
+            passes = [timed(key[0]) for _ in range(n_runs)]
+            is_quiet = meter.end()
+            found.append((key, replace(_mean(passes), is_quiet=is_quiet)))
+            if is_quiet or time.monotonic() > self._patient_until:
+                break
+        return found
+
+    def _prompts(self) -> tuple[int, ...]:
+        """Tokens of prompts: the longest that are read as one last."""
+        longest = 2 * self._amount.prompts[-1]
+        joins = self.joining is not None and self.joining.most_tokens >= longest
+        return (*self._amount.prompts, longest) if joins else self._amount.prompts
 
 
-def _run(lane: FragmentLane, step: Step, inputs: Mapping[str, Floats]) -> None:
-    lane.submit(step, {name: values[: len(step.batch.tokens)] for name, values in inputs.items()})
-    lane.wait()
+def _mean(passes: Sequence[TimedPass]) -> TimedPass:
+    """Passes in a row as one: slow ones among them count as they do in use."""
+    first = passes[0]
+    depth = round(statistics.fmean(each.step.n_cached for each in passes))
+    return replace(
+        first,
+        step=replace(first.step, n_cached=depth),
+        seconds=statistics.fmean(each.seconds for each in passes),
+    )
 
 
-def _feed_forward(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """The ops of a layer from its second norm on."""
-    norms = [place for place, op in enumerate(ops) if isinstance(op, RMSNorm)]
-    return ops[norms[-1] :]
+def usual(passes: Sequence[TimedPass]) -> TimedPass:
+    """Of passes alike the median, of quiet ones if there are any; where all were disturbed, the lower quartile."""
+    quiet = sorted((each for each in passes if each.is_quiet), key=lambda each: each.seconds)
+    if quiet:
+        return quiet[(len(quiet) - 1) // 2]
+    return sorted(passes, key=lambda each: each.seconds)[len(passes) // 4]
 
 
-def _share(stage: Stage) -> float:
-    """Share of a layer's weights that its feed-forward part has."""
+def _product(parts: Mapping[Part, float], form: str) -> ProductRates:
+    """Rates of narrow matrices and of wide ones, as far as there were both."""
+    kinds = {kind for kind, _ in parts}
+    rate = _rate(parts, NARROW if NARROW in kinds else WIDE, by_pass=True)
+    if not {NARROW, WIDE} <= kinds:
+        return ProductRates(bytes_per_weight(form), rate)
+    wide = _rate(parts, WIDE, by_pass=True)
+    return ProductRates(bytes_per_weight(form), rate, None, 0.0, NARROW_COLUMNS, wide, WIDE_COLUMNS)
 
-    def weights(ops: tuple[Op, ...]) -> int:
-        return sum(op.weight.n_rows * op.weight.columns for op in ops if isinstance(op, MatMul))
 
-    return weights(_feed_forward(stage.ops)) / weights(stage.ops)
+def _rate(parts: Mapping[Part, float], kind: str, *, by_pass: bool = False) -> Curve:
+    """Units per second by tokens of a pass. `by_pass`: seconds are of a unit for all tokens of a pass."""
+    found = {n: seconds for (each, n), seconds in sorted(parts.items()) if each == kind}
+    rates = {n: (n if by_pass else 1) / max(seconds, 1 / MOST_RATE) for n, seconds in found.items()}
+    return Curve(tuple(rates), tuple(rates.values()))
+
+
+def _row_s(parts: Mapping[Part, float]) -> Curve:
+    found = {n: max(seconds, 1 / MOST_RATE) for (each, n), seconds in sorted(parts.items()) if each == ROW}
+    found = {1: 1 / MOST_RATE, **found}
+    return Curve(tuple(found), tuple(found.values()))

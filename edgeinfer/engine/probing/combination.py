@@ -12,7 +12,9 @@ from dataclasses import replace
 
 from edgeinfer.affinity import require_cpus
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, FragmentDevice, Progress, Sized, kind_of, open_device
-from edgeinfer.engine.probing.accelerator import AcceleratorProbe
+from edgeinfer.engine.probing.accelerator import USUAL, AcceleratorProbe
+from edgeinfer.engine.probing.exchange import measured_exchange
+from edgeinfer.engine.probing.link import measured_link
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.probing.probe import Wanted, footprint, probe, rounded
 from edgeinfer.engine.profiles import ProfileStore
@@ -20,10 +22,12 @@ from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.store import default_root
 from edgeinfer.scheduling.beside import side_by_side
 from edgeinfer.scheduling.core_plan import read_bytes_s
-from edgeinfer.scheduling.profile import CPU, QUIET_SHARE, DeviceRates, Profile
+from edgeinfer.scheduling.profile import CPU, QUIET_SHARE, Curve, DeviceRates, Profile
 from edgeinfer.scheduling.some_cores import with_cores
 from edgeinfer.scheduling.topology import Topology
 
+METHOD = "whole models"
+"""How devices are measured: combinations that were measured in another way are measured again."""
 HOST_MEMORY_SHARE = 0.5
 """Of the machine's memory that a device may take which has none of its own, or does not say how much."""
 
@@ -96,14 +100,21 @@ def combined_profile(
         missing = tuple(form for form in formats if known is None or form not in known.products)
         if missing:
             progress(f"measuring {name}", place, len(others))
-            found = rounded(accelerator_rates(name, options_for(name, shares, DeviceOptions()), topology, missing))
-            products = {**({} if known is None else known.products), **found.products}
-            devices[name], is_new = replace(found, products=products), True
+            own = options_for(name, shares, DeviceOptions())
+            host = options_for(CPU, shares, DeviceOptions()) if CPU in names else None
+            found = rounded(accelerator_rates(name, own, topology, missing, host))
+            devices[name], is_new = found if known is None else _joined(known, found), True
     measured = replace(machine, devices=(machine.cpu, *(devices[name] for name in others)), short=True, fingerprint=key)
     if is_new:
         progress("measuring devices", len(others), len(others))
         store.save(measured)
     return _as_shared(measured, machine, shares)
+
+
+def _joined(known: DeviceRates, found: DeviceRates) -> DeviceRates:
+    """New rates, with those of formats that were measured before."""
+    fastest = max(known.read.values[-1], found.read.values[-1])
+    return replace(found, products={**known.products, **found.products}, read=Curve.level(fastest))
 
 
 def kept_combination(names: Sequence[str], topology: Topology, cores: Sequence[int]) -> Profile | None:
@@ -120,7 +131,7 @@ def ordered(names: Sequence[str]) -> tuple[str, ...]:
 
 def _key(names: Sequence[str], topology: Topology, cores: Sequence[int]) -> str:
     """What a combination on these cores is kept under."""
-    numbers = hashlib.sha256(repr(tuple(cores)).encode()).hexdigest()[:6]
+    numbers = hashlib.sha256(repr((METHOD, tuple(cores))).encode()).hexdigest()[:6]
     devices = "+".join(name.replace(":", "_") for name in ordered(names))
     return f"{fingerprint_of(topology)}-{devices}-{len(cores)}-{numbers}"
 
@@ -134,8 +145,17 @@ def _as_shared(kept: Profile, machine: Profile, shares: dict[str, tuple[int, ...
     return side_by_side(shared, tuple(shares), read_s)
 
 
-def accelerator_rates(name: str, options: DeviceOptions, topology: Topology, formats: tuple[str, ...]) -> DeviceRates:
-    """Measure a device that runs fragments, with weights of these formats. Raises DeviceUnavailable, DeviceFailed."""
+def accelerator_rates(
+    name: str,
+    options: DeviceOptions,
+    topology: Topology,
+    formats: tuple[str, ...],
+    host: DeviceOptions | None = None,
+) -> DeviceRates:
+    """Measure a device that runs fragments, with weights of these formats, and exchanging rows with a `host`.
+
+    Raises DeviceUnavailable, DeviceFailed.
+    """
     device = open_device(name, options)
     try:
         if not isinstance(device, FragmentDevice):
@@ -143,15 +163,16 @@ def accelerator_rates(name: str, options: DeviceOptions, topology: Topology, for
         memory = device.memory_bytes if isinstance(device, Sized) else None
         if memory is None:
             memory = int(topology.total_bytes * HOST_MEMORY_SHARE)
-        rates: DeviceRates | None = None
-        for form in formats:
-            measured = AcceleratorProbe(device, form, footprint(topology))
-            try:
-                each = measured.rates(name, f"{name}, {options.n_workers or 'all'} threads", memory)
-            finally:
-                measured.close()
-            rates = each if rates is None else replace(rates, products={**rates.products, **each.products})
-        assert rates is not None
-        return rates
+        link = measured_link(device, formats[0])
+        measured = AcceleratorProbe(device, footprint(topology), USUAL)
+        kind = f"{name}, {options.n_workers or 'all'} threads"
+        found = measured.rates(name, kind, memory, formats, link)
+        if host is None:
+            return found
+        cpu = open_device(CPU, host)
+        try:
+            return replace(found, link=measured_exchange(cpu, device, name, formats[0], found.op_s))
+        finally:
+            cpu.close()
     finally:
         device.close()

@@ -11,6 +11,7 @@ from edgeinfer.scheduling.profile import (
     Curve,
     DeviceRates,
     Disk,
+    Joining,
     Link,
     NodeRates,
     ProductRates,
@@ -59,9 +60,12 @@ PRODUCTS = st.builds(
     wide_columns=st.integers(4097, 16384),
 )
 ROWS = curves(st.integers(1, 4096), st.floats(1e-9, 1e-3))
-ATTENTION = st.builds(AttentionRates, st.integers(1, 512), curves(st.integers(1, 4096)), SECONDS, st.none() | ROWS)
+ATTENTION = st.builds(
+    AttentionRates, st.integers(1, 512), curves(st.integers(1, 4096)), SECONDS, st.none() | ROWS, st.booleans()
+)
 CORES = st.builds(CoreRates, st.integers(0, 999), NAMES, st.integers(0, 7), RATES, st.floats(0.01, 8))
-LINKS = st.builds(Link, RATES, RATES, SECONDS)
+LINKS = st.builds(Link, RATES, RATES, SECONDS, SECONDS)
+JOINING = st.builds(Joining, st.integers(1, 4096), st.floats(1e3, 1e13))
 
 
 def _nodes(count: int) -> st.SearchStrategy[tuple[NodeRates, ...]]:
@@ -87,6 +91,7 @@ def devices(name: str) -> st.SearchStrategy[DeviceRates]:
         op_s=SECONDS,
         pass_s=SECONDS,
         token_s=SECONDS,
+        joining=st.none() | JOINING,
         **own,
     )
 

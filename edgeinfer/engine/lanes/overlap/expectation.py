@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.engine.lanes.choosing import DEPTH
+from edgeinfer.engine.staffing import DEPTH
 from edgeinfer.scheduling.batch.costs import BatchCosts, Group
 from edgeinfer.scheduling.batch.schedules import Schedule, accelerator_only, asymmetric, overlap
 from edgeinfer.scheduling.cost import Pass

@@ -91,7 +91,7 @@ def test_a_refused_pair_is_used_all_the_same_where_a_schedule_says_so(monkeypatc
     found = opened("rows")
     assert found.is_shared
     assert found.name == "cpu+reference"
-    assert found.told.startswith("cpu+reference by schedule rows: ")
+    assert found.told.startswith("cpu+reference by schedule rows is predicted to ")
     assert found.error < 0.1
 
 

@@ -10,10 +10,12 @@ import pytest
 from edgeinfer.backends.base import DeviceOptions, no_progress
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.lanes.choosing import choose
-from edgeinfer.engine.probing import accelerator, combination
-from edgeinfer.engine.probing.accelerator import AcceleratorProbe
+from edgeinfer.engine.probing import accelerator, combination, exchange
+from edgeinfer.engine.probing.accelerator import AcceleratorProbe, Amount
 from edgeinfer.engine.probing.combination import combined_profile, cores_of, kept_combination, on_host, options_for
+from edgeinfer.engine.probing.link import measured_link
 from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.probing.synthetic import Shape
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadSetting, DeviceUnavailable, UnknownKey
 from edgeinfer.models.load import open_model
@@ -25,16 +27,18 @@ from edgeinfer.scheduling.work import work_of
 from tests.golden.goldens import Golden
 from tests.unit.scheduling.profiles import GB, device, machine
 
-FEW = {1: 2, 4: 1, 8: 1}
+FEW = Amount({1: 3, 4: 1}, (8, 16), 1, 1, 1)
+FOOTPRINT = 1 << 20
 
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference device is slow: few layers, few runs, shallow caches."""
-    monkeypatch.setattr(accelerator, "SIZES", FEW)
-    for name, value in (("DEEP", 64), ("ATTENTION_SIZES", (1, 8)), ("MOST_TOKENS", 8), ("CHUNK", 8)):
-        monkeypatch.setattr(accelerator, name, value)
-    monkeypatch.setattr(combination, "footprint", lambda topology: 1 << 20)
+    """The reference device is slow: small models, few runs, shallow caches."""
+    monkeypatch.setattr(accelerator, "SLIM", Shape(256, 512, 4, 2, 64, 1, 256, 256))
+    monkeypatch.setattr(accelerator, "BROAD", Shape(768, 1024, 4, 2, 64, 1, 256, 256))
+    monkeypatch.setattr(exchange, "RUNS", {1: 2, 8: 1})
+    monkeypatch.setattr(combination, "USUAL", FEW)
+    monkeypatch.setattr(combination, "footprint", lambda topology: FOOTPRINT)
 
 
 @pytest.fixture
@@ -50,11 +54,9 @@ def topology(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Topology:
 
 
 def measured(form: str = "Q4_0") -> DeviceRates:
-    probe = AcceleratorProbe(ReferenceDevice(), form, 1 << 20)
-    try:
-        return probe.rates("reference", "numpy", 1 << 30)
-    finally:
-        probe.close()
+    device = ReferenceDevice()
+    probe = AcceleratorProbe(device, FOOTPRINT, FEW)
+    return probe.rates("reference", "numpy", 1 << 30, (form,), measured_link(device, form))
 
 
 @pytest.mark.parametrize("form", ["Q4_0", "F16"])
@@ -65,10 +67,12 @@ def test_every_rate_is_measured(form: str) -> None:
     assert found.link.to_device_bytes_s > 0
     assert found.link.from_device_bytes_s > 0
     product = found.products[form]
-    assert product.rate.at == tuple(FEW)
+    assert product.rate.at == (1, 4, 8, 16)
     assert min(product.rate.values) > 1e6
-    assert found.attention[0].rate.at == accelerator.ATTENTION_SIZES
-    assert found.pass_s == 2 * found.link.latency_s
+    assert found.attention[0].cached_only
+    assert found.attention[0].rate.at == (1, 4, 16)
+    assert found.joining is None
+    assert found.pass_s >= 0
     assert found.op_s >= 0
 
 
@@ -95,7 +99,10 @@ def test_a_combination_is_measured_once_and_kept(topology: Topology, monkeypatch
 def test_further_formats_join_those_that_are_known(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
-    def rates(name: str, options: DeviceOptions, where: Topology, formats: tuple[str, ...]) -> DeviceRates:
+    def rates(
+        name: str, options: DeviceOptions, where: Topology, formats: tuple[str, ...], host: DeviceOptions | None
+    ) -> DeviceRates:
+        assert host is None
         asked.append(formats)
         return replace(device(name), products=dict.fromkeys(formats, ProductRates(2.0, Curve.level(1e9))))
 
@@ -169,8 +176,28 @@ def test_the_cpu_is_preferred_where_it_is_faster_alone() -> None:
     chosen = choose(fast, alone, work, caching, budgets)
     assert not chosen.prefers_one
     assert "other" in chosen.devices
-    assert chosen.plan.seconds < chosen.alone_s[CPU]
+    assert chosen.together.seconds < chosen.alone[CPU].seconds
     faster = machine(device("other", madds=1e15, read=1e15, link=Link(1e12, 1e12, 1e-9)))
     again = choose(fast, {**alone, "other": faster}, work, caching, budgets)
     assert again.prefers_one  # than both with their shares of the machine is the other with all of it
     assert again.best_alone == "other"
+
+
+def test_prompts_count_where_devices_are_chosen() -> None:
+    golden = Golden.read("llama-q8_0")
+    with open_model(golden.model, 1024) as model:
+        work = work_of(model.spec, model.file.tensors)
+    caching, budgets = Caching(1024), Budgets(1e12, {"other": 1e12})
+    together = machine(device("other", madds=1e13, read=1e13, link=Link(1e12, 1e12, 1e-9)))
+    reader = replace(device("other", read=1e12, link=Link(1e12, 1e12, 1e-9)), pass_s=1e-3)
+    quick = ProductRates(2.0, Curve((1, 256), (1e12, 1e14)))
+    alone = {CPU: machine(), "other": machine(replace(reader, products={"*": quick}))}
+    found = choose(together, alone, work, caching, budgets)
+    assert found.together.n_decoded == 128
+    assert found.together.token_s == pytest.approx(found.plan.seconds, rel=0.2)
+    assert found.alone["other"].token_s > 1e-3  # every pass of one token takes that, and only two of the prompt
+    assert found.alone["other"].prompt_s < found.alone["other"].n_decoded * found.alone["other"].token_s
+    slow_reader = {"other": machine(replace(reader, pass_s=0.0, token_s=1.0))}
+    again = choose(together, slow_reader, work, caching, budgets)
+    assert not again.prefers_one
+    assert again.alone["other"].prompt_s == pytest.approx(512, rel=0.01)

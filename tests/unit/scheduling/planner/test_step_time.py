@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,6 +57,21 @@ def test_a_lane_away_from_home_gets_its_input_and_sends_its_rows():
     assert gpu.result_s == pytest.approx(1e-3 + 2 * 3000 * 4 / (4 * GB))
     assert gpu.compute_s == pytest.approx(3000 * WIDTH * 2 / (100 * GB))
     assert group.seconds == max(cpu.seconds, gpu.seconds)
+
+
+def test_messages_that_keep_the_cpu_busy_delay_its_own_rows():
+    link = Link(8 * GB, 8 * GB, 1e-3, 4e-4)
+    profile = machine(replace(device("gpu", read=100 * GB, madds=1e15, link=link), pass_s=1.0))
+    work, placement = one_product(Part("cpu", 0, 1000), Part("gpu", 1000, ROWS))
+    time = step_time(profile, work, placement, Pass(2))
+    [group] = time.stages[0].groups
+    cpu, gpu = group.lanes
+    moved = 2 * (WIDTH + 3000) * 4 / (8 * GB)
+    assert cpu.seconds == pytest.approx(2 * 4e-4 + moved + 1000 * WIDTH * 2 / (10 * GB))
+    assert gpu.seconds == pytest.approx(2 * 1e-3 + moved + 3000 * WIDTH * 2 / (100 * GB))
+    assert time.fixed_s == 0.0  # no stage has its home there, and the messages were measured with all they take
+    at_home = Placement((replace(placement.stages[0], home="gpu"),))
+    assert step_time(profile, work, at_home, Pass(2)).fixed_s == 1.0
 
 
 def test_streaming_and_reading_from_disk_run_beside_computing():

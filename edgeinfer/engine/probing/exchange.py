@@ -1,0 +1,143 @@
+"""What exchanging rows takes where two devices share the products of a model: measured in such a model.
+
+In: the host and another device, both open, a quant format. Out: a `Link` with all that goes with a message: rows
+copied, the step submitted and awaited, results added. Two small models are run with half of the rows on either device;
+of the timelines of their passes, what neither is computing nor waiting keeps the host busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.backends.base import Device, FragmentDevice, Limits, Progress, no_progress
+from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.lanes.timeline import Timeline
+from edgeinfer.engine.probing.separation import nonnegative
+from edgeinfer.engine.probing.synthetic import Shape
+from edgeinfer.engine.probing.whole_passes import WholePasses
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.cost import ACTIVATION_BYTES
+from edgeinfer.scheduling.granules import granule
+from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
+from edgeinfer.scheduling.profile import Link
+from edgeinfer.scheduling.step_time import product_groups
+from edgeinfer.scheduling.work import ModelWork, work_of
+
+SMALL = Shape(256, 512, 4, 2, 64, 8, 1024, 1024)
+"""Next to nothing is computed: an exchange takes what it takes anyway."""
+LARGE = Shape(1024, 2048, 16, 4, 64, 2, 1024, 1024)
+"""More bytes are exchanged, in fewer messages."""
+RUNS = {1: 16, 64: 4, 256: 3}
+"""Tokens of passes, and how many are timed; the first of each is not counted."""
+MOST_BYTES_S = 1e13
+LEAST_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchanges:
+    """Of a pass: messages there and back, bytes in them, seconds the host was busy with them, seconds of the others."""
+
+    n: int
+    n_bytes: float
+    host_s: float
+    away_s: float
+
+
+def measured_exchange(host: Device, other: FragmentDevice, name: str, form: str, op_s: float) -> Link:
+    """Measure now. `op_s`: what a product takes on the other device besides, which is no part of a message.
+
+    Raises DeviceFailed, DeviceUnavailable for a host that is none.
+    """
+    found = [each for shape in (SMALL, LARGE) for each in _exchanges(_Halves(host, other, name), shape, form)]
+    busy = np.array([[each.n, each.n_bytes, 1.0] for each in found])
+    seconds = np.array([each.host_s for each in found])
+    scales = np.linalg.norm(busy / seconds[:, None], axis=0)
+    message_s, byte_s, _ = nonnegative(busy / seconds[:, None] / scales, np.ones(len(found))) / scales
+    smallest = found[0]
+    layer = 7 / 4  # products of a layer in its groups
+    away_s = max(0.0, smallest.away_s / smallest.n - layer * op_s)
+    bytes_s = 1 / max(float(byte_s), 1 / MOST_BYTES_S)
+    host_s = max(LEAST_S, float(message_s) / 2)
+    return Link(bytes_s, bytes_s, host_s + away_s / 2, host_s)
+
+
+class _Halves:
+    """Two devices as one, each with half of the rows of every product; they are their owner's."""
+
+    batch_invariant = False
+
+    def __init__(self, host: Device, other: FragmentDevice, name: str) -> None:
+        self.name, self._host, self._other, self._other_name = f"{host.name}+{name}", host, other, name
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> SharedLane:
+        """A model in halves."""
+        placement = halves(work_of(spec, file.tensors), self._host.name, self._other_name)
+        return SharedLane(spec, placement, self._host, {self._other_name: self._other}, file, limits, progress)
+
+    def close(self) -> None:
+        """The devices stay open."""
+
+
+def halves(work: ModelWork, host: str, other: str) -> Placement:
+    """Half of the rows of every product on each device, all else with the host."""
+    stages = []
+    for stage in work.stages:
+        cuts = [
+            product.n_rows // 2 // granule(product.n_rows) * granule(product.n_rows) for product in stage.shape.products
+        ]
+        parts = tuple(
+            (Part(host, 0, cut), Part(other, cut, product.n_rows))
+            for cut, product in zip(cuts, stage.shape.products, strict=True)
+        )
+        stages.append(StagePlacement(host, parts, None if stage.shape.attention is None else host))
+    return Placement(tuple(stages))
+
+
+def _exchanges(device: _Halves, shape: Shape, form: str) -> list[_Exchanges]:
+    """Of passes of each size, the quickest quarter's."""
+    whole = WholePasses(device, shape, form)
+    try:
+        found = []
+        for n_tokens, n_runs in RUNS.items():
+            passes = []
+            for _ in range(n_runs + 1):
+                if n_tokens > 1:
+                    whole.prompt(n_tokens)
+                else:
+                    whole.on(n_tokens)
+                passes.append(_read(whole.timeline, device.name.partition("+")[0], _bytes(whole.work, n_tokens)))
+            found.append(_usual(passes[1:]))
+        return found
+    finally:
+        whole.close()
+
+
+def _read(timeline: Timeline, host: str, n_bytes: float) -> _Exchanges:
+    n = sum(span.device != host for span in timeline.spans)
+    host_s = timeline.ended - timeline.began - timeline.busy_s(host) - timeline.waited_s
+    away = next(name for name in timeline.devices if name != host)
+    both_s = timeline.overlap * min(timeline.busy_s(host), timeline.busy_s(away))
+    return _Exchanges(n, n_bytes, max(LEAST_S, host_s), timeline.waited_s + both_s)
+
+
+def _usual(passes: Sequence[_Exchanges]) -> _Exchanges:
+    """The lower quartile of either time: others on the machine only ever add to it."""
+    place = len(passes) // 4
+    host_s = sorted(each.host_s for each in passes)[place]
+    away_s = sorted(each.away_s for each in passes)[place]
+    return _Exchanges(passes[0].n, passes[0].n_bytes, host_s, away_s)
+
+
+def _bytes(work: ModelWork, n_tokens: int) -> float:
+    """Bytes that a pass in halves exchanges: each group's input, and half of its rows back."""
+    total = 0.0
+    for stage in work.stages:
+        n_rows = 1 if stage.shape.for_outputs else n_tokens
+        for first, stop in product_groups(stage.shape):
+            group = stage.shape.products[first:stop]
+            total += n_rows * ACTIVATION_BYTES * (group[0].columns + sum(each.n_rows for each in group) / 2)
+    return total
