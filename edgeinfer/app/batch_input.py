@@ -63,7 +63,7 @@ def _entry(index: int, line: str, system: str | None) -> Entry:
         return Entry(index, index, Prompt(_question(line.strip(), system)))
     try:
         found = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as reason:
+    except (ValueError, RecursionError) as reason:
         raise BadSetting(f"it begins like a JSON object and is none ({reason})") from None
     for key in found:
         if key not in KEYS:
@@ -108,7 +108,10 @@ def _options(found: Mapping[str, object]) -> Options:
             continue
         if isinstance(value, bool) or not isinstance(value, int if key in WHOLE else int | float):
             raise BadSetting(f"{key} must be a {'whole number' if key in WHOLE else 'number'}, not {value!r}")
-        wanted[name] = value
+        try:
+            wanted[name] = value if key in WHOLE else float(value)
+        except OverflowError:
+            raise BadSetting(f"{key} is too large") from None
     stop = found.get("stop")
     if stop is not None:
         texts = [stop] if isinstance(stop, str) else stop

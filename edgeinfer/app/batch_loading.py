@@ -60,6 +60,10 @@ def _teams(settings: Settings, path: Path, wanted: Wanted) -> tuple[Cores, ...]:
     from edgeinfer.scheduling.work import work_of
 
     machine, n_replicas = settings.machine, wanted.n_replicas
+    if machine.isolate and len(machine.device) > 1:
+        raise BadSetting("--isolate runs one device in a process of its own; a batch on two devices cannot be isolated")
+    if wanted.vram_bytes is not None and len(machine.device) < 2:
+        raise BadSetting("--vram limits the memory of a device beside the cpu; use it with --device cpu,NAME")
     if machine.device not in (("cpu",), ("auto",)):
         if n_replicas not in (None, 1):
             raise BadSetting(f"replicas are for the cpu, not for {','.join(machine.device)}; leave --replicas out")
@@ -68,6 +72,8 @@ def _teams(settings: Settings, path: Path, wanted: Wanted) -> tuple[Cores, ...]:
         return ()
     if n_replicas is not None:
         cores = machine.cores or read_topology().workers()
+        if machine.threads is not None and machine.threads < n_replicas:
+            raise BadSetting(f"{n_replicas} replicas need at least as many threads; --threads allows {machine.threads}")
         return even_teams(cores[: machine.threads], n_replicas)
     profile = kept_profile()
     if profile is None or len(profile.cpu.nodes) < 2:

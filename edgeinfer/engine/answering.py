@@ -46,8 +46,8 @@ class Answer:
     """Lead it: `begin`, then `work`, `take` and `show` until it `is_done`, then `rest` and `end`.
 
     `work` and `take` need the lock of the sequence, held from one to the other. `speculator`: who drafts the tokens of
-    a pass; the answer is the same with any, and with none. Raises ContextOverflow or BadSetting at once for a request
-    that cannot be met.
+    a pass; the answer is the same with any, and with none. `counts_energy`: whether it is the only one. Raises
+    ContextOverflow or BadSetting at once for a request that cannot be met.
     """
 
     def __init__(
@@ -56,6 +56,8 @@ class Answer:
         tokenizer: Tokenizer,
         request: Request,
         speculator: Speculator | None = None,
+        *,
+        counts_energy: bool = True,
     ) -> None:
         request.check(cached.n_context)
         self.cached = cached
@@ -68,6 +70,7 @@ class Answer:
         self._sampler = Sampler(request.sampling)
         self._decoder = StreamDecoder(tokenizer, continues=request.continues_text)
         self._stops = StopStrings(request.stop)
+        self._joules = self._regime.joules if counts_energy else _unknown
         self._meter = Meter()
         self._history = list(request.prompt)
         self._n_reused, self._ran_full = 0, False
@@ -106,7 +109,7 @@ class Answer:
 
     def begin(self) -> None:
         """Start: keep what is cached of the prompt. Raises EngineClosed."""
-        self._meter = Meter(joules=self._regime.joules)
+        self._meter = Meter(joules=self._joules)
         self.cached.begin(self.stop, self.stop_asked)
         try:
             with self.cached.lock:
@@ -244,3 +247,8 @@ class Answer:
             joules=meter.joules,
             draft=None if self._speculator is None else self._speculator.report(),
         )
+
+
+def _unknown() -> float | None:
+    """The energy of one answer among several."""
+    return None

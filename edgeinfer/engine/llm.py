@@ -79,7 +79,7 @@ class LLM:
         self._template = template
         self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context)
         self.drafts = drafts
-        self._session = self.session()
+        self._session: Session | None = None
         self._idle_priming: IdlePriming | None = None
         self.facts = facts
         if drafts is not None and primes and drafts.n_primed < drafts.n_vocab:
@@ -143,11 +143,17 @@ class LLM:
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
         """Answer a conversation; see `Session.chat`."""
-        return self._session.chat(messages, **options)
+        return self._own_session().chat(messages, **options)
 
     def complete(self, text: str, *, parse_special: bool = True, **options: Unpack[Options]) -> TextStream:
         """Continue a text; see `Session.complete`."""
-        return self._session.complete(text, parse_special=parse_special, **options)
+        return self._own_session().complete(text, parse_special=parse_special, **options)
+
+    def _own_session(self) -> Session:
+        with self._pool.lock:
+            if self._session is None:
+                self._session = self.session()
+            return self._session
 
     def batch(
         self, prompts: Iterable[str | Messages | Prompt], *, parallel: int = PARALLEL, **options: Unpack[Options]
@@ -155,8 +161,9 @@ class LLM:
         """Answer many prompts, up to `parallel` at a time in one pass; answers come as they end, with their numbers.
 
         A prompt is a text to continue, a conversation to answer, or a `Prompt` with options of its own; they are taken
-        from their iterable as they are needed. Each answer is what it would be alone where `batch_invariant`; what is
-        wrong with one prompt is its own answer's `error`. Raises BadSetting, EngineClosed.
+        from their iterable as they are needed, and all answers wait while it does. Each answer is what it would be
+        alone where `batch_invariant`; what is wrong with one prompt is its own answer's `error`. Raises BadSetting,
+        EngineClosed.
         """
         if parallel < 1:
             raise BadSetting(f"parallel cannot be {parallel}: it must be 1 or more")

@@ -296,7 +296,7 @@ class RescuedBatches(Rescued):
     def create(self, n_tokens: int | None = None) -> int:
         """A new empty sequence that may grow to so many tokens; None: to the whole context."""
         inner = self._inner
-        return self._join(_Known(inner.create(n_tokens) if isinstance(inner, Overlapping) else inner.create()))
+        return self._join(_Known(inner.create(n_tokens))) if isinstance(inner, Overlapping) else super().create()
 
     def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
         """Start these batches and make a pass; as `Overlapping.advance`, whatever evaluates."""
@@ -312,6 +312,8 @@ class RescuedBatches(Rescued):
             raise
 
     def _landed(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
+        if self._lost is not None:
+            self._change(self._lost)
         inner = self._inner
         if not isinstance(inner, Overlapping):
             return self._joined()

@@ -22,7 +22,7 @@ from tests.unit.scheduling.profiles import GB
 from tests.unit.scheduling.test_core_plan import alike, two_nodes
 
 KEYS = {
-    *("index", "id", "text", "tokens", "n_prompt", "n_generated", "finish_reason", "truncated", "notices"),
+    *("index", "id", "digest", "text", "tokens", "n_prompt", "n_generated", "finish_reason", "truncated", "notices"),
     *("ttft_s", "seed"),
 }
 LINES = [
@@ -88,6 +88,8 @@ def test_system_instructions_and_stats(tiny_model: Path) -> None:
         ('{"messages": "a"}', "messages must be a list"),
         ('{"prompt": "a", "max_tokens": 1.5}', "max_tokens must be a whole number"),
         ('{"prompt": "a", "temp": true}', "temp must be a number"),
+        ('{"prompt": "a", "temp": 1' + "0" * 400 + "}", "temp is too large"),
+        ('{"prompt": "a", "seed": ' + "9" * 5000 + "}", "it begins like a JSON object and is none"),
         ('{"prompt": "a", "stop": [1]}', "stop must be a text or a list of texts"),
         ('{"prompt": "a", "id": null}', "id must be a text or a whole number"),
         ('{"prompt": "a", "system": 1}', "system must be a text"),
@@ -115,7 +117,7 @@ def test_a_prompt_that_does_not_fit_is_a_line_of_its_own(tiny_model: Path) -> No
     found = records(result)
     assert result.exit_code == 1
     assert "1 of 3 prompts could not be answered" in result.stderr
-    assert set(found[1]) == {"index", "id", "error"}
+    assert set(found[1]) == {"index", "id", "digest", "error"}
     assert "context" in str(found[1]["error"])
     assert len(found[0]["tokens"]) == len(found[2]["tokens"]) == 2  # type: ignore[arg-type]
 
@@ -123,7 +125,7 @@ def test_a_prompt_that_does_not_fit_is_a_line_of_its_own(tiny_model: Path) -> No
 def test_a_batch_goes_on_with_its_file(tiny_model: Path, tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     whole = records(batch(tiny_model, "--max-tokens", "4"))
-    kept = [json.dumps(whole[0]), json.dumps({"index": 1, "id": "b", "error": "no"})]
+    kept = [json.dumps(whole[0]), json.dumps({**whole[1], "finish_reason": None, "error": "no"})]
     kept.append(json.dumps({**whole[2], "finish_reason": "cancelled", "text": ""}))
     out.write_text("\n".join([*kept, '{"index": 3, "id": 3, "te']), encoding="utf-8")
     result = batch(tiny_model, "--max-tokens", "4", "--out", str(out))
@@ -137,7 +139,19 @@ def test_a_batch_goes_on_with_its_file(tiny_model: Path, tmp_path: Path) -> None
     assert "has all 4 answers" in again.stderr
 
 
-@pytest.mark.parametrize("text", ["not json\n", '{"index": 9, "id": 9}\n', '{"index": 0, "id": "other"}\n', "[]\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json\n",
+        "no line of ours",
+        "a note\nof two lines",
+        '{"index": 9, "id": 9}\n',
+        '{"index": 0, "id": 0}\n',
+        '{"index": 0, "id": "other", "digest": ""}\n',
+        "[]\n",
+        "GGUF\x03\x00",
+    ],
+)
 def test_a_file_of_something_else_is_left_alone(tiny_model: Path, tmp_path: Path, text: str) -> None:
     out = tmp_path / "other.jsonl"
     out.write_text(text, encoding="utf-8")
@@ -145,6 +159,43 @@ def test_a_file_of_something_else_is_left_alone(tiny_model: Path, tmp_path: Path
     assert result.exit_code == 1
     assert "does not have answers of this batch" in result.stderr
     assert out.read_text(encoding="utf-8") == text
+
+
+def test_a_file_of_other_prompts_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answers.jsonl"
+    assert batch(tiny_model, "--max-tokens", "2", "--out", str(out), lines=["the", "rain"]).exit_code == 0
+    before = out.read_bytes()
+    result = batch(tiny_model, "--max-tokens", "2", "--out", str(out), lines=["another", "the", "rain"])
+    assert result.exit_code == 1
+    assert "does not have answers of this batch" in result.stderr
+    assert out.read_bytes() == before
+
+
+def test_answers_and_names_of_any_characters_can_be_gone_on_with(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "answers.jsonl"
+    lines = ['{"prompt": "a\u2028b", "id": "\\ud83d"}', '{"prompt": "the", "id": "\u0085"}']
+    monkeypatch.setattr("edgeinfer.engine.answering.Answer.text", "one\u2028two\u0085\ud83d\U0001f600")
+    assert batch(tiny_model, "--max-tokens", "2", "--out", str(out), lines=lines).exit_code == 0
+    assert out.read_bytes().isascii()
+    again = batch(tiny_model, "--max-tokens", "2", "--out", str(out), lines=lines)
+    assert "has all 2 answers" in again.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_is_told_in_a_line(tiny_model: Path) -> None:
+    result = batch(tiny_model, "--max-tokens", "2", "--out", "/dev/full")
+    assert result.exit_code == 1
+    assert "/dev/full cannot be written: No space left on device" in result.stderr
+
+
+def test_options_that_mean_nothing_here_are_refused(tiny_model: Path) -> None:
+    assert "--device cpu,NAME" in batch(tiny_model, "--vram", "1GB").stderr
+    assert "--threads allows 1" in batch(tiny_model, "--replicas", "2", "--threads", "1", device="cpu").stderr
+    isolated = ["batch", "-", "-m", str(tiny_model), "--device", "cpu,reference"]
+    result = CliRunner(env={"EDGEINFER_ISOLATE": "1"}).invoke(build_app(), isolated, input="the")
+    assert "cannot be isolated" in result.stderr
 
 
 def test_contexts_that_do_not_all_fit_share_memory(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,4 +275,4 @@ def test_ctrl_c_keeps_what_there_is(tiny_model: Path, tmp_path: Path) -> None:
     assert child.returncode == 130
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert 2 <= len(lines) < 500
-    assert any(line["finish_reason"] == "cancelled" for line in lines)
+    assert all(line["finish_reason"] != "cancelled" for line in lines)

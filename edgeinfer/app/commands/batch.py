@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +34,10 @@ def batch(
     model: options.Model = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Add the answers to this file; what it has already is not answered again."),
+        typer.Option(
+            "--out",
+            help="Add the answers to this file, but those that it has; of two lines the last counts.",
+        ),
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", help="Answers in the making at a time.", min=1)] = PARALLEL,
     replicas: Annotated[
@@ -101,7 +105,7 @@ def _answer(entries: list[Entry], settings: Settings, out: Path | None, wanted: 
         prompts = (each.prompt for each in entries)
         stream = models.batch(prompts, parallel=wanted.parallel, **answer_options(settings))
         with stopping(stream.stop) as interrupted:
-            n_failed = _write_all(stream, entries, target)
+            n_failed = _write_all(stream, entries, target, out)
         if shows_stats:
             for line in (_summary(stream, models), *_schedules(models)):
                 typer.echo(line, err=True)
@@ -111,16 +115,20 @@ def _answer(entries: list[Entry], settings: Settings, out: Path | None, wanted: 
         raise EdgeInferError(f"{n_failed} of {len(entries)} prompts could not be answered; their lines say why")
 
 
-def _write_all(stream: BatchStream, entries: list[Entry], target: TextIO) -> int:
-    """Write answers as they come; how many there are none of."""
-    from edgeinfer.app.batch_output import record, write_line
+def _write_all(stream: BatchStream, entries: list[Entry], target: TextIO, out: Path | None) -> int:
+    """Write answers as they come, and tell what happened to the devices; how many prompts have no answer."""
+    from edgeinfer.app.answer_output import print_notices
+    from edgeinfer.app.batch_output import is_kept, record, write_line
     from edgeinfer.app.progress_line import ProgressLine
 
     n_done = n_failed = 0
     with ProgressLine() as progress:
         for answer in stream:
+            line = record(entries[answer.number], answer)
             progress.clear()
-            write_line(target, record(entries[answer.number], answer))
+            if is_kept(line, out):
+                write_line(target, line)
+            print_notices(() if answer.stats is None else answer.stats.notices)
             n_done, n_failed = n_done + 1, n_failed + (answer.error is not None)
             progress("answered", n_done, len(entries))
     return n_failed
@@ -133,7 +141,7 @@ def _rounding(models: Replicas, parallel: int) -> tuple[str, ...]:
         return ()
     return (
         f"{first.device} rounds otherwise when several answers share a pass: where two tokens are nearly as likely, "
-        "an answer may not be the one it gives alone (--parallel 1 does)",
+        "an answer may not be the one it gives alone",
     )
 
 
@@ -169,11 +177,18 @@ def _lines(prompts: Path) -> list[str]:
         raise EdgeInferError(f"{prompts} cannot be read: {reason.strerror or reason}") from None
 
 
-def _appended(path: Path) -> TextIO:
+@contextmanager
+def _appended(path: Path) -> Iterator[TextIO]:
+    """A file to add lines to, each of which is written at once."""
     try:
-        return path.open("a", encoding="utf-8")
+        file = path.open("a", encoding="utf-8")
     except OSError as reason:
         raise EdgeInferError(f"{path} cannot be written: {reason.strerror or reason}") from None
+    try:
+        yield file
+    finally:
+        with suppress(OSError):  # told when a line was written
+            file.close()
 
 
 COMMAND = Command(run=batch)

@@ -131,7 +131,7 @@ class Batcher:
     def _begun(self, number: int, request: Request, n_pages: int) -> _Member:
         cached = self._pool.open(min(n_pages * PAGE, self._limits.n_context))
         try:
-            answer = Answer(cached, self._tokenizer, request)
+            answer = Answer(cached, self._tokenizer, request, counts_energy=False)
             answer.begin()
         except BaseException:
             cached.close()
@@ -182,20 +182,20 @@ class Batcher:
                 for member in self._members:
                     member.answer.cancel()
                 return {}
-            except DoesNotFit:
+            except DoesNotFit as reason:
                 if not self._pool.make_room(()):
-                    self._park(works)
+                    self._park(works, reason)
                 continue
             self._works.update(works)
             self.counts.passes += 1
             self.counts.n_evaluated += sum(len(batch.tokens) for batch in batches)
             return dict(given)
 
-    def _park(self, works: dict[int, Work]) -> None:
-        """Take the memory of the answer begun last, if it is not the only one. Raises DoesNotFit."""
+    def _park(self, works: dict[int, Work], reason: DoesNotFit) -> None:
+        """Take the memory of the answer begun last; raises `reason` where it is the only one."""
         able = [each for each in self._members if not each.parked and each.sequence not in self._works]
         if len(able) + len(self._works) < 2 or not able:
-            raise DoesNotFit("the KV cache has no room for a single answer; load the model with a larger one (--ctx)")
+            raise reason
         youngest = able[-1]
         youngest.parked = True
         youngest.answer.cached.forget()

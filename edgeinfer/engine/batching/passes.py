@@ -31,11 +31,6 @@ class Given:
 class Passes(Protocol):
     """Who runs passes."""
 
-    @property
-    def under_way(self) -> frozenset[int]:
-        """Sequences whose batch has begun and is not done."""
-        ...
-
     def run(self, batches: Sequence[Batch]) -> Mapping[int, Given]:
         """Begin these and make one pass; what is done, by sequence. Raises as evaluators do."""
         ...
@@ -43,8 +38,6 @@ class Passes(Protocol):
 
 class JoinedPasses:
     """All batches in one pass of an evaluator."""
-
-    under_way: frozenset[int] = frozenset()
 
     def __init__(self, executor: SequenceEvaluator) -> None:
         self._executor = executor
@@ -68,11 +61,6 @@ class AdvancingPasses:
     def __init__(self, executor: Overlapping) -> None:
         self._executor = executor
         self._batches: dict[int, Batch] = {}
-
-    @property
-    def under_way(self) -> frozenset[int]:
-        """Sequences whose batch has begun and is not done."""
-        return self._executor.in_flight
 
     def run(self, batches: Sequence[Batch]) -> Mapping[int, Given]:
         """Begin these and make a pass over all that is under way."""

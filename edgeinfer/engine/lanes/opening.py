@@ -127,7 +127,7 @@ def _together(
     cores, formats = shared_cores(options, topology), work.formats[:FORMATS]
     together = combined_profile(names, topology, cores, formats, progress)
     alone = alone_profiles(names, topology, cores, formats, progress)
-    own = _own_memory(names, options)
+    own = own_memory(names, options)
     budgets = budgets_of(together, work, available_bytes(), most_rows=limits.max_tokens, available_vram_bytes=own)
     if sum(map(on_host, names)) > 1:  # what devices on the machine's own cores hold is its memory too
         budgets = Budgets(budgets.ram_bytes / 2, budgets.vram_bytes)
@@ -155,7 +155,7 @@ def _together(
         raise
 
 
-def _own_memory(names: Sequence[str], options: DeviceOptions) -> dict[str, int]:
+def own_memory(names: Sequence[str], options: DeviceOptions) -> dict[str, int]:
     """Bytes that devices with memory of their own may use now, of those that tell."""
     from edgeinfer.engine.probing.combination import on_host
 

@@ -1,7 +1,7 @@
-"""A model of zeros to measure with: any shape and quant format, without a file.
+"""A model to measure with: any shape and quant format, without a file, of zeros or of some numbers.
 
 In: sizes and the name of a format. Out: a `GGUFFile` over memory that holds no page until it is read, and its spec.
-The speed of an op does not depend on what its weights are.
+The speed of an op of our own does not depend on what its weights are; other runtimes may keep equal matrices once.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from edgeinfer.models.gguf.shard import Shard
 from edgeinfer.models.load import Model, spec_of
 
 ALIGNMENT = 32
+FILLED = 1 << 20
 STRING, U32, F32 = 8, 4, 6
 """GGUF's numbers of value types."""
 
@@ -58,14 +59,27 @@ class Shape:
         return sum(rows * columns for name, (rows, columns) in self.matrices().items() if name.startswith("blk.0."))
 
 
-def synthetic_model(shape: Shape, form: str) -> Model:
-    """A model of zeros whose matrices all have the format called `form`."""
+def synthetic_model(shape: Shape, form: str, seed: int | None = None) -> Model:
+    """A model whose matrices all have the format called `form`: of zeros, or all different with a seed."""
     header, n_bytes = _encoded(shape, next(kind for kind in GGML_TYPES.values() if kind.name == form))
     mapping = mmap.mmap(-1, n_bytes) if sys.platform == "win32" else mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE)
     mapping[: len(header)] = header
+    if seed is not None:
+        _fill(mapping, -(-len(header) // ALIGNMENT) * ALIGNMENT, seed)
     shard = Shard(Path("synthetic.gguf"), mapping, parse_header(mapping, n_bytes, "a synthetic model"))
     file = GGUFFile((shard,))
     return Model(file, spec_of(file.metadata, file.tensors))
+
+
+def _fill(mapping: mmap.mmap, first: int, seed: int) -> None:
+    """Bytes of which the halves that may be a number's sign and exponent are small: finite in every format."""
+    import numpy as np
+
+    values = np.frombuffer(mapping, np.uint8)[first:]
+    draw = np.random.Generator(np.random.SFC64(seed))
+    for start in range(0, len(values), FILLED):
+        part = values[start : start + FILLED]
+        part[:] = np.frombuffer(draw.bytes(len(part)), np.uint8) & 0x0F | 0x20
 
 
 def _encoded(shape: Shape, kind: GGMLType) -> tuple[bytes, int]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, FragmentDevice, FragmentLane, Int32s, Limits, Progress, Step
+from edgeinfer.backends.base import Floats, FragmentDevice, FragmentLane, Int32s, Limits, PartsDevice, Progress, Step
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes.overlap.flights import Companies, Company, Flight
 from edgeinfer.engine.lanes.overlap.parts import Parts
@@ -42,8 +42,7 @@ class Accelerator:
         self._entering, self._attending = Companies(limits), Companies(limits)
         self.memory = ResidentMemory()
         try:
-            for fragment in parts.products:
-                self._products.append(device.compile_fragment(fragment, file, _without_cache(limits), progress))
+            self._compile(parts.products, _without_cache(limits), self._products, progress)
         except BaseException:
             self.close()
             raise
@@ -52,11 +51,21 @@ class Accelerator:
         """Compile attention, with room for so many pages; none: without any."""
         limits = replace(self._limits, n_pages=n_pages)
         try:
-            for fragment in self._parts.attentions if n_pages else ():
-                self.memory.lanes.append(self._device.compile_fragment(fragment, self._file, limits, progress))
+            self._compile(self._parts.attentions if n_pages else (), limits, self.memory.lanes, progress)
         except BaseException:
             self.close()
             raise
+
+    def _compile(
+        self, fragments: Sequence[Fragment], limits: Limits, lanes: list[FragmentLane], progress: Progress
+    ) -> None:
+        """Add a lane for each fragment; they share memory where the device shares it out."""
+        if isinstance(self._device, PartsDevice):
+            if fragments:
+                lanes += self._device.compile_fragments(fragments, self._file, limits, progress)
+            return
+        for fragment in fragments:
+            lanes.append(self._device.compile_fragment(fragment, self._file, limits, progress))
 
     @property
     def resident_bytes(self) -> int:

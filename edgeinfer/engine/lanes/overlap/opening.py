@@ -24,7 +24,7 @@ from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes import AUTO
-from edgeinfer.engine.lanes.opening import FORMATS, open_model
+from edgeinfer.engine.lanes.opening import FORMATS, open_model, own_memory
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.engine.lanes.overlap.expectation import Expectation, expected
@@ -86,13 +86,12 @@ def open_batch(
     name = accelerator_of(device)
     situation = _situation(name, spec, file, limits, options, progress, vram_bytes)
     if schedule == AUTO:
-        expectation = situation.expectation(situation.room(int(situation.work.weight_bytes), limits), limits)
+        expectation = situation.expectation(situation.room(situation.weight_bytes, limits), limits)
         if expectation.prefers_one:
             found = open_model(expectation.best_alone, spec, file, limits, options, AUTO, progress)
             told = (*found.notices, expectation.refusal(name))
             return Executor(found.device, found.lane, limits, fingerprint(file), options, regime=regime, notices=told)
-    chosen = AUTO if schedule == APEX else schedule
-    return _open(situation, None, spec, file, limits, options, chosen, progress, regime)
+    return _open(situation, None, spec, file, limits, options, schedule, progress, regime)
 
 
 def _open(
@@ -107,7 +106,7 @@ def _open(
     regime: Regime | None,
 ) -> OverlapExecutor:
     """Open both devices, with as many pages each as there is room for."""
-    choosing = Choosing(situation.costs, schedule)
+    choosing = Choosing(situation.costs, AUTO if schedule == APEX else schedule)
 
     def pages(products_bytes: int) -> tuple[int, int]:
         wanted = situation.room(products_bytes, limits) if resident_pages is None else resident_pages
@@ -137,7 +136,8 @@ def accelerator_of(device: str) -> str:
 class _Situation:
     """The machine as the cpu and the device `name` share it, and what it has room for.
 
-    `free_bytes`: of the accelerator's memory; `page_bytes`: what a page of keys and values takes there.
+    `free_bytes`: of the accelerator's memory; `weight_bytes` and `page_bytes`: what the weights and a page of keys and
+    values take there.
     """
 
     name: str
@@ -148,6 +148,7 @@ class _Situation:
     costs: BatchCosts
     budgets: Budgets
     free_bytes: float
+    weight_bytes: int
     page_bytes: int
 
     def room(self, products_bytes: int, limits: Limits) -> int:
@@ -160,7 +161,10 @@ class _Situation:
         each = pages_for(limits.n_context)
         n_resident, n_all = n_resident_pages // each, max(1, (limits.n_pages - SPARE_PAGES) // each)
         sequences = min(n_resident, n_all), max(0, n_all - n_resident)
-        return expected(self.costs, self.alone, self.work, limits.kv, sequences, limits.n_context)
+        able = dict(self.alone)
+        if sequences[1]:  # it has no room for all of them
+            able.pop(self.name, None)
+        return expected(self.costs, able, self.work, limits.kv, sequences, limits.n_context)
 
 
 def _situation(
@@ -180,21 +184,23 @@ def _situation(
     names, formats = (CPU, name), work.formats[:FORMATS]
     together = combined_profile(names, topology, cores, formats, progress)
     alone = alone_profiles(names, topology, cores, formats, progress)
-    available, vram = available_bytes(), {}
+    available, vram = available_bytes(), own_memory([name], options)
     if on_host(name):  # what it holds is the machine's memory too
         available = available // 2
         vram = {name: available}
     if vram_bytes is not None:
         vram = {name: min(vram_bytes, vram.get(name, vram_bytes))}
     budgets = budgets_of(together, work, available, most_rows=limits.max_tokens, available_vram_bytes=vram)
-    page_bytes = _page_bytes(name, spec, file, limits, budgets.vram_bytes[name])
+    weight_bytes, page_bytes = _taken(name, spec, file, limits, budgets.vram_bytes[name])
     costs = BatchCosts(together, work, limits.kv, name)
     shares = cores_of(names, cores)
-    return _Situation(name, together, alone, shares, work, costs, budgets, budgets.vram_bytes[name], page_bytes)
+    return _Situation(
+        name, together, alone, shares, work, costs, budgets, budgets.vram_bytes[name], weight_bytes, page_bytes
+    )
 
 
-def _page_bytes(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, free_bytes: float) -> int:
-    """What a KV page takes on an accelerator. Raises DoesNotFit where it does not even hold the weights."""
+def _taken(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, free_bytes: float) -> tuple[int, int]:
+    """What the weights and a KV page take on an accelerator. Raises DoesNotFit where it does not hold the weights."""
     kind = kind_of(name)
     assert isinstance(kind, DeviceKind)
     taken = kind.footprint(spec, file.tensors, limits)
@@ -203,7 +209,7 @@ def _page_bytes(name: str, spec: ModelSpec, file: GGUFFile, limits: Limits, free
             f"{file.path} does not fit on {name}: its weights take {taken.weight_bytes} bytes, {free_bytes:.0f} are "
             f"free; use a smaller quant, or cpu,{name} for one sequence, with --schedule rows"
         )
-    return taken.kv_bytes_per_token * PAGE
+    return taken.weight_bytes, taken.kv_bytes_per_token * PAGE
 
 
 def _check_memory(free_bytes: float, n_pages: int, spec: ModelSpec, file: GGUFFile, limits: Limits) -> None:

@@ -21,13 +21,13 @@ from edgeinfer.engine.evaluators import SequenceEvaluator, SequenceSharing
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
-from edgeinfer.engine.lanes.overlap.expectation import Expectation
+from edgeinfer.engine.lanes.overlap.expectation import Expectation, expected
 from edgeinfer.engine.lanes.overlap.pair import paired
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.rescue import RescuedBatches
 from edgeinfer.engine.sampling import SamplingSettings
-from edgeinfer.errors import BadSetting, DeviceFailed
+from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
@@ -137,6 +137,27 @@ def test_a_device_that_fails_costs_no_answer(
     assert len([notice for notice in told if "the driver was reset" in notice]) == 1
 
 
+@pytest.mark.parametrize("n_refused", [1, 2, 100])
+def test_a_batch_goes_on_once_there_is_memory_for_another_device(
+    tiny_model: Path, tokenizer: Tokenizer, wanted: list[Request], n_refused: int
+) -> None:
+    left = [n_refused]
+
+    def fallback() -> Executor:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise DoesNotFit("it takes 5 GB, and 1 GB is free")
+        return alone(tiny_model)
+
+    evaluator = RescuedBatches(shared(tiny_model, "overlap", Breaking(111)), fallback)
+    if n_refused == 100:
+        with pytest.raises(DoesNotFit, match=r"the driver was reset.*it takes 5 GB.*close other programs"):
+            answered(evaluator, tokenizer, wanted)
+        return
+    found = answered(evaluator, tokenizer, wanted)
+    assert tokens_of(found) == tokens_of(answered(alone(tiny_model), tokenizer, wanted))
+
+
 def test_stopping_ends_what_is_under_way(tiny_model: Path, tokenizer: Tokenizer, wanted: list[Request]) -> None:
     executor = shared(tiny_model, "overlap", ReferenceDevice(activations="int8", kv="f16"), 0)
     pool = Pool(executor)
@@ -210,6 +231,50 @@ def test_one_device_alone_where_that_is_predicted_to_make_more(
         assert "30 tok/s of 4 sequences by schedule overlap, and cpu alone 50" in llm.facts.notices[0]
     with load(tiny_model, sharing=SequenceSharing(), schedule="apex", **options) as llm:  # type: ignore[arg-type]
         assert llm.device == "cpu+reference"
+
+
+@pytest.mark.usefixtures("_pretended")
+def test_a_device_without_room_for_all_is_not_counted_on_alone(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[str]] = []
+
+    def predicted(costs: object, alone: dict[str, object], *others: object) -> Expectation:
+        asked.append(set(alone))
+        return expected(costs, alone, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("edgeinfer.engine.lanes.overlap.opening.expected", predicted)
+    options = {"device": "cpu,reference", "n_context": 128, "n_sessions": 4, "spec": "off"}
+    with load(tiny_model, sharing=SequenceSharing(), **options) as llm:  # type: ignore[arg-type]
+        llm.complete("the", max_tokens=2).read()
+    assert asked[0] == {"cpu", "reference"}
+    asked.clear()
+    monkeypatch.setattr("edgeinfer.engine.lanes.overlap.opening._Situation.room", lambda *given: 2)
+    with load(tiny_model, sharing=SequenceSharing(), **options):  # type: ignore[arg-type]
+        pass
+    assert asked[0] == {"cpu"}
+
+
+@pytest.mark.usefixtures("_pretended")
+def test_memory_that_an_accelerator_has_of_its_own_is_asked_for(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeinfer.engine.lanes.overlap.opening.own_memory", lambda *given: {"reference": 10})
+    monkeypatch.setattr("edgeinfer.engine.probing.combination.on_host", lambda name: False)
+    with pytest.raises(DoesNotFit, match="does not fit on reference"):
+        load(tiny_model, device="cpu,reference", schedule="apex", n_context=128, n_sessions=4)
+
+
+@pytest.mark.usefixtures("_pretended")
+def test_a_model_that_nobody_chats_with_reserves_nothing(tiny_model: Path) -> None:
+    with load(tiny_model, device="cpu,reference", schedule="overlap", n_context=128, n_sessions=1, spec="off") as llm:
+        answers = list(llm.batch([Prompt("the")], parallel=1, max_tokens=100))
+        assert answers[0].stats is not None
+        executor = llm._pool.executor
+        assert isinstance(executor, RescuedBatches)
+        inner = executor._inner
+        assert isinstance(inner, OverlapExecutor)
+        assert inner.is_resident(inner.create())
 
 
 def test_devices_that_share_no_sequences_are_refused(tiny_model: Path) -> None:

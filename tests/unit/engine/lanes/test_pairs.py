@@ -124,5 +124,5 @@ def test_what_a_device_may_use_now_is_asked_of_it(monkeypatch: pytest.MonkeyPatc
     closed: list[str] = []
     sizes: dict[str, int | None] = {"cuda": 123, "openvino:gpu": None}
     monkeypatch.setattr(opening, "open_device", lambda name, options: Sized(sizes[name], closed))
-    assert opening._own_memory(["cpu", "cuda", "openvino", "openvino:gpu"], DeviceOptions()) == {"cuda": 123}
+    assert opening.own_memory(["cpu", "cuda", "openvino", "openvino:gpu"], DeviceOptions()) == {"cuda": 123}
     assert closed == ["closed"] * 2
