@@ -30,8 +30,23 @@ class Clock:
         return self.now
 
 
+class NoPages:
+    """KV memory that keeps nothing and takes no time."""
+
+    __slots__ = ()
+
+    def copy_slots(self, sources: Int32s, targets: Int32s) -> None: ...
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        return np.zeros((len(pages), PAGE), np.uint8)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
-class Lane:
+class Lane(NoPages):
     """A whole model, which takes what its device's rates say; passes without outputs wait if the device joins them."""
 
     clock: Clock
@@ -50,15 +65,6 @@ class Lane:
             self.clock.now += self.cost.model(self.work, Pass(self.n_waiting, n_cached, n_outputs)).total
             self.n_waiting = 0
         return np.zeros((n_outputs, self.n_vocab), np.float32)
-
-    def copy_slots(self, sources: Int32s, targets: Int32s) -> None: ...
-
-    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        return np.zeros((len(pages), PAGE), np.uint8)
-
-    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class KnownDevice:
@@ -80,7 +86,7 @@ class KnownDevice:
 
 
 @dataclass(slots=True)
-class HostLane:
+class HostLane(NoPages):
     """Sections that take so many seconds each, and buffers of zeros; reading and writing takes its time by bytes."""
 
     clock: Clock
@@ -107,18 +113,9 @@ class HostLane:
     def write(self, name: str, first: int, values: Floats, *, adds: bool = False) -> None:
         self.clock.now += self.byte_s * values.nbytes
 
-    def copy_slots(self, sources: Int32s, targets: Int32s) -> None: ...
-
-    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        return np.zeros((len(pages), PAGE), np.uint8)
-
-    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None: ...
-
-    def close(self) -> None: ...
-
 
 @dataclass(slots=True)
-class AwayLane:
+class AwayLane(NoPages):
     """A part of a model: submitting keeps the caller busy, results are there some time later."""
 
     clock: Clock
@@ -141,15 +138,6 @@ class AwayLane:
             name: np.zeros((self.n_rows[buffers[name].rows.value == "outputs"], buffers[name].width), np.float32)
             for name in self.fragment.outputs
         }
-
-    def copy_slots(self, sources: Int32s, targets: Int32s) -> None: ...
-
-    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        return np.zeros((len(pages), PAGE), np.uint8)
-
-    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
