@@ -363,7 +363,7 @@ class DeviceKind:
     folders: EvaluatorKind | None = None
 
 
-_SEAMS = ("base", "cache_rows", "evaluator", "host", "stopping", "weights")
+_SEAMS = ("meanings", "base", "cache_rows", "evaluator", "host", "stopping", "weights")
 DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=_SEAMS)
 
 

@@ -34,6 +34,7 @@ class Call:
     gathers: frozenset[str] = frozenset()
 
 
+NOTHING: frozenset[str] = frozenset()
 EVERYTHING = "all of it"
 """The share of a buffer that is gathered: equal to no call's own."""
 

@@ -7,7 +7,7 @@ import pytest
 
 from edgeinfer.backends.base import PAGE, Batch, Step
 from edgeinfer.backends.cache_rows import NO_ROW, SPARE_ROWS, CacheRows
-from edgeinfer.backends.reference import context_slots
+from edgeinfer.backends.meanings import context_slots
 from edgeinfer.engine.kvcache import Copies, KVCache
 
 N_PAGES = 12

@@ -19,7 +19,7 @@ from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.pages import KVPool, PageLayout, attention_scratch_bytes
 from edgeinfer.backends.cpu.step import STEP, StepRecord
-from edgeinfer.backends.reference import context_slots, round_activations, round_cached
+from edgeinfer.backends.meanings import context_slots, round_activations, round_cached
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, call
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends import reference
+from edgeinfer.backends import meanings
 from edgeinfer.backends.cpu import rounded
 from edgeinfer.backends.cpu.library import KernelLibrary
 from tests.unit.backends.cpu.kernel_calls import quantised, same_bits
@@ -50,7 +50,7 @@ def test_records_hold_what_the_reference_rounds_to(library: KernelLibrary, n_blo
         values = rows(n_rows, n_blocks)
         n_padded = n_blocks + n_blocks % 2
         held = rounded.read_records(quantised(library, values), n_rows, n_padded)
-        assert np.array_equal(held[:, : n_blocks * 32], reference.round_activations(values))
+        assert np.array_equal(held[:, : n_blocks * 32], meanings.round_activations(values))
         assert not held[:, n_blocks * 32 :].any()
 
 
@@ -73,11 +73,11 @@ def test_sums_of_a_record(library: KernelLibrary) -> None:
 
 
 def test_tiny_blocks_are_zeros_here_and_in_the_reference(library: KernelLibrary) -> None:
-    assert rounded.SMALLEST == reference.SMALLEST
+    assert rounded.SMALLEST == meanings.SMALLEST
     for largest in (1e-45, 1e-38, 1e-36, 9e-31):
         values = np.full((1, 32), largest, np.float32)
         assert not rounded.read_records(quantised(library, values), 1, 2).any()
-        assert not reference.round_activations(values).any()
+        assert not meanings.round_activations(values).any()
     values = np.full((1, 32), 1.1e-30, np.float32)
     assert np.array_equal(rounded.read_records(quantised(library, values), 1, 2)[:, :32], values)
 

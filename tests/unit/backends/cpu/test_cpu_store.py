@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends import reference
+from edgeinfer.backends import meanings
 from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.layout import padded
@@ -84,7 +84,7 @@ def test_pages_hold_rounded_keys_and_values(library: KernelLibrary, kind: KVKind
     given[0][2], given[1][0, 0] = 0, 1e-38
     given[1][1] *= np.float32(1e-9)
     expected = [
-        reference.round_cached(part) if kind == "int8" else part.astype(np.float16).astype(np.float32) for part in given
+        meanings.round_cached(part) if kind == "int8" else part.astype(np.float16).astype(np.float32) for part in given
     ]
     for workers in (1, 3):
         pool = stored(library, kind, *given, workers)
@@ -101,7 +101,7 @@ def test_huge_numbers_in_int8_pages_shrink_and_stay_finite(library: KernelLibrar
     given = np.random.default_rng(0).standard_normal((len(SLOTS), 2, 64)).astype(np.float32)
     given *= np.logspace(5, 38, len(SLOTS), dtype=np.float32)[:, None, None]
     for found in held(stored(library, "int8", given, given), SLOTS):
-        assert same_bits(found + 0, reference.round_cached(given) + 0)  # + 0: -0 is 0
+        assert same_bits(found + 0, meanings.round_cached(given) + 0)  # + 0: -0 is 0
         assert np.isfinite(found).all()
         most = np.abs(found).reshape(len(SLOTS), -1).max(axis=1)
         assert np.all(most <= np.minimum(np.abs(given).reshape(len(SLOTS), -1).max(axis=1) * 1.001, 127 * 65504))

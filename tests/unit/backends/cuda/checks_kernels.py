@@ -17,7 +17,7 @@ from edgeinfer.backends.cuda.driver import Driver
 from edgeinfer.backends.cuda.kernels import intrinsics
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.packing import packed_rows
-from edgeinfer.backends.reference import ACTIVATIONS, rms_norm, rotate, round_activations, round_cached
+from edgeinfer.backends.meanings import ACTIVATIONS, rms_norm, rotate, round_activations, round_cached
 from edgeinfer.models import rope
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile

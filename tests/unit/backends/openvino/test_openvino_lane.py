@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, FragmentDevice, Limits, Step, no_progress, open_device
+from edgeinfer.backends.meanings import rms_norm, silu
 from edgeinfer.backends.openvino.footprint import footprint
-from edgeinfer.backends.reference import ReferenceDevice, rms_norm, silu
+from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, EngineClosed, UnsupportedModel
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.load import Model, open_model
