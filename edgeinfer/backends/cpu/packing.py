@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, Crew, Progress
+from edgeinfer.backends.cpu.bundles.contents import Key
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
@@ -32,8 +33,6 @@ from edgeinfer.ops import Weight
 BATCH_BYTES = 16 << 20
 """So much of the file is read before its pages are given back."""
 
-Key = tuple[Weight, int]
-"""A weight and the padded width of its heads, 0 where it is not cut into heads."""
 Batch = list[MatrixPacking]
 
 

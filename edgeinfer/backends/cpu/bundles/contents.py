@@ -1,14 +1,15 @@
 """What lies where in a bundle file: which panels of which matrices each bundle holds, in the order of a pass.
 
-In: a ModelSpec and a tensor table. Out: `Contents`: sizes and places, known before anything is packed. A gate and its up
-matrix lie together, so a bundle has all that some neurons need of both; matrices that are small share a bundle. Reads
-no weights and knows no file.
+In: a ModelSpec and a tensor table. Out: `Contents`: sizes and places, known before anything is packed. A gate and its
+up matrix lie together, so a bundle has all that some neurons need of both; matrices that are small share a bundle.
+Reads no weights and knows no file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from edgeinfer.backends.cpu.layout import Heads, heads_of
 from edgeinfer.backends.cpu.needs import Choice
@@ -21,7 +22,7 @@ PAGE_BYTES = 4096
 """Bundles begin at multiples of it: what disks and direct reads want."""
 PART_ALIGNMENT = 64
 SMALLEST_BYTES, LARGEST_BYTES = 512 << 10, 4 << 20
-"""A bundle has about a BUNDLES-th of the model, within these bounds: small enough to flow, large enough to read fast."""
+"""A bundle has a BUNDLES-th of the model within these bounds: small enough to flow, large enough to be read fast."""
 BUNDLES = 600
 
 Key = tuple[Weight, int]
@@ -125,7 +126,8 @@ Cut = tuple[str, list[tuple[Key, int, int]]]
 
 def _cut(groups: Sequence[tuple[str, tuple[Matrix, ...]]], wanted: int) -> Iterator[Cut]:
     """The parts of each bundle: whole matrices of a stage as long as they are small, even pieces of large ones."""
-    open_stage, parts, held = "", [], 0
+    parts: list[tuple[Key, int, int]] = []
+    open_stage, held = "", 0
     for stage, group in groups:
         n_bytes = sum(matrix.nbytes for matrix in group)
         if parts and (stage != open_stage or held + n_bytes > wanted):
@@ -139,7 +141,7 @@ def _cut(groups: Sequence[tuple[str, tuple[Matrix, ...]]], wanted: int) -> Itera
         n_units = group[0].n_panels // 2
         n_pieces = min(n_units, -(-n_bytes // wanted))
         bounds = [2 * (n_units * number // n_pieces) for number in range(n_pieces + 1)]
-        for first, stop in zip(bounds, bounds[1:], strict=False):
+        for first, stop in pairwise(bounds):
             yield stage, [(matrix.key, first, stop - first) for matrix in group]
     if parts:
         yield open_stage, parts
