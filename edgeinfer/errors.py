@@ -23,6 +23,14 @@ class ModelNotFound(EdgeInferError):
     """A model name or path that leads nowhere."""
 
 
+class BadBundle(EdgeInferError):
+    """A bundle file that is half-written, damaged, of another version or of another model."""
+
+
+class PackFailed(EdgeInferError):
+    """Packing that could not finish: full disk, a folder that cannot be written, another process at the same file."""
+
+
 class DownloadFailed(EdgeInferError):
     """A pull that could not finish: no network, wrong checksum, full disk, another pull in progress."""
 

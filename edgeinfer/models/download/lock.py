@@ -1,4 +1,4 @@
-"""One pull of a model at a time, across processes.
+"""One pull (or packing) of a model at a time, across processes.
 
 In: the path of a lock file. Out: a context manager that holds it, or DownloadFailed naming the process that does. The
 file holds the owner's process id and start time, so a lock whose owner is gone (or whose number was given to another
@@ -23,9 +23,10 @@ CLOCK_SLACK_S = 5.0  # start times are derived from the system clock, which may 
 class PullLock:
     """A lock file, taken by `with` and removed after it."""
 
-    def __init__(self, path: Path, what: str) -> None:
+    def __init__(self, path: Path, what: str, doing: str = "pulling") -> None:
         self._path = path
         self._what = what
+        self._doing = doing
 
     def __enter__(self) -> PullLock:
         """Take the lock. Raises DownloadFailed when a living process holds it."""
@@ -53,10 +54,13 @@ class PullLock:
             return
         owner = _owner(content)
         if owner is None and age_s < WRITING_S:
-            raise DownloadFailed(f"another process has just begun to pull {self._what}; wait for it, then try again")
+            raise DownloadFailed(
+                f"another process has just begun {self._doing} {self._what}; wait for it, then try again"
+            )
         if owner is not None and _alive(*owner):
             raise DownloadFailed(
-                f"process {owner[0]} is pulling {self._what} already; wait for it to finish, or stop it and try again"
+                f"process {owner[0]} is {self._doing} {self._what} already; wait for it to finish, or stop it and "
+                "try again"
             )
         aside = self._path.with_name(f"{self._path.name}.{os.getpid()}.stale")
         try:

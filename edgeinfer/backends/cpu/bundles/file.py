@@ -1,0 +1,156 @@
+"""An open bundle file: what is in it is checked before it is used.
+
+In: a path, and what its model's file must hold. Out: bundles, read into memory of the caller and checked when they are
+first used; a file of another model, version or layout, cut short or half-written is refused. Does not write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu.bundles.checksum import checksum
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
+from edgeinfer.backends.cpu.bundles.header import REPAIR, Identity, checksums_in, identity_of
+from edgeinfer.backends.cpu.bundles.source import OpenSource, Source, open_source
+from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
+
+
+class BundleFile:
+    """Make one with `open`, close it or use `with`. A path that is replaced later does not matter to an open file."""
+
+    def __init__(
+        self,
+        path: Path,
+        contents: Contents,
+        identity: Identity,
+        checksums: NDArray[np.uint64],
+        held: Source,
+        opening: OpenSource,
+    ) -> None:
+        self.path, self.contents = path, contents
+        self._identity, self._held, self._opening = identity, held, opening
+        self._checksums: list[int] = checksums.tolist()
+        self._checked = bytearray(len(self._checksums))
+        self._closed = False
+
+    @classmethod
+    def open(cls, path: Path, contents: Contents, fingerprint: str, opening: OpenSource = open_source) -> BundleFile:
+        """Open the file at `path` for the model with this fingerprint.
+
+        Raises BadBundle where it is not there, not readable, or not a whole bundle file of this model and layout.
+        """
+        identity = identity_of(contents, fingerprint)
+        try:
+            held = opening(path, False)
+        except OSError as error:
+            raise BadBundle(f"{path} cannot be opened: {error.strerror or error}; {REPAIR}") from None
+        try:
+            header, file_bytes = _first_bytes(path, held, identity)
+            checksums = checksums_in(path, header, file_bytes, identity)
+        except BaseException:
+            held.close()
+            raise
+        return cls(path, contents, identity, checksums, held, opening)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file."""
+        return self._identity.file_bytes
+
+    def offset(self, number: int) -> int:
+        """Where a bundle begins in the file: a multiple of 4096."""
+        return self._identity.nbytes + self.contents.bundles[number].offset
+
+    def checksum(self, number: int) -> int:
+        """What `checksum.checksum` must give for the bytes of a bundle."""
+        return self._checksums[number]
+
+    def source(self, direct: bool = True) -> Source:
+        """The file opened once more, for reads that go past the page cache where that is possible.
+
+        Raises BadBundle where the path leads to another file by now.
+        """
+        if self._closed:
+            raise EngineClosed(f"{self.path} is closed; open it again to read it")
+        try:
+            source = self._opening(self.path, direct)
+        except OSError as error:
+            raise BadBundle(f"{self.path} cannot be opened any more: {error.strerror or error}; {REPAIR}") from None
+        if source.file_id != self._held.file_id:
+            source.close()
+            raise BadBundle(f"{self.path} was replaced while it was in use; start again to use the new file")
+        return source
+
+    def read(self, number: int, memory: memoryview, source: Source) -> None:
+        """Read a bundle with its padding (`Bundle.padded_bytes`) into the start of `memory`, checked at first use.
+
+        Raises DeviceFailed where the disk cannot read it, BadBundle where it is not what was written.
+        """
+        bundle = self.contents.bundles[number]
+        read_whole(self.path, source, memory[: bundle.padded_bytes], self.offset(number), self._where(bundle))
+        self.check(number, np.frombuffer(memory, np.uint8, bundle.nbytes))
+
+    def check(self, number: int, data: NDArray[np.uint8], *, again: bool = False) -> None:
+        """Raise BadBundle unless `data`, uint8[nbytes], is what was written; once for each bundle, or `again`."""
+        if self._checked[number] and not again:
+            return
+        if checksum(data) != self._checksums[number]:
+            where = self._where(self.contents.bundles[number])
+            raise BadBundle(f"{self.path}: {where} is damaged (wrong checksum); {REPAIR}")
+        self._checked[number] = 1
+
+    def _where(self, bundle: Bundle) -> str:
+        return f"bundle {bundle.number} ({bundle.stage}, {bundle.nbytes} bytes at {self.offset(bundle.number)})"
+
+    def close(self) -> None:
+        """Close the file; sources opened from it stay open. Safe to call twice."""
+        self._closed = True
+        self._held.close()
+
+    def __enter__(self) -> BundleFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_whole(path: Path, source: Source, memory: memoryview, offset: int, what: str) -> None:
+    """Fill `memory` from a place of a file, however few bytes come at a time.
+
+    Raises DeviceFailed where the disk cannot read, BadBundle where the file ends before.
+    """
+    done = 0
+    while done < len(memory):
+        try:
+            count = source.read_into(memory[done:], offset + done)
+        except OSError as error:
+            raise DeviceFailed(
+                f"{path}: {what} cannot be read: {error.strerror or error}; if the disk is sound, {REPAIR}"
+            ) from error
+        if source.is_direct and done + count < len(memory):
+            count -= count % PAGE_BYTES  # what follows must begin at a page again
+        if count <= 0:
+            raise BadBundle(f"{path}: {what} ends after {done} bytes: the file was cut short; {REPAIR}")
+        done += count
+
+
+def _first_bytes(path: Path, held: Source, identity: Identity) -> tuple[bytes, int]:
+    """As much of the header as is there, and the bytes of the file."""
+    memory = bytearray(identity.nbytes)
+    done = 0
+    with memoryview(memory) as view:
+        while done < len(memory):
+            try:
+                count = held.read_into(view[done:], done)
+            except OSError as error:
+                raise DeviceFailed(f"{path}: its header cannot be read: {error.strerror or error}; {REPAIR}") from error
+            if count <= 0:
+                break
+            done += count
+    return bytes(memory[:done]), held.nbytes

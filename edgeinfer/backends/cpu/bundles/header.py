@@ -1,0 +1,151 @@
+"""The header of a bundle file: whose bundles they are, how they are laid out, and the checksum of each.
+
+In: the contents of a model and its fingerprint, or the first bytes of a file. Out: bytes, or a table of checksums.
+Layout, all little-endian: magic, version, number of bundles; digests of the model and of the layout; bytes of data; a
+stamp of the source (of half-written files); a 64-bit checksum per bundle, 0 where it is missing; a digest of all that.
+Data begins at the next multiple of 4096. Opens no file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Contents
+from edgeinfer.errors import BadBundle
+
+MAGIC, PART_MAGIC = b"edgeBNDL", b"edgePART"
+VERSION = 1
+"""Of this header and of the checksums."""
+LAYOUT_VERSION = 1
+"""Of what panels hold: raised when the same weights are packed to other bytes."""
+DIGEST_BYTES = 16
+_FIXED = struct.Struct(f"<8sII{DIGEST_BYTES}s{DIGEST_BYTES}sQ{DIGEST_BYTES}s")
+_ENTRY = np.dtype("<u8")
+REPAIR = "edgeinfer pack MODEL --repair makes it anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What must be equal for a file to be used: the model, the layout of its bundles, and how much there is."""
+
+    model: bytes
+    layout: bytes
+    n_bundles: int
+    data_bytes: int
+
+    @property
+    def table_offset(self) -> int:
+        return _FIXED.size
+
+    @property
+    def checked_bytes(self) -> int:
+        """Bytes that the digest covers, which follows them."""
+        return _FIXED.size + self.n_bundles * _ENTRY.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the header: where data begins."""
+        return -(-(self.checked_bytes + DIGEST_BYTES) // PAGE_BYTES) * PAGE_BYTES
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of a whole file."""
+        return self.nbytes + self.data_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PartHeader:
+    """The header of a half-written file: a stamp of what it is made from, and checksums of what is there."""
+
+    stamp: bytes
+    checksums: NDArray[np.uint64] = field(compare=False)
+
+
+def identity_of(contents: Contents, fingerprint: str) -> Identity:
+    """What a file of these contents, of the model with this fingerprint, must say."""
+    return Identity(digest(fingerprint.encode()), _layout_digest(contents), len(contents.bundles), contents.data_bytes)
+
+
+def digest(data: bytes) -> bytes:
+    """A short digest."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def header_of(identity: Identity, checksums: NDArray[np.uint64]) -> bytes:
+    """The header of a whole file, `identity.nbytes` long."""
+    start = _start(identity, MAGIC, bytes(DIGEST_BYTES)) + checksums.astype(_ENTRY).tobytes()
+    return (start + digest(start)).ljust(identity.nbytes, b"\0")
+
+
+def part_header_of(identity: Identity, stamp: bytes) -> bytes:
+    """The header of a file that has no bundle yet."""
+    return _start(identity, PART_MAGIC, stamp).ljust(identity.nbytes, b"\0")
+
+
+def table_entry(identity: Identity, number: int, value: int) -> tuple[int, bytes]:
+    """Where the checksum of a bundle is written, and its bytes."""
+    return identity.table_offset + number * _ENTRY.itemsize, value.to_bytes(_ENTRY.itemsize, "little")
+
+
+def checksums_in(path: Path, header: bytes, file_bytes: int, identity: Identity) -> NDArray[np.uint64]:
+    """The checksums of a whole file that begins with `header`. Raises BadBundle for any other file."""
+    _check_start(path, header, identity)
+    end = identity.checked_bytes
+    if header[end : end + DIGEST_BYTES] != digest(header[:end]):
+        raise BadBundle(f"{path}: its table of checksums is damaged; {REPAIR}")
+    if file_bytes != identity.file_bytes:
+        raise BadBundle(f"{path} has {file_bytes} bytes, not {identity.file_bytes}: it is cut short; {REPAIR}")
+    return np.frombuffer(header, _ENTRY, identity.n_bundles, identity.table_offset).astype(np.uint64)
+
+
+def part_header(header: bytes, identity: Identity) -> PartHeader | None:
+    """What a half-written file that begins with `header` says; None where it is not one of this identity."""
+    if len(header) < identity.nbytes:
+        return None
+    magic, version, n_bundles, model, layout, data_bytes, stamp = _FIXED.unpack_from(header)
+    if (magic, version) != (PART_MAGIC, VERSION) or Identity(model, layout, n_bundles, data_bytes) != identity:
+        return None
+    table = np.frombuffer(header, _ENTRY, identity.n_bundles, identity.table_offset)
+    return PartHeader(stamp, table.astype(np.uint64))
+
+
+def _start(identity: Identity, magic: bytes, stamp: bytes) -> bytes:
+    return _FIXED.pack(magic, VERSION, identity.n_bundles, identity.model, identity.layout, identity.data_bytes, stamp)
+
+
+def _check_start(path: Path, header: bytes, identity: Identity) -> None:
+    """Raise BadBundle unless a whole file of this identity begins so."""
+    if header[: len(PART_MAGIC)] == PART_MAGIC:
+        raise BadBundle(f"{path} is half-written; edgeinfer pack MODEL goes on with it")
+    if header[: len(MAGIC)] != MAGIC:
+        raise BadBundle(f"{path} is not a bundle file; edgeinfer pack MODEL --out FILE writes one to another place")
+    if len(header) < _FIXED.size:
+        raise BadBundle(f"{path} has {len(header)} bytes: it is cut short; {REPAIR}")
+    _, version, n_bundles, model, layout, data_bytes, _ = _FIXED.unpack_from(header)
+    if version != VERSION:
+        raise BadBundle(f"{path} is a bundle file of version {version}, this edgeinfer reads {VERSION}; {REPAIR}")
+    if model != identity.model:
+        raise BadBundle(f"{path} holds another model, or an older state of this one; {REPAIR}")
+    if (layout, n_bundles, data_bytes) != (identity.layout, identity.n_bundles, identity.data_bytes):
+        raise BadBundle(f"{path} was packed by an edgeinfer that lays panels out in another way; {REPAIR}")
+    if len(header) < identity.nbytes:
+        raise BadBundle(f"{path} has {len(header)} bytes: it is cut short; {REPAIR}")
+
+
+def _layout_digest(contents: Contents) -> bytes:
+    """Changes with every size and place of matrices and bundles, and with the version of panels."""
+    lines = [f"panels {LAYOUT_VERSION}"]
+    numbers = {}
+    for number, (key, matrix) in enumerate(contents.matrices.items()):
+        numbers[key] = number
+        lines.append(f"{key!r} {matrix.heads!r} {matrix.n_panels} {matrix.panel_bytes}")
+    for bundle in contents.bundles:
+        parts = " ".join(f"{numbers[part.key]},{part.first},{part.n_panels},{part.offset}" for part in bundle.parts)
+        lines.append(f"{bundle.offset} {bundle.nbytes} {parts}")
+    return digest("\n".join(lines).encode())

@@ -1,0 +1,122 @@
+"""A bundle file that is being written: bundles in any order, a table of those that are there, and at last its name.
+
+In: bundles with their checksums. Out: a file beside the wanted one, which takes its name once all is on the disk. What
+an earlier process left is taken over after it has been read again and found right. Does not know how bundles are made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu.bundles.checksum import checksum
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu.bundles.header import Identity, header_of, part_header, part_header_of, table_entry
+from edgeinfer.backends.cpu.bundles.positioned import PositionedFile
+
+
+class PartFile:
+    """Made by `open`; use with `with`: closing leaves the file for a later process to go on with."""
+
+    def __init__(self, path: Path, target: Path, contents: Contents, identity: Identity) -> None:
+        self.path, self._target = path, target
+        self._contents, self._identity = contents, identity
+        self._file = PositionedFile(path, os.O_RDWR | os.O_CREAT)
+        self._checksums = np.zeros(identity.n_bundles, np.uint64)
+
+    @classmethod
+    def open(cls, path: Path, target: Path, contents: Contents, identity: Identity, stamp: bytes) -> PartFile:
+        """Open or make the half-written file at `path`; one made from something else is begun anew. Raises OSError."""
+        part = cls(path, target, contents, identity)
+        try:
+            found = part_header(part._file.read(identity.nbytes, 0), identity)
+            if found is not None and found.stamp == stamp:
+                part._checksums = found.checksums
+            else:
+                part._file.resize(0)
+                part._file.write(memoryview(part_header_of(identity, stamp)), 0)
+        except BaseException:
+            part.close()
+            raise
+        return part
+
+    @property
+    def claimed(self) -> list[Bundle]:
+        """Bundles that the table says are there, which `is_whole` must confirm."""
+        return [bundle for bundle in self._contents.bundles if self._checksums[bundle.number]]
+
+    @property
+    def missing(self) -> list[Bundle]:
+        """Bundles that are not there."""
+        return [bundle for bundle in self._contents.bundles if not self._checksums[bundle.number]]
+
+    def is_whole(self, bundle: Bundle) -> bool:
+        """Whether the bytes of a bundle are those of its checksum; it is missing from now on if not. Raises OSError."""
+        data = np.frombuffer(self._file.read(bundle.nbytes, self._place(bundle)), np.uint8)
+        whole = len(data) == bundle.nbytes and checksum(data) == self._checksums[bundle.number]
+        if not whole:
+            self._checksums[bundle.number] = 0
+        return whole
+
+    def write(self, bundle: Bundle, data: NDArray[np.uint8]) -> int:
+        """Write the bytes of a bundle with its padding, uint8[padded_bytes]; their checksum. Raises OSError."""
+        value = checksum(data[: bundle.nbytes])
+        self._file.write(data.data, self._place(bundle))
+        return value
+
+    def keep(self, written: Iterable[tuple[Bundle, int]]) -> None:
+        """Note bundles as there, once their bytes are on the disk. Raises OSError."""
+        self._file.sync()
+        for bundle, value in written:
+            self._checksums[bundle.number] = value
+            offset, entry = table_entry(self._identity, bundle.number, value)
+            self._file.write(memoryview(entry), offset)
+
+    def finish(self) -> None:
+        """Make it a whole bundle file under its own name. Raises OSError."""
+        assert not self.missing
+        self._file.resize(self._identity.file_bytes)
+        self._file.write(memoryview(header_of(self._identity, self._checksums)), 0)
+        self._file.sync()
+        self.close()
+        os.replace(self.path, self._target)
+        _sync_folder(self._target.parent)
+
+    def drop(self) -> None:
+        """Delete the file."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def _place(self, bundle: Bundle) -> int:
+        return self._identity.nbytes + bundle.offset
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self._file.close()
+
+    def __enter__(self) -> PartFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new name on the disk, where folders can be synchronised."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)

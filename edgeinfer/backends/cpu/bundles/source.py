@@ -1,0 +1,121 @@
+"""Where the bytes of a bundle file are read from: past the page cache where the file system can, else through it.
+
+In: a path. Out: a `Source`, from which any number of threads read. Direct reads want memory, places and sizes that are
+multiples of 4096. Does not know what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES
+from edgeinfer.backends.cpu.bundles.positioned import PositionedFile
+
+REFUSALS = (errno.EINVAL, errno.ENOTSUP)
+"""What a file system says that has no direct reads."""
+
+
+class Source(Protocol):
+    """An open file."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether reads go past the page cache."""
+
+    @property
+    def file_id(self) -> tuple[int, int]:
+        """Equal for the same file, whatever it is called by now."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file when it was opened."""
+
+    def read_into(self, memory: memoryview, offset: int) -> int:
+        """Fill memory from a place of the file; bytes read, which may be fewer. Raises OSError."""
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+
+
+OpenSource = Callable[[Path, bool], Source]
+"""Opens a path, for direct reads if asked to and possible. Raises OSError."""
+
+
+class DiskSource:
+    """A file opened for reading. `drops`: pages it leaves in the page cache are given back after each read."""
+
+    def __init__(self, path: Path, flags: int = 0, *, is_direct: bool = False, drops: bool = False) -> None:
+        """Raises OSError."""
+        self._file, self._drops = PositionedFile(path, os.O_RDONLY | flags), drops
+        self.is_direct = is_direct
+        status = os.fstat(self._file.descriptor)
+        self.file_id, self.nbytes = (status.st_dev, status.st_ino), status.st_size
+
+    @property
+    def descriptor(self) -> int:
+        """The system's number of the open file."""
+        return self._file.descriptor
+
+    def read_into(self, memory: memoryview, offset: int) -> int:
+        """Fill memory from a place of the file; bytes read, which may be fewer. Raises OSError."""
+        count = self._file.read_into(memory, offset)
+        if self._drops and sys.platform == "linux":
+            os.posix_fadvise(self._file.descriptor, offset, count, os.POSIX_FADV_DONTNEED)
+        return count
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self._file.close()
+
+    def __enter__(self) -> DiskSource:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_source(path: Path, direct: bool) -> DiskSource:
+    """Open a file, for direct reads if asked to; where the file system refuses them, read pages are dropped at once.
+
+    Raises OSError.
+    """
+    if not direct:
+        return DiskSource(path)
+    if sys.platform == "darwin":
+        import fcntl
+
+        source = DiskSource(path, is_direct=True)
+        fcntl.fcntl(source.descriptor, fcntl.F_NOCACHE, 1)
+        return source
+    if sys.platform == "linux":
+        found = _open_direct(path)
+        if found is not None:
+            return found
+    return DiskSource(path, drops=True)
+
+
+def _open_direct(path: Path) -> DiskSource | None:
+    """The file past the page cache; None where the file system refuses that at once or at the first read."""
+    if sys.platform != "linux":
+        return None
+    source: DiskSource | None = None
+    try:
+        source = DiskSource(path, os.O_DIRECT, is_direct=True)
+        with mmap.mmap(-1, PAGE_BYTES) as page, memoryview(page) as memory:
+            source.read_into(memory, 0)
+    except OSError as error:
+        if source is not None:
+            source.close()
+        if error.errno in REFUSALS:
+            return None
+        raise
+    return source

@@ -1,0 +1,167 @@
+"""Packing a model into a bundle file, group of bundles after group, so that memory is bounded and a stop costs little.
+
+In: an open model file, its contents and fingerprint, a path. Out: a whole file under that path, or the error and a
+half-written one beside it that the next pack goes on with. Needs the model file to stay as it is meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.backends.base import Progress
+from edgeinfer.backends.cpu.bundles.assembly import Assembly
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu.bundles.header import DIGEST_BYTES, Identity, digest, identity_of
+from edgeinfer.backends.cpu.bundles.part_file import PartFile
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.errors import DownloadFailed, EdgeInferError, PackFailed
+from edgeinfer.models.download.lock import PullLock
+from edgeinfer.models.download.space import FULL, size_text
+from edgeinfer.models.gguf import GGUFFile
+
+GROUP_BYTES = 32 << 20
+"""Bundles that are put on the disk together: what is lost at most when packing is stopped."""
+PART_SUFFIX = ".part"
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A whole bundle file: `kept_bytes` of `nbytes` were there from an earlier pack that was stopped."""
+
+    path: Path
+    nbytes: int
+    kept_bytes: int
+
+
+def pack_bundles(
+    path: Path,
+    file: GGUFFile,
+    contents: Contents,
+    fingerprint: str,
+    library: KernelLibrary,
+    n_workers: int,
+    progress: Progress,
+) -> Packed:
+    """Pack the open model into a bundle file at `path`, in place of what may be there.
+
+    Raises PackFailed for a full disk, a folder that cannot be written, another process packing there, or a model file
+    that changes meanwhile.
+    """
+    identity = identity_of(contents, fingerprint)
+    part_path = path.with_name(path.name + PART_SUFFIX)
+    lock = PullLock(path.with_name(f".{path.name}.lock"), str(path), "packing")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with lock:
+            stamp = stamp_of(file)
+            with PartFile.open(part_path, path, contents, identity, stamp) as part:
+                kept_bytes = _still_there(part, progress)
+                _require_space(part_path, identity, kept_bytes)
+                assembly = Assembly(file, contents, library)
+                _write(part, part.missing, assembly, file, stamp, n_workers, progress)
+                part.finish()
+    except DownloadFailed as error:
+        raise PackFailed(str(error)) from None
+    except OSError as error:
+        raise _failure(error, path, identity) from error
+    return Packed(path, identity.file_bytes, kept_bytes)
+
+
+def stamp_of(file: GGUFFile) -> bytes:
+    """What changes when the files of an open model do: sizes and times. Raises PackFailed where they have."""
+    lines, n_bytes = [], 0
+    for path in file.paths:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise PackFailed(f"{path} cannot be read any more ({error.strerror}); put it back and pack again") from None
+        lines.append(f"{status.st_size} {status.st_mtime_ns}")
+        n_bytes += status.st_size
+    if n_bytes != file.nbytes:
+        raise changed(file)
+    return digest("\n".join(lines).encode())[:DIGEST_BYTES]
+
+
+def changed(file: GGUFFile) -> PackFailed:
+    """The error for a model file that did not stay as it was."""
+    return PackFailed(f"{file.path} changed while it was packed; pack it again when it is whole")
+
+
+def _still_there(part: PartFile, progress: Progress) -> int:
+    """Bytes of the bundles of an earlier pack that are right."""
+    claimed, kept_bytes = part.claimed, 0
+    for number, bundle in enumerate(claimed, 1):
+        if part.is_whole(bundle):
+            kept_bytes += bundle.padded_bytes
+        progress("checking what is packed already", number, len(claimed))
+    return kept_bytes
+
+
+def _require_space(part_path: Path, identity: Identity, kept_bytes: int) -> None:
+    """Raise PackFailed where the rest does not fit on the disk."""
+    free_bytes = shutil.disk_usage(part_path.parent).free
+    wanted = identity.data_bytes - kept_bytes
+    if wanted > free_bytes:
+        raise _disk_full(part_path, wanted, free_bytes)
+
+
+def _disk_full(path: Path, wanted_bytes: int, free_bytes: int) -> PackFailed:
+    return PackFailed(
+        f"packing needs {size_text(wanted_bytes)} more in {path.parent}, where {size_text(free_bytes)} are free; make "
+        "room there and pack again, which goes on from what is done, or pack to a larger disk with --out FILE "
+        "(EDGEINFER_HOME moves all of edgeinfer's files)"
+    )
+
+
+def _failure(error: OSError, path: Path, identity: Identity) -> EdgeInferError:
+    """What the user is told about an error of the system."""
+    part_path = path.with_name(path.name + PART_SUFFIX)
+    if error.errno in FULL:
+        done = part_path.stat().st_size if part_path.exists() else 0
+        free_bytes = shutil.disk_usage(path.parent).free
+        return _disk_full(part_path, max(0, identity.file_bytes - done), free_bytes)
+    return PackFailed(
+        f"{path} cannot be written: {error.strerror or error}; pack to a folder that can be with --out FILE, or set "
+        "EDGEINFER_HOME"
+    )
+
+
+def _write(
+    part: PartFile,
+    missing: Sequence[Bundle],
+    assembly: Assembly,
+    file: GGUFFile,
+    stamp: bytes,
+    n_workers: int,
+    progress: Progress,
+) -> None:
+    """Make and write bundles. A model file that changes takes what was made of it along."""
+    n_all = len(part.claimed) + len(missing)
+    done = n_all - len(missing)
+    with ThreadPoolExecutor(n_workers) as pool:
+        for group in _groups(missing):
+            sums = list(pool.map(lambda bundle: part.write(bundle, assembly.bundle(bundle)), group))
+            file.release()
+            if stamp_of(file) != stamp:
+                part.drop()
+                raise changed(file)
+            part.keep(zip(group, sums, strict=True))
+            done += len(group)
+            progress("packing", done, n_all)
+
+
+def _groups(bundles: Sequence[Bundle]) -> Iterator[list[Bundle]]:
+    """Runs of bundles of some megabytes together."""
+    group: list[Bundle] = []
+    for bundle in bundles:
+        group.append(bundle)
+        if sum(each.nbytes for each in group) >= GROUP_BYTES:
+            yield group
+            group = []
+    if group:
+        yield group
