@@ -82,8 +82,8 @@ def load(
     values are kept; "int8" takes about half the memory of "f16" and rounds more. `mode`: how much of the machine may
     be used, which changes no text: "max", "balanced" (less when it is hot or its battery low), "quiet" or "battery".
     `isolate`: the device runs in a process of its own, and if it crashes there another one reads the text again.
-    `ram_bytes`: of memory for weights (None: what there is); where they do not fit, the cpu reads the rest from a bundle
-    file in every pass, which is written first if need be and `packs` allows it; the answer is the same.
+    `ram_bytes`: of memory for weights (None: what there is); where they do not fit, the cpu reads the rest from a
+    bundle file in every pass, which is written first if need be and `packs` allows it; the answer is the same.
     `spec`: "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere, "off"
     nowhere, a number: that many tokens a pass, or as many as the mode allows; `verify_cost` is assumed instead of what
     passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller

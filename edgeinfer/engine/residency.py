@@ -7,18 +7,24 @@ what to tell about it. Makes the bundle file where one is needed and may be writ
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgeinfer.backends.base import Limits, Progress, Stored, no_progress
 from edgeinfer.engine.limits import memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.errors import BadBundle, DoesNotFit
+from edgeinfer.errors import BadBundle
+from edgeinfer.models.bundle_places import bundle_path
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, missing_bytes, require_fit
+from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import Load, Residency, residency
-from edgeinfer.scheduling.topology import available_bytes, read_topology
+from edgeinfer.scheduling.topology import available_bytes, read_topology, usable_cores
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.bundles.contents import Contents
 
 CPU = "cpu"
 
@@ -67,10 +73,35 @@ def stored(
     contents = contents_of(spec, file.tensors)
     disk = known_disk()
     found = residency([Load(bundle.padded_bytes) for bundle in contents.bundles], budget, disk, name)
-    path = bundle_for(spec, file, name, fingerprint, holding, progress)
+    path = _bundle_file(file, contents, name, fingerprint, holding, progress)
     pinned_bytes = sum(contents.bundles[number].padded_bytes for number in found.pinned)
     place = Stored(path, fingerprint, found.pinned, pinned_bytes, found.window_bytes, found.n_readers)
     return replace(limits, stored=place), (_told(found, contents.data_bytes, disk),)
+
+
+def _bundle_file(
+    file: GGUFFile, contents: Contents, name: str, fingerprint: str, holding: Holding, progress: Progress
+) -> Path:
+    """The bundle file of a model, made now if there is none that can be used."""
+    from edgeinfer.backends.cpu.bundles.file import BundleFile
+
+    path = bundle_path(name, fingerprint)
+    try:
+        BundleFile.open(path, contents, fingerprint).close()
+    except BadBundle as reason:
+        if not holding.packs:
+            raise
+        if path.exists():
+            progress(f"making {path.name} anew ({reason})", 0, 1)
+        _pack(path, file, contents, fingerprint, progress)
+    return path
+
+
+def _pack(path: Path, file: GGUFFile, contents: Contents, fingerprint: str, progress: Progress) -> None:
+    from edgeinfer.backends.cpu.bundles.writing import pack_bundles
+    from edgeinfer.backends.cpu.library import KernelLibrary
+
+    pack_bundles(path, file, contents, fingerprint, KernelLibrary(), len(usable_cores()), progress)
 
 
 def known_disk() -> Disk | None:

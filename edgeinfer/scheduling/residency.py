@@ -61,8 +61,8 @@ def residency(loads: Sequence[Load], budget_bytes: int, disk: Disk | None, what:
     largest = max(load.nbytes for load in loads)
     if budget_bytes < 2 * largest:
         raise DoesNotFit(
-            f"{in_gigabytes(budget_bytes)} for weights of {what} is too little: pieces of up to "
-            f"{in_gigabytes(largest)} pass through memory two at a time; at least {in_gigabytes(2 * largest)} would work"
+            f"{in_gigabytes(max(0, budget_bytes))} of memory for the weights of {what} is too little: pieces of up to "
+            f"{in_gigabytes(largest)} pass through it two at a time; {in_gigabytes(2 * largest)} at least would work"
         )
     n_readers = readers(disk, largest)
     window = max(2 * largest, min((n_readers + SPARE_PIECES) * largest, int(budget_bytes * WINDOW_SHARE)))
