@@ -6,6 +6,7 @@ planning; nothing is read or computed, so a 100 GB model counts in milliseconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ class Work:
 def weight_bytes(weight: Weight, tensors: Mapping[str, TensorInfo]) -> int:
     """Bytes of the file that a weight's rows take."""
     info = tensors[weight.tensor]
-    return info.nbytes * weight.n_rows // info.shape[0]
+    return info.nbytes * weight.n_rows * weight.columns // math.prod(info.shape)
 
 
 def pass_work(
