@@ -13,7 +13,7 @@ from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.ops import Buffer, Experts, MatMul, Op, Router, Weight
 
-EXPERTS_MAX = 4096
+EXPERTS_MAX = 1024
 SOFTMAX_GATING = 1
 """GGUF's number for shares that are a softmax."""
 

@@ -28,7 +28,7 @@ from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Embed, MatMul, Op
+from edgeinfer.ops import Embed, Experts, MatMul, Op
 
 
 class CpuLane:
@@ -54,8 +54,9 @@ class CpuLane:
         self._embedding = None if embed is None else Embedding(file, embed)
         packed = PackedWeights(file, isa_name, library)
         heads = heads_of(spec)
-        products = [op for op in spec.ops() if isinstance(op, MatMul)]
-        packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress, team.cores)
+        wanted = [(op.weight, heads.get(op.out)) for op in spec.ops() if isinstance(op, MatMul)]
+        wanted += [(weight, None) for op in spec.ops() if isinstance(op, Experts) for weight in op.weights]
+        packed.pack(wanted, team.n_workers, progress, team.cores)
         layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
         self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages, huge=n_nodes == 1)
         self._kv_places = slot_copying(self._pools)

@@ -135,7 +135,7 @@ class Products:
         scratch = self._tile_memory()
         args["tiled"], args["unpacked"], args["unpacked_stride"] = 1, address(scratch), scratch.strides[0]
         of_tiles = args.copy()
-        of_tiles["block_tokens"] = _block_tokens(int(args["n_blocks"][0]) * RECORD_BYTES, TILED_BYTES)
+        of_tiles["block_tokens"] = block_tokens(int(args["n_blocks"][0]) * RECORD_BYTES, TILED_BYTES)
         return [Call(tiles, of_tiles, own, out, share, reads), rest]
 
     def _tile_memory(self) -> NDArray[np.uint8]:
@@ -153,7 +153,7 @@ class Products:
         args["weights"], args["n_records"] = address(matrix.data), matrix.panel.n_records(op.weight.columns)
         args["n_blocks"], args["count"] = n_padded, self._values.count(op.source)
         args["activations"], args["activations_stride"] = self._values.rounded_at(op.source, self.alone)
-        args["block_tokens"] = _block_tokens(n_padded * RECORD_BYTES, CACHED_BYTES)
+        args["block_tokens"] = block_tokens(n_padded * RECORD_BYTES, CACHED_BYTES)
         return args, NOTHING if self.alone else frozenset({f"{op.source} int8"})
 
     def _float_product(self, op: MatMul, matrix: PackedMatrix) -> Call:
@@ -163,7 +163,7 @@ class Products:
         args["n_units"] = len(matrix.data) // 2
         args["n_rounds"] = padded(op.weight.columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
         args["source"], args["source_stride"] = self._values.at(op.source)
-        args["block_tokens"] = _block_tokens(self._values.at(op.source)[1], CACHED_BYTES)
+        args["block_tokens"] = block_tokens(self._values.at(op.source)[1], CACHED_BYTES)
         args["out"], args["out_stride"] = self._values.at(op.out)
         args["count"], args["accumulate"] = self._values.count(op.source), op.accumulate
         args["bias"], args["bias_stride"] = self._bias(op, matrix)
@@ -183,6 +183,6 @@ class Products:
         ), 2 * LANES * 4
 
 
-def _block_tokens(token_bytes: int, cached_bytes: int) -> int:
+def block_tokens(token_bytes: int, cached_bytes: int) -> int:
     """Whole tiles of tokens whose activations take about so many bytes."""
     return max(TILE, cached_bytes // token_bytes // TILE * TILE)
