@@ -95,7 +95,8 @@ def routed_shares(scores: Floats, op: Router) -> Floats:
     np.put_along_axis(kept, chosen, np.take_along_axis(shares, chosen, axis=-1), axis=-1)
     if op.normalised:
         kept /= kept.sum(axis=-1, keepdims=True)
-    return kept * np.float32(op.scale)
+    scaled: Floats = kept * np.float32(op.scale)
+    return scaled
 
 
 ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh}

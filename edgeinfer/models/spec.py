@@ -63,6 +63,11 @@ class ModelSpec:
             if isinstance(op, Experts):
                 yield from op.weights
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether it is a mixture of experts."""
+        return any(isinstance(op, Experts) for op in self.ops())
+
     def matrices(self) -> Iterator[Weight]:
         """Those of the weights that are matrices: rows of numbers, not single ones."""
         for op in self.ops():

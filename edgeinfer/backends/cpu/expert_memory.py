@@ -1,7 +1,7 @@
 """What mixtures of experts need: how the matrices of experts are packed, and the rows of a pass's pairs.
 
-In: ops, a tensor table, the most tokens of a pass. Out: panels, shapes and byte counts. A pair is a token and one of its
-experts. Loads no compiler, so that a plan can count.
+In: ops, a tensor table, the most tokens of a pass. Out: panels, shapes and byte counts. A pair is a token and one of
+its experts. Loads no compiler, so that a plan can count.
 """
 
 from __future__ import annotations

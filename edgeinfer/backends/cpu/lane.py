@@ -155,6 +155,10 @@ class CpuLane:
         """What the int8 form of a buffer that products read stands for now: float32[T or O, width]."""
         return self._values.rounded(name)
 
+    def hidden(self, op: Experts) -> Floats:
+        """What the int8 form of the hidden rows of experts stands for, if `op` is the last of its kind that ran."""
+        return self._lowering.hidden(op)
+
     def _start(self, step: Step) -> None:
         """Take over a step and embed its tokens."""
         if self._closed:

@@ -78,6 +78,10 @@ class Lowering:
         """The rotary tables, which are filled as positions are reached."""
         return self._attending.rotations
 
+    def hidden(self, op: Experts) -> Floats:
+        """What the int8 form of hidden rows of experts stands for, after the op and before the next of its kind."""
+        return self._mixing.hidden(op)
+
     def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
         """The calls of each op of the model, in order; an op that another takes in has none.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.backends.base import Floats
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.expert_memory import ExpertPanels, record_blocks, row_floats
 from edgeinfer.backends.cpu.layout import BLOCK, padded
@@ -18,7 +19,7 @@ from edgeinfer.backends.cpu.needs import Choice
 from edgeinfer.backends.cpu.packing import PackedWeights
 from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, IntegerPanel, Panel
 from edgeinfer.backends.cpu.products import CACHED_BYTES, Products, block_tokens
-from edgeinfer.backends.cpu.rounded import RECORD_BYTES
+from edgeinfer.backends.cpu.rounded import RECORD_BYTES, read_records
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.backends.cpu.values import Values
@@ -89,13 +90,26 @@ class Mixing:
     def _shares(self, name: str) -> tuple[int, int, int]:
         """Address of shares, bytes between tokens, and between the copies of workers, who are alone with theirs."""
         at, stride = self._values.at(name)
-        return (address(self._own_shares), stride, self._own_shares.shape[1]) if self._products.alone else (at, stride, 0)
+        return (
+            (address(self._own_shares), stride, self._own_shares.shape[1]) if self._products.alone else (at, stride, 0)
+        )
 
     def experts(self, op: Experts) -> list[Call]:
         panels = self._choice.expert_panels(op)
         before = self._products.round(op.source) if panels.rounds_source else []
         products = self._gated(op, panels) if panels.is_gated else self._apart(op, panels)
         return [*before, self._group(op, panels), *products, self._finish(op, panels), self._down(op, panels)]
+
+    def hidden(self, op: Experts) -> Floats:
+        """What the int8 form of the last step's hidden rows stands for, expert by expert: float32[pairs, F]."""
+        width, numbers = op.gate[0].n_rows, self._lists[0].view(np.int64)
+        n_padded, n_experts = record_blocks(width), len(op.gate)
+        kept, found = self._rows[RECORDS].reshape(-1, n_padded * RECORD_BYTES), [np.zeros((0, width), np.float32)]
+        for expert in numbers[1 : 1 + numbers[0]]:
+            count, start = numbers[1 + n_experts + expert], numbers[1 + 2 * n_experts + expert]
+            rows = kept[start : start + count].ravel()
+            found.append(read_records(rows, int(count), n_padded)[:, :width])
+        return np.concatenate(found)
 
     def _lists_of(self, args: NDArray[np.void], op: Experts) -> NDArray[np.void]:
         args["lists"], args["lists_stride"] = address(self._lists), self._lists.shape[1]
@@ -108,7 +122,7 @@ class Mixing:
         args["count"], args["most_pairs"] = self._values.count(op.source), self._sizes.most_pairs
         if self._products.alone:
             return Call(catalogue.GROUP_BY_EXPERT, args, NOTHING, NOTHING, "all of them")
-        gathers, writes = {op.shares}, set()
+        gathers, writes = {op.shares}, set[str]()
         if panels.rounds_source:
             args["records"], _ = self._values.rounded_at(op.source, own=False)
             args["n_padded"], args["tiled"] = record_blocks(op.gate[0].columns), self._values.tiled(op.source)
@@ -227,7 +241,9 @@ class Mixing:
         alone = self._products.alone
         if not isinstance(panel, IntegerPanel):
             stays = alone and not is_down
-            args["source"] = self._values.at(op.source)[0] if stays else address(self._rows[HIDDEN if is_down else FLOATS])
+            args["source"] = (
+                self._values.at(op.source)[0] if stays else address(self._rows[HIDDEN if is_down else FLOATS])
+            )
             args["source_stride"] = 0 if stays else product["source_stride"]
             return frozenset({op.source if stays else HIDDEN if is_down else FLOATS})
         args["source_stride"] = int(product["n_blocks"][0]) * RECORD_BYTES

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.catalogue import Function, Kernel
+from edgeinfer.backends.cpu.expert_memory import ExpertPanels, expert_panels, panel_of
 from edgeinfer.backends.cpu.fusion import Fusion, Sections, fuse
 from edgeinfer.backends.cpu.pages import PageLayout
-from edgeinfer.backends.cpu.expert_memory import ExpertPanels, expert_panels, panel_of
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec

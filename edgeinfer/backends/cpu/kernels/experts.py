@@ -1,11 +1,11 @@
 """Mixtures of experts: shares of a router, a pass's tokens grouped by expert, and products expert by expert.
 
-Memory: shares float32[n, E], zero where an expert has no part. A pair is a token and an expert with a share in it; pairs
-are counted expert by expert, in each token by token. Every worker lists them for itself (`records.EXPERT_LISTS` says
-how they lie), so no barrier is needed for that. Rows of a pair: activations of its token, as int8 records in the tiles
-of its expert's tokens (`rounded.tile_of`) or as floats, and its hidden row. Products are those of `kernels.product` and
-`kernels.product_float`, called once for each expert that has tokens, through a table of addresses of its panels. NumPy
-twins: `meanings.routed_shares`, `reference.ReferenceLane._experts`.
+Memory: shares float32[n, E], zero where an expert has no part. A pair is a token and an expert with a share in it;
+pairs are counted expert by expert, in each token by token. Every worker lists them for itself (`records.EXPERT_LISTS`
+says how they lie), so no barrier is needed for that. Rows of a pair: activations of its token, as int8 records in the
+tiles of its expert's tokens (`rounded.tile_of`) or as floats, and its hidden row. Products are those of
+`kernels.product` and `kernels.product_float`, called once for each expert that has tokens, through a table of addresses
+of its panels. NumPy twins: `meanings.routed_shares`, `reference.ReferenceLane._experts`.
 """
 
 from __future__ import annotations
