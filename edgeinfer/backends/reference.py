@@ -31,6 +31,7 @@ from edgeinfer.backends.base import (
 from edgeinfer.backends.meanings import (
     ACTIVATIONS,
     context_slots,
+    layer_norm,
     rms_norm,
     rotate,
     round_activations,
@@ -42,12 +43,15 @@ from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     RopeTable,
@@ -165,6 +169,11 @@ class ReferenceLane:
             case Embed():
                 rows = self._matrices[op.weight][step.batch.tokens]
                 values[op.out] = rows * np.float32(op.scale)
+            case PositionEmbed():
+                values[op.out] = values[op.out] + self._matrices[op.weight][step.batch.positions]
+            case LayerNorm():
+                vectors = self._vectors[op.weight], self._vectors[op.bias]
+                values[op.out] = layer_norm(values[op.source], *vectors, op.epsilon)
             case RMSNorm():
                 values[op.out] = rms_norm(values[op.source], self._vectors[op.weight], op.groups, op.epsilon)
             case MatMul():
@@ -182,6 +191,8 @@ class ReferenceLane:
                     values[op.out][token] = self._attend(op, queries[token], slots)
             case GatedAct():
                 values[op.out] = ACTIVATIONS[op.activation](values[op.gate]) * values[op.up]
+            case Act():
+                values[op.out] = ACTIVATIONS[op.activation](values[op.source])
             case Add():
                 values[op.out] = values[op.out] + values[op.source]
             case TakeOutputs():

@@ -42,6 +42,10 @@ class Hyperparameters:
         """Whether the file has `<architecture>.<key>`."""
         return self._full(key) in self.metadata
 
+    def flag(self, key: str, default: bool) -> bool:
+        """`<architecture>.<key>` as a yes or no."""
+        return self.metadata.flag(self._full(key), default)
+
     def flags(self, key: str) -> list[bool] | None:
         """The array `<architecture>.<key>`, one flag an entry, or None where it is no array of numbers."""
         values = self.metadata.get(self._full(key))

@@ -15,7 +15,10 @@ LAYERS_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What every family has: layers, widths, heads, vocabulary, trained context, and the epsilon of its norms."""
+    """What every family has: layers, widths, heads, vocabulary, trained context, and its norms.
+
+    `layer_norms`: they subtract the mean and have biases, else they are RMSNorms; `epsilon` is theirs.
+    """
 
     n_layers: int
     width: int
@@ -27,9 +30,10 @@ class Sizes:
     n_vocab: int
     n_context_trained: int
     epsilon: float
+    layer_norms: bool = False
 
     @classmethod
-    def read(cls, hp: Hyperparameters) -> Sizes:
+    def read(cls, hp: Hyperparameters, *, layer_norms: bool = False) -> Sizes:
         """Sizes from the keys all families share; the vocabulary is the height of the embedding table."""
         embedding = hp.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
@@ -56,7 +60,8 @@ class Sizes:
             ffn_width=hp.integer("feed_forward_length"),
             n_vocab=embedding.shape[0],
             n_context_trained=hp.integer("context_length"),
-            epsilon=hp.number("attention.layer_norm_rms_epsilon"),
+            epsilon=hp.number("attention.layer_norm_epsilon" if layer_norms else "attention.layer_norm_rms_epsilon"),
+            layer_norms=layer_norms,
         )
 
     @property

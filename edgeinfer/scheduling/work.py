@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec, Stage
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     SoftCap,
@@ -167,13 +170,15 @@ def _elements(op: Op) -> int:
     match op:
         case Embed() | MatMul():
             return op.weight.columns if isinstance(op, Embed) or not op.source.startswith("normed") else 0
+        case PositionEmbed():
+            return op.weight.columns
         case RMSNorm():
             return op.width * op.groups
         case Rope():
             return op.heads * op.head_width
         case StoreKV():
             return 2 * op.kv_heads * op.head_width
-        case GatedAct() | Add() | TakeOutputs() | SoftCap():
+        case LayerNorm() | GatedAct() | Act() | Add() | TakeOutputs() | SoftCap():
             return op.width
         case Attention():
             return 0

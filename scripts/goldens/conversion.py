@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from goldens import opt
 from goldens.tokenizer import add_tokenizer
 from goldens.weights import Type, Types, quantise
 
@@ -33,17 +34,17 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_type("model")
     writer.add_name(name)
-    _add_sizes(writer, config, architecture)
-    _add_rope(writer, config, architecture)
+    if architecture == "opt":
+        opt.add_sizes(writer, config)
+    else:
+        _add_sizes(writer, config, architecture)
+        _add_rope(writer, config, architecture)
     add_tokenizer(writer)
-    names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
     held: Arrays = {}
     types = Types(form, turn)
     for key, parameter in model.named_parameters():
         values = _to_file(parameter.detach().numpy(), key, config, architecture)
-        target = names.get_name(key, try_suffixes=(".weight", ".bias"))
-        if target is None:
-            raise RuntimeError(f"{key} has no name in GGUF")
+        target = _name(key, config, architecture)
         kind = types.next(values.shape[1]) if values.ndim == 2 else Type.F32
         stored = quantise(values, kind) if values.ndim == 2 else values
         if kind in (Type.F32, Type.F16):
@@ -54,13 +55,24 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
             writer.add_tensor(target, stored, raw_dtype=kind)
             values = gguf.quants.dequantize(stored, kind)
         held[key] = _from_file(values, key, config, architecture)
-    for target, factors in _rope_tensors(config).items():
+    for target, factors in ({} if architecture == "opt" else _rope_tensors(config)).items():
         writer.add_tensor(target, factors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return held
+
+
+def _name(key: str, config: Any, architecture: str) -> str:
+    """GGUF's name of a parameter."""
+    if architecture == "opt":
+        return opt.tensor_name(key)
+    names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
+    target = names.get_name(key, try_suffixes=(".weight", ".bias"))
+    if target is None:
+        raise RuntimeError(f"{key} has no name in GGUF")
+    return str(target)
 
 
 def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
@@ -75,6 +87,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     if explicit is not None and explicit != config.hidden_size // config.num_attention_heads:
         writer.add_key_length(explicit)
         writer.add_value_length(explicit)
+    if getattr(config, "hidden_act", None) in ("relu", "relu2"):
+        writer.add_string(f"{architecture}.feed_forward_activation", config.hidden_act)
     if architecture == "llama":
         writer.add_vocab_size(config.vocab_size)
     if getattr(config, "sliding_window", None) or architecture == "phi3":
