@@ -24,7 +24,16 @@ from tests.golden.replay import RecordingDevice, Replay
 Floats = NDArray[np.float32]
 
 NAMES = [path.stem for path in RESULTS]
-FAMILIES = ("llama-q4_0", "llama-k", "mistral-window-q8_0", "qwen3-k", "gemma2-k", "gemma3-q4_0", "qwen2-f16")
+FAMILIES = (
+    "llama-q4_0",
+    "llama-k",
+    "mistral-window-q8_0",
+    "qwen3-k",
+    "gemma2-k",
+    "gemma3-q4_0",
+    "qwen2-f16",
+    "opt-q4_0",
+)
 CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66])
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
 

@@ -15,7 +15,7 @@ from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, OpSeconds, Pro
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.fusion import Sections
-from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
+from edgeinfer.backends.cpu.layout import heads_of, learned_positions, tile_tokens
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights
@@ -51,7 +51,7 @@ class CpuLane:
         self._spec, self._file, self._team = spec, file, team
         self._closed = False
         embed = _embedding(spec)
-        self._embedding = None if embed is None else Embedding(file, embed)
+        self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
         packed = PackedWeights(file, isa_name, library)
         heads = heads_of(spec)
         products = [op for op in spec.ops() if isinstance(op, MatMul)]
@@ -161,7 +161,7 @@ class CpuLane:
         self._step.fill(step)
         self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
         if self._embedding is not None and self._embedded is not None:
-            self._embedding.write(step.batch.tokens, self._embedded)
+            self._embedding.write(step.batch.tokens, step.batch.positions, self._embedded)
 
     @property
     def peaks(self) -> Floats:

@@ -16,7 +16,21 @@ from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel, panel
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Add, Attention, GatedAct, MatMul, Op, RMSNorm, Rope, Rows, SoftCap, StoreKV, TakeOutputs
+from edgeinfer.ops import (
+    Act,
+    Add,
+    Attention,
+    GatedAct,
+    LayerNorm,
+    MatMul,
+    Op,
+    RMSNorm,
+    Rope,
+    Rows,
+    SoftCap,
+    StoreKV,
+    TakeOutputs,
+)
 from edgeinfer.settings import KVKind
 
 TEAM = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
@@ -86,6 +100,10 @@ def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str
             return [kernels.by_tile, kernels.by_chunk, kernels.join]
         case GatedAct():
             return [] if place in fusion.gated else [catalogue.GATED[op.activation]]
+        case LayerNorm():
+            return [catalogue.LAYER_NORM]
+        case Act():
+            return [catalogue.ACT[op.activation]]
         case Add():
             return [catalogue.ADD]
         case SoftCap():
