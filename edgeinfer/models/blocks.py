@@ -212,7 +212,7 @@ def _feed_forward(hp: Hyperparameters, sizes: Sizes, prefix: str, style: LayerSt
     """The second branch of a layer."""
     if style.mixture is None:
         return _ffn(hp, sizes, prefix, style)
-    return style.mixture.ops(hp, prefix, sizes.width, style.activation, "x")
+    return style.mixture.ops(hp, prefix, sizes.width, "silu", "x")
 
 
 def _activation(hp: Hyperparameters, usual: Activation) -> Activation:

@@ -71,7 +71,7 @@ class ModelSpec:
     def matrices(self) -> Iterator[Weight]:
         """Those of the weights that are matrices: rows of numbers, not single ones."""
         for op in self.ops():
-            if isinstance(op, Embed | MatMul):
+            if isinstance(op, Embed | PositionEmbed | MatMul):
                 yield op.weight
             if isinstance(op, Experts):
                 yield from op.weights

@@ -21,7 +21,7 @@ FIRST_POSITION = 2
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of an OPT model. Raises BadGGUF, UnsupportedModel for variants, BadSetting for too long a context."""
     sizes = Sizes.read(hp, layer_norms=True)
-    if not hp.flag("use_pre_norm", True):
+    if not hp.flag("use_pre_norm", default=True):
         raise UnsupportedModel(
             "this OPT norms after its branches, as opt-350m does; edgeinfer has those that norm before"
         )
