@@ -131,7 +131,10 @@ def _bundle_file(
         BundleFile.open(path, contents, fingerprint).close()
     except BadBundle as reason:
         if not holding.packs:
-            raise
+            raise BadBundle(
+                f"{name} does not fit into the memory it may have, and without --pack no bundle file is written to read "
+                f"the rest from; edgeinfer pack writes it ({reason})"
+            ) from None
         if path.exists():
             progress(f"making {path.name} anew ({reason})", 0, 1)
         _pack(path, file, contents, fingerprint, progress)
