@@ -41,7 +41,7 @@ SIZES = ("width", "layers", "ffn", "heads", "kv_heads", "vocabulary", "experts",
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a model; its head is tied to the embedding."""
+    """The sizes of a model; its head is tied to the embedding, but for olmoe."""
 
     width: int
     layers: int
@@ -59,6 +59,8 @@ class Shape:
         kind, count = ("_exps", self.experts) if self.experts else ("", 1)
         kv_width = self.width // self.heads * self.kv_heads
         yield "token_embd", vocabulary, self.width
+        if self.arch == "olmoe":  # llama.cpp reads none with a tied head
+            yield "output", vocabulary, self.width
         for layer in range(self.layers):
             yield f"blk.{layer}.attn_q", self.width, self.width
             yield f"blk.{layer}.attn_k", kv_width, self.width
