@@ -11,7 +11,7 @@ import pytest
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, GatedAct, MatMul, Op, RMSNorm, Rope, SoftCap
+from edgeinfer.ops import Attention, Embed, Experts, GatedAct, MatMul, Op, RMSNorm, Rope, Router, SoftCap
 from tests.golden.conftest import Judged
 from tests.golden.goldens import RESULTS, Golden, Player, distance
 
@@ -113,6 +113,28 @@ def without_post_norms(op: Op) -> Op | None:
     return None if isinstance(op, RMSNorm) and op.source == "branch" else op
 
 
+def normalised_softmax(op: Op) -> Op:
+    """Shares that add up to one."""
+    return replace(op, normalised=True) if isinstance(op, Router) and op.scoring == "softmax" else op
+
+
+def without_shared_expert(op: Op) -> Op | None:
+    """No expert that every token has."""
+    return None if isinstance(op, Experts) and len(op.gate) == 1 else op
+
+
+def one_expert_more(op: Op) -> Op:
+    """A token has one expert too many."""
+    return replace(op, active=op.active + 1) if isinstance(op, Router | Experts) else op
+
+
+def head_by_head(op: Op) -> Op:
+    """Queries normed in slices of a head's width, with its part of the weight."""
+    if not isinstance(op, RMSNorm) or op.source != "query":
+        return op
+    return replace(op, width=op.width // 2, groups=2, weight=replace(op.weight, stop=op.width // 2))
+
+
 MISTAKES = {
     "mistral: no window": ("mistral-window-q8_0", change(Attention, window=None)),
     "mistral: window off by one": ("mistral-window-q8_0", one_more),
@@ -140,6 +162,16 @@ MISTAKES = {
     "yarn: no magnitude": ("llama-yarn-q8_0", rope_change(magnitude=1.0)),
     "yarn: other betas": ("qwen2-yarn-q8_0", rope_change(beta_fast=32.0, beta_slow=1.0)),
     "longrope: short for long": ("phi3-longrope-q8_0@long", rope_change(factors="rope_factors_short.weight")),
+    "mixtral: shares not normalised": ("mixtral-f16", change(Router, normalised=False)),
+    "mixtral: one expert fewer": ("mixtral-f16", change(Router, active=1)),
+    "qwen2moe: shares normalised": ("qwen2moe-f32", normalised_softmax),
+    "qwen2moe: no shared expert": ("qwen2moe-f32", without_shared_expert),
+    "qwen2moe: shared expert without its share": ("qwen2moe-f32", change(Router, scoring="softmax")),
+    "qwen3moe: one expert more": ("qwen3moe-f32", one_expert_more),
+    "qwen3moe: no head norms": ("qwen3moe-f32", without_head_norms),
+    "olmoe: shares normalised": ("olmoe-f32", change(Router, normalised=True)),
+    "olmoe: no norms of queries and keys": ("olmoe-f32", without_head_norms),
+    "olmoe: norms of heads": ("olmoe-f32", head_by_head),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 
