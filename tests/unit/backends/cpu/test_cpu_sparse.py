@@ -1,0 +1,61 @@
+"""Layers by active neurons alone give the bits of whole products: every format, any zeros, tokens, workers, ranges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.cpu.library import KernelLibrary
+from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, buffer, same_bits
+from tests.unit.backends.cpu.sparse_layers import Layer, drawn, gates
+
+TOKENS = (1, 2, 3, 8, 17)
+ZEROS = (0.0, 0.5, 0.9, 1.0)
+LAYERS = [
+    ("q4_0", "q4_0", 96, 352),
+    ("q4_1", "q4_1", 160, 352),
+    ("q8_0", "q8_0", 64, 320),
+    ("q5_0", "q5_1", 96, 352),
+    ("q4_0", "q5_0", 96, 352),
+    ("q8_0", "iq4_nl", 96, 352),
+    ("q4_k", "q8_0", 256, 352),
+    ("q6_k", "q4_0", 256, 352),
+    ("q4_0", "f16", 96, 350),
+    ("q8_0", "f32", 96, 350),
+    (None, "q4_0", 96, 352),
+    (None, "q4_1", 45, 352),
+    (None, "q8_0", 96, 320),
+    (None, "bf16", 96, 350),
+    (None, "f32", 45, 350),
+]
+"""Formats of up and down matrix, width and neurons: odd numbers of blocks and units, padded rows."""
+
+
+def check(layer: Layer, n_tokens: int, zeros: float, *, has_bias: bool = False, accumulate: int = 0) -> None:
+    """Both ways, with different workers and cuts."""
+    normed, seed = drawn(n_tokens, layer.width, seed=3), int(10 * zeros) + n_tokens
+    gate = gates(n_tokens, layer.n_neurons, zeros, seed)
+    bias = drawn(1, layer.n_neurons, seed=4)[0] if has_bias and layer.up is not None else None
+    before = buffer(drawn(n_tokens + 1, layer.width, seed=5))
+    ends = {"accumulate": accumulate, "bias": buffer(drawn(1, layer.width, seed=6))[0], "bias_stride": 128 * has_bias}
+    whole = before.copy()
+    hidden = layer.whole(normed, gate, bias, whole, **ends)
+    n_active = int(np.count_nonzero((gate > 0).any(axis=0)))
+    assert len(layer.activated(gate, 1)[1]) == n_active
+    assert not same_bits(whole[:n_tokens], before[:n_tokens])
+    for workers, cuts in ((1, []), (2, [3]), (3, [1, 2, 8]), (5, [])):
+        out = before.copy()
+        found = layer.sparse(normed, gate, bias, out, workers, cuts, **ends)
+        assert np.array_equal(found, hidden)
+        assert not (found == UNTOUCHED).any()
+        assert same_bits(out, whole)
+
+
+@pytest.mark.parametrize("zeros", ZEROS)
+@pytest.mark.parametrize(("up", "down", "width", "n_neurons"), LAYERS)
+def test_sparse_layers_have_the_bits_of_whole_ones(
+    library: KernelLibrary, up: str | None, down: str, width: int, n_neurons: int, zeros: float
+) -> None:
+    layer = Layer.random(library, RUNNABLE[0], up, down, width, n_neurons)
+    for n_tokens in TOKENS:
+        check(layer, n_tokens, zeros, accumulate=n_tokens % 2, has_bias=n_tokens != 3)
