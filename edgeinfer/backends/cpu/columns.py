@@ -42,7 +42,7 @@ class ColumnForm:
         """The form of a key."""
         code, _, minimum = key.partition("-")
         assert code in CODE_BITS
-        return cls(code, -8 if code == "u4" and not minimum else 0, bool(minimum))  # type: ignore[arg-type]
+        return cls(code, -8 if code == "u4" and not minimum else 0, bool(minimum))
 
     @property
     def has_scales(self) -> bool:
@@ -81,8 +81,8 @@ def columns_of(form: QuantFormat, raw: Bytes, first: int, stop: int) -> Bytes:
     codes = np.pad(form.unpack(np.ascontiguousarray(part)).codes, ((0, missing), (0, 0))).T
     if kept.code == "i8":
         return np.ascontiguousarray(codes).view(np.uint8)
-    runs = (codes - np.int8(kept.lowest)).view(np.uint8).reshape(stop - first, -1, 2, 16)
-    packed: Bytes = runs[:, :, 0] | runs[:, :, 1] << 4
+    runs: Bytes = (codes - np.int8(kept.lowest)).view(np.uint8).reshape(stop - first, -1, 2, 16)
+    packed: Bytes = runs[:, :, 0] | (runs[:, :, 1] << np.uint8(4))
     return packed.reshape(stop - first, -1)
 
 

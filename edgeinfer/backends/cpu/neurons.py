@@ -32,6 +32,11 @@ class Region:
     size: Literal[1, 2, 4]
     count: int
 
+    @property
+    def words(self) -> int:
+        """Words of four bytes that hold a row's numbers, the last one filled up with zeros."""
+        return -(-self.size * self.count // 4)
+
 
 def regions(panel: IntegerPanel) -> tuple[Region, ...]:
     """What a record of a panel holds, in order; codes come four bytes at a time."""
@@ -47,7 +52,7 @@ def regions(panel: IntegerPanel) -> tuple[Region, ...]:
 
 def row_record_bytes(panel: IntegerPanel) -> int:
     """Bytes that a row has of a panel's record."""
-    return sum(region.size * region.count for region in regions(panel))
+    return sum(4 * region.words for region in regions(panel))
 
 
 def rows_of_panels(panel: IntegerPanel, data: Bytes) -> Bytes:
@@ -58,7 +63,8 @@ def rows_of_panels(panel: IntegerPanel, data: Bytes) -> Bytes:
     for region in regions(panel):
         held = records[:, :, region.at : region.at + region.count * PANEL_ROWS * region.size]
         held = held.reshape(n_panels, n_records, region.count, PANEL_ROWS, region.size).transpose(0, 3, 1, 2, 4)
-        parts.append(held.reshape(n_panels, PANEL_ROWS, n_records, -1))
+        own = held.reshape(n_panels, PANEL_ROWS, n_records, -1)
+        parts.append(np.pad(own, ((0, 0),) * 3 + ((0, -own.shape[-1] % 4),)))
     return np.concatenate(parts, axis=-1).reshape(n_panels * PANEL_ROWS, -1)
 
 
@@ -73,7 +79,7 @@ def panels_of_rows(panel: IntegerPanel, rows: Bytes) -> Bytes:
         part = held[..., start:stop].reshape(n_panels, PANEL_ROWS, -1, region.count, region.size)
         part = part.transpose(0, 2, 3, 1, 4).reshape(n_panels, held.shape[2], -1)
         records[:, :, region.at : region.at + part.shape[-1]] = part
-        start = stop
+        start += 4 * region.words
     return records.reshape(n_panels, -1)
 
 

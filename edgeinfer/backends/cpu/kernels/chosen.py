@@ -29,21 +29,22 @@ from edgeinfer.backends.cpu.records import CHOSEN
 chosen_at = simd.record_at(CHOSEN)
 SUMS_BYTES = 4 * 64
 WORDS = ir.VectorType(emit.I32, 4)
+TOGETHER = 4
+"""Records that are gathered at a time, so that their words come to whole fours,"""
+SHORT = 80
+"""where a row has fewer bytes of a record than this."""
 
 
-def gather_numbers(builder, rows, at, size, out):
-    """One number of `size` bytes of each row, side by side."""
-    kind = ir.VectorType(ir.IntType(8 * size), PANEL_ROWS)
-    numbers = ir.Constant(kind, ir.Undefined)
+def word_of_rows(builder, rows, at):
+    """int32[16]: a word of each row."""
+    words = ir.Constant(emit.I32S, ir.Undefined)
     for lane, row in enumerate(rows):
-        number = emit.load(builder, row, kind.element, at)
-        numbers = builder.insert_element(numbers, number, ir.Constant(emit.I32, lane))
-    emit.store(builder, numbers, *out)
+        words = builder.insert_element(words, emit.load(builder, row, emit.I32, at), ir.Constant(emit.I32, lane))
+    return words
 
 
-def gather_words(builder, rows, at, out):
-    """Four words of each row: four vectors of a word of each row, by turning blocks of four rows and four words."""
-    address, offset = out
+def four_words_of_rows(builder, rows, at):
+    """Four int32[16]: words of each row, by turning blocks of four rows and four words."""
     quads = [emit.load(builder, row, WORDS, at) for row in rows]
     columns = []  # of each of a block's four rows: what the blocks have, side by side
     for place in range(4):
@@ -56,9 +57,22 @@ def gather_words(builder, rows, at, out):
 
     low = [mixed(columns[place], columns[place + 1], (0, 4, 1, 5)) for place in (0, 2)]
     high = [mixed(columns[place], columns[place + 1], (2, 6, 3, 7)) for place in (0, 2)]
-    for word, (first, second) in enumerate((low, low, high, high)):
-        lanes = (0, 1, 4, 5) if word % 2 == 0 else (2, 3, 6, 7)
-        emit.store(builder, mixed(first, second, lanes), address, offset + 64 * word)
+    return [mixed(*pair, lanes) for pair in (low, high) for lanes in ((0, 1, 4, 5), (2, 3, 6, 7))]
+
+
+def store_word(builder, panel, number, word, record):
+    """Put a word of each row where the panel's record has its numbers: one of 32 bits, two of 16 or four of 8."""
+    for region in regions(panel):
+        if number >= region.words:
+            number -= region.words
+            continue
+        per_word, kind = 4 // region.size, ir.VectorType(ir.IntType(8 * region.size), PANEL_ROWS)
+        for part in range(min(per_word, region.count - number * per_word)):
+            moved = builder.lshr(word, emit.repeated(emit.I32S, 8 * region.size * part)) if part else word
+            stored = moved if region.size == 4 else builder.trunc(moved, kind)
+            at = region.at + (number * per_word + part) * PANEL_ROWS * region.size
+            emit.store(builder, stored, record, at)
+        return
 
 
 @intrinsic(prefer_literal=True)
@@ -70,24 +84,35 @@ def gather_panel(context, panel_key, rows, n_records, out):
         _, rows, n_records, out = values
         addresses = [emit.load(builder, rows, emit.I64, 8 * lane, 8) for lane in range(PANEL_ROWS)]
 
-        def record(index, carried):
-            moved = builder.mul(index, emit.integer(row_record_bytes(panel)))
-            places = [builder.add(address, moved) for address in addresses]
-            target = builder.add(out, builder.mul(index, emit.integer(panel.record_bytes)))
-            at = 0
-            for region in regions(panel):
-                number = 0
-                while number < region.count:
-                    step = 4 if region.size == 4 and region.count - number >= 4 else 1
-                    end = target, region.at + number * PANEL_ROWS * region.size
-                    if step == 4:
-                        gather_words(builder, places, at, end)
-                    else:
-                        gather_numbers(builder, places, at, region.size, end)
-                    at, number = at + step * region.size, number + step
+        n_words, together = row_record_bytes(panel) // 4, TOGETHER if row_record_bytes(panel) < SHORT else 1
+
+        def gather(first, n_here):
+            """Some neighbouring records, whose words are taken four at a time."""
+            places = [builder.add(row, builder.mul(first, emit.integer(4 * n_words))) for row in addresses]
+            target = builder.add(out, builder.mul(first, emit.integer(panel.record_bytes)))
+            records = [builder.add(target, emit.integer(panel.record_bytes * number)) for number in range(n_here)]
+            total = n_here * n_words
+            for word in range(0, total, 4):
+                if total - word >= 4:
+                    found = four_words_of_rows(builder, places, 4 * word)
+                else:
+                    found = [word_of_rows(builder, places, 4 * each) for each in range(word, total)]
+                for number, value in enumerate(found, word):
+                    store_word(builder, panel, number % n_words, value, records[number // n_words])
+
+        groups = builder.udiv(n_records, emit.integer(together))
+
+        def group(index, carried):
+            gather(builder.mul(index, emit.integer(together)), together)
             return []
 
-        emit.loop(builder, n_records, [], record)
+        def single(index, carried):
+            gather(builder.add(builder.mul(groups, emit.integer(together)), index), 1)
+            return []
+
+        emit.loop(builder, groups, [], group)
+        if together > 1:
+            emit.loop(builder, builder.urem(n_records, emit.integer(together)), [], single)
         return context.get_dummy_value()
 
     return types.void(panel_key, *[types.intp] * 3), generate

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.columns import CODE_BITS, ColumnForm
@@ -31,6 +33,14 @@ def neurons_until(args, n_chosen, at, neuron):
     while at < n_chosen and simd.load_int32(args.neurons + 4 * at) < neuron:
         at += 1
     return at
+
+
+@inline
+def clear_units(args, count, first, stop):
+    """Sums begin at zero."""
+    for token in range(count):
+        for part in range(2 * first, 2 * stop):
+            simd.store(args.sums + token * args.sums_stride + 64 * part, simd.splat(np.float32(0.0)))
 
 
 @inline
@@ -58,14 +68,16 @@ def column_product(key: str) -> Callable[..., None]:
         count, n_chosen = simd.load_int64(args.count), simd.load_int64(args.n_chosen)
         first, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
         activations, n_tiled = args.activations + worker * args.activations_stride, tiled_tokens(count) * args.tiled
-        end = 0
+        if args.is_first != 0:
+            clear_units(args, count, first, stop)
+        most_units, end = (4 if count <= 2 else 2), 0
         for block in range(args.n_blocks):
             begin, end = end, neurons_until(args, n_chosen, end, BLOCK * (args.first_block + block + 1))
-            listed, numbers = args.columns + 8 * begin, args.neurons + 4 * begin
-            n_here, fresh = end - begin, 1 if args.is_first != 0 and block == 0 else 0
+            listed, numbers, n_here = args.columns + 8 * begin, args.neurons + 4 * begin, end - begin
+            chosen = listed, numbers, n_here, min(n_here, n_chosen - end)
             unit = first
             while unit < stop:
-                row_at, size = unit * unit_bytes, min(2, stop - unit)
+                size = most_units if stop - unit >= most_units else 1
                 shared = (args.first_block + block) * args.scales_stride + unit * SCALE_BYTES
                 scales, minima = args.scales + shared, args.minima + shared
                 token = 0
@@ -78,9 +90,10 @@ def column_product(key: str) -> Callable[..., None]:
                             key,
                             min(4, tile - 4 * part),
                             size,
-                            (listed, numbers, n_here, row_at),
+                            chosen,
+                            unit * unit_bytes,
                             x + 4 * part * act.RECORD_BYTES,
-                            (own, args.sums_stride, scales, minima, fresh),
+                            (own, args.sums_stride, scales, minima),
                         )
                     token += tile
                 unit += size
@@ -91,24 +104,28 @@ def column_product(key: str) -> Callable[..., None]:
 
 
 @inline
-def add_tokens(key, n_tokens, size, listed, x, sums):
+def add_tokens(key, n_tokens, size, chosen, row_at, x, sums):
     """`add_block` for as many tokens and units."""
-    columns, neurons, count, row_at = listed
-    own, stride, scales, minima, fresh = sums
-    if size == 2:
-        if n_tokens == 4:
-            add_block(key, 4, 2, columns, neurons, count, row_at, x, own, stride, scales, minima, fresh)
-        elif n_tokens == 3:
-            add_block(key, 3, 2, columns, neurons, count, row_at, x, own, stride, scales, minima, fresh)
-        elif n_tokens == 2:
-            add_block(key, 2, 2, columns, neurons, count, row_at, x, own, stride, scales, minima, fresh)
+    if n_tokens == 1:
+        if size == 4:
+            add_block(key, 1, 4, chosen, row_at, x, sums)
+        elif size == 2:
+            add_block(key, 1, 2, chosen, row_at, x, sums)
         else:
-            add_block(key, 1, 2, columns, neurons, count, row_at, x, own, stride, scales, minima, fresh)
-    elif n_tokens == 4:
-        add_block(key, 4, 1, columns, neurons, count, row_at, x, own, stride, scales, minima, fresh)
-    elif n_tokens == 3:
-        add_block(key, 3, 1, columns, neurons, count, row_at, x, own, stride, scales, minima, fresh)
+            add_block(key, 1, 1, chosen, row_at, x, sums)
     elif n_tokens == 2:
-        add_block(key, 2, 1, columns, neurons, count, row_at, x, own, stride, scales, minima, fresh)
+        if size == 4:
+            add_block(key, 2, 4, chosen, row_at, x, sums)
+        elif size == 2:
+            add_block(key, 2, 2, chosen, row_at, x, sums)
+        else:
+            add_block(key, 2, 1, chosen, row_at, x, sums)
+    elif n_tokens == 3:
+        if size == 2:
+            add_block(key, 3, 2, chosen, row_at, x, sums)
+        else:
+            add_block(key, 3, 1, chosen, row_at, x, sums)
+    elif size == 2:
+        add_block(key, 4, 2, chosen, row_at, x, sums)
     else:
-        add_block(key, 1, 1, columns, neurons, count, row_at, x, own, stride, scales, minima, fresh)
+        add_block(key, 4, 1, chosen, row_at, x, sums)

@@ -21,13 +21,24 @@ HALF = UNIT_ROWS // 2
 
 
 class Neurons:
-    """The neurons of a block, while code is emitted: addresses of their columns and places in the block."""
+    """The neurons of a block, while code is emitted: addresses of their columns and places in the block.
 
-    def __init__(self, builder, columns, neurons, row_at):
+    As many neurons after them as `n_ahead` says are asked for early.
+    """
+
+    def __init__(self, builder, columns, neurons, row_at, count, n_ahead):
         self._builder, self._columns, self._neurons, self._row_at = builder, columns, neurons, row_at
+        self._count, self._n_ahead = count, n_ahead
 
     def column(self, index):
         """The address of a neuron's codes of the first row."""
+        builder = self._builder
+        later = builder.add(index, self._count)
+        later = builder.select(builder.icmp_signed("<", index, self._n_ahead), later, index)
+        emit.prefetch(builder, self._address(later))
+        return self._address(index)
+
+    def _address(self, index):
         builder = self._builder
         at = builder.add(self._columns, builder.mul(index, emit.integer(8)))
         return builder.add(emit.load(builder, at, emit.I64, align=8), self._row_at)
@@ -121,33 +132,33 @@ def byte_dots(builder, form, neurons, count, x, n_tokens, n_units):
 
 
 @intrinsic(prefer_literal=True)
-def add_block(
-    context, key, n_tokens, n_units, columns, neurons, count, row_at, x, sums, sums_stride, scales, minima, is_first
-):
-    """sums float32[n_tokens, 32 * n_units] (+)= what `count` neurons of a block give; `is_first`: from zeros.
+def add_block(context, key, n_tokens, n_units, chosen, row_at, x, target):
+    """float32[n_tokens, 32 * n_units] += what some neurons of a block give.
 
-    columns int64[count] of addresses, neurons int32[count], x the block's record of the first token, scales and minima
-    float16[32 * n_units]; `row_at` bytes into each column.
+    `chosen`: addresses of columns int64[count], neurons int32[count], their count, and how many neurons after them are
+    to come. `row_at`: bytes into each column. x: the block's record of the first token. `target`: the sums, bytes
+    between tokens, scales and minima float16[32 * n_units].
     """
     form, n, units = ColumnForm.parse(key.literal_value), n_tokens.literal_value, n_units.literal_value
     dots_of = nibble_dots if CODE_BITS[form.code] == 4 else byte_dots
 
     def generate(context, builder, signature, values):
-        _, _, _, columns, neurons, count, row_at, x, sums, sums_stride, scales, minima, is_first = values
-        dots = dots_of(builder, form, Neurons(builder, columns, neurons, row_at), count, x, n, units)
-        fresh = builder.icmp_signed("!=", is_first, emit.integer(0))
+        _, _, _, chosen, row_at, x, target = values
+        columns, neurons, count, n_ahead = (builder.extract_value(chosen, place) for place in range(4))
+        sums, sums_stride, scales, minima = (builder.extract_value(target, place) for place in range(4))
+        listed = Neurons(builder, columns, neurons, row_at, count, n_ahead)
+        dots = dots_of(builder, form, listed, count, x, n, units)
         for token in range(n):
             row, record = builder.add(sums, builder.mul(sums_stride, emit.integer(token))), token * act.RECORD_BYTES
             factor = emit.broadcast_float(builder, x, record + act.SCALE_AT)
             share = emit.broadcast_float(builder, x, record + act.SUM_AT)
             for part, dot in enumerate(dots[token]):
-                before = builder.select(fresh, emit.repeated(emit.F32S, 0.0), emit.load_floats(builder, row, 64 * part))
                 scale = emit.load_halves(builder, scales, 32 * part)
                 scaled = builder.fmul(builder.sitofp(dot, emit.F32S), factor)
-                total = emit.fma(builder, scaled, scale, before)
+                total = emit.fma(builder, scaled, scale, emit.load_floats(builder, row, 64 * part))
                 if form.has_minimum:
                     total = emit.fma(builder, emit.load_halves(builder, minima, 32 * part), share, total)
                 emit.store(builder, total, row, 64 * part, 4)
         return context.get_dummy_value()
 
-    return types.void(key, n_tokens, n_units, *[types.intp] * 10), generate
+    return types.void(key, n_tokens, n_units, chosen, types.intp, types.intp, target), generate
