@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.columns import columns_of, shared_scales
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
@@ -25,6 +26,13 @@ from tests.unit.backends.cpu.packing_calls import pack_rows, random_rows
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 ACTIVATION = "relu"
+
+
+def held(values: NDArray[Any]) -> NDArray[Any]:
+    """A copy in memory of its own."""
+    copied = aligned(values.shape, values.dtype)
+    copied[...] = values
+    return copied
 
 
 def drawn(*shape: int, seed: int) -> Floats:
@@ -105,22 +113,48 @@ class Layer:
             own = {} if up_bias is None else {"bias": buffer(up_bias[None])[0], "bias_stride": 128}
             self._product(self.up_key, self.up, self.width, normed, up, **own)
             call(self.library, catalogue.GATED[ACTIVATION], 1, source=before, other=up, out=hidden, **sizes)
-        self._product(self.down_key, self.down, self.n_neurons, hidden[:, : self.n_neurons], out, **fields)
+        self.down_product(hidden, out, **fields)
         return hidden
+
+    def down_product(self, hidden: Floats, out: Floats, **fields: object) -> None:
+        """out (+)= the whole down product of hidden values."""
+        self._product(self.down_key, self.down, self.n_neurons, hidden[:, : self.n_neurons], out, **fields)
+
+    def fused(self, gate_rows: Bytes, normed: Floats) -> Floats:
+        """Hidden values by the product of a gate and an up matrix at once."""
+        assert self.up_key is not None
+        assert self.up is not None
+        form, hidden = FORMATS.get(self.up_key), aligned((len(normed), self.n_neurons), np.float32)
+        both = pack_rows(self.library, form, np.concatenate([gate_rows, self.up]), self.width)
+        fields = {"unit_bytes": both.shape[1], "second": both.shape[1] * (len(both) // 2), "n_units": len(both) // 2}
+        fields |= {"curve": records.CURVES[ACTIVATION]}
+        self._product(self.up_key, self.up, self.width, normed, hidden, **{"weights": both} | fields)
+        return hidden
+
+    def gate_product(self, gate_rows: Bytes, normed: Floats) -> Floats:
+        """The product of the gate matrix alone."""
+        assert self.up_key is not None
+        gate: Floats = aligned((len(normed), self.n_neurons), np.float32)
+        self._product(self.up_key, gate_rows, self.width, normed, gate)
+        return gate
 
     def activated(self, gate: Floats, workers: int) -> tuple[Floats, NDArray[np.int32]]:
         """Activated values and the neurons that are active."""
         source, values = buffer(gate), buffer(np.zeros_like(gate))
         sizes = {"stride": values.strides[0], "n_vectors": values.shape[1] // 16, "count": count_of(len(gate))}
         call(self.library, catalogue.ACT[ACTIVATION], workers, source=source, other=source, out=values, **sizes)
-        neurons, number = np.full(values.shape[1] + 1, -1, np.int32), np.full(2, -1, np.int64)
-        marks = np.full(values.shape[1] // 32, 0x55, np.uint32)
+        return values, self.listed(values, workers)
+
+    def listed(self, values: Floats, workers: int) -> NDArray[np.int32]:
+        """Neurons with a value that is not zero."""
+        sizes = {"stride": values.strides[0], "n_vectors": values.shape[1] // 16, "count": count_of(len(values))}
+        neurons, number = held(np.full(values.shape[1], -1, np.int32)), held(np.full(1, -1, np.int64))
+        marks = held(np.full(values.shape[1] // 32, 0x55, np.uint32))
         given = {"source": values, "marks": marks, "neurons": neurons, "n_active": number, **sizes}
         for kernel in (catalogue.MARK_ACTIVE, catalogue.LIST_ACTIVE):
             call(self.library, kernel, workers, **given)
-        assert number[1] == -1
         assert (neurons[number[0] :] == -1).all()
-        return values, neurons[: number[0]].copy()
+        return neurons[: number[0]].copy()
 
     def sparse(
         self,
@@ -130,28 +164,29 @@ class Layer:
         out: Floats,
         workers: int,
         cuts: list[int],
+        tiled: int = 0,
         **fields: int,
     ) -> Floats:
         """The same by active neurons, some blocks of 32 at a time, which `cuts` divide."""
         values, active = self.activated(gate, workers)
         hidden = buffer(np.full_like(gate, UNTOUCHED))
-        records = self._records()
+        held_records = self._records()
         n_blocks = self.layout.n_blocks
         width = -(-self.width // 32) * 32
         joined = aligned((len(gate), (1 if self.layout.down.has_scales else 2) * width), np.float32)
         joined[:] = UNTOUCHED
         bounds = [0, *cuts, n_blocks]
         for first, stop in itertools.pairwise(bounds):
-            chosen = np.ascontiguousarray(active[(active >= 32 * first) & (active < 32 * stop)])
+            chosen = held(active[(active >= 32 * first) & (active < 32 * stop)])
             begin, end = 32 * first, min(32 * stop, hidden.shape[1])
             if self.layout.up is None:
                 hidden[:, begin:end] = values[:, begin:end]
             else:
-                self._chosen(normed, values, hidden, records, chosen, up_bias, workers, (begin, end))
+                self._chosen(normed, values, hidden, held_records, chosen, up_bias, workers, tiled, (begin, end))
             part = np.zeros((len(gate), 32 * (stop - first)), np.float32)
             part[:, : end - begin] = hidden[:, begin:end]
             given = {"is_first": int(first == 0), "is_last": int(stop == n_blocks), **fields}
-            self._columns(part, joined, records, chosen, first, out, workers, given)
+            self._columns(part, joined, held_records, chosen, first, out, workers, tiled, given)
         return hidden
 
     def _records(self) -> Bytes:
@@ -175,14 +210,15 @@ class Layer:
         chosen: NDArray[np.int32],
         bias: Floats | None,
         workers: int,
+        tiled: int,
         columns: tuple[int, int],
     ) -> None:
         panel = self.layout.up
         assert panel is not None
         panel_bytes = panel.panel_bytes(self.width)
         scratch = aligned((workers, -(-panel_bytes // 64) * 64), np.uint8)
-        nobody = np.zeros(records.shape[1], np.uint8)
-        rows = np.full(-(-len(chosen) // 16) * 16, address(nobody))
+        nobody = held(np.zeros(self.layout.row_bytes, np.uint8))
+        rows = held(np.full(-(-len(chosen) // 16) * 16, address(nobody)))
         rows[: len(chosen)] = address(records) + chosen.astype(np.int64) * records.shape[1]
         call(
             self.library,
@@ -197,13 +233,14 @@ class Layer:
             scratch=scratch,
             scratch_stride=scratch.strides[0],
             n_blocks=-(-self.width // 64) * 2,
-            activations=quantised(self.library, normed),
+            activations=quantised(self.library, normed, tiled=tiled),
+            tiled=tiled,
             activated=values,
             activated_stride=values.strides[0],
             out=hidden,
             out_stride=hidden.strides[0],
             count=count_of(len(normed)),
-            **({} if bias is None else {"bias": bias}),
+            **({} if bias is None else {"bias": held(bias)}),
         )
 
     def _columns(
@@ -215,16 +252,17 @@ class Layer:
         first: int,
         out: Floats,
         workers: int,
+        tiled: int,
         fields: dict[str, int],
     ) -> None:
         form, n_blocks = FORMATS.get(self.down_key), part.shape[1] // 32
-        addresses = address(records) + chosen.astype(np.int64) * records.shape[1] + self.layout.column_at
+        addresses = held(address(records) + chosen.astype(np.int64) * records.shape[1] + self.layout.column_at)
         given: dict[str, object] = {}
         if isinstance(form, BlockFormat):
-            scales, minima = shared_scales(form, self.down, self.layout.n_blocks)
-            given |= {"scales": scales, "scales_stride": scales.strides[0]}
-            given |= {} if minima is None else {"minima": minima}
-            given["activations"] = rounded_blocks(self.library, part)
+            shared, minima = shared_scales(form, self.down, self.layout.n_blocks)
+            given |= {"scales": held(shared), "scales_stride": shared.strides[0]}
+            given |= {} if minima is None else {"minima": held(minima)}
+            given |= {"activations": rounded_blocks(self.library, part, tiled), "tiled": tiled}
         else:
             moved = buffer(part)  # as if it were the columns from `first` on of whole rows
             given |= {"activations": address(moved) - 128 * first, "activations_stride": moved.strides[0]}
@@ -247,10 +285,10 @@ class Layer:
         )
 
 
-def rounded_blocks(library: KernelLibrary, part: Floats) -> Bytes:
+def rounded_blocks(library: KernelLibrary, part: Floats, tiled: int) -> Bytes:
     """The int8 records of some blocks of rows, without padding."""
     n_blocks, source = part.shape[1] // 32, buffer(part)
     found: Bytes = aligned((len(part) * n_blocks * 64,), np.uint8)
-    sizes = {"n_blocks": n_blocks, "n_padded": n_blocks, "count": count_of(len(part))}
+    sizes = {"n_blocks": n_blocks, "n_padded": n_blocks, "count": count_of(len(part)), "tiled": tiled}
     call(library, catalogue.ROUND_ROWS, 1, source=source, source_stride=source.strides[0], out=found, **sizes)
     return found

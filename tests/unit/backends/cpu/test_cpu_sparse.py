@@ -7,7 +7,7 @@ import pytest
 
 from edgeinfer.backends.cpu.library import KernelLibrary
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, buffer, same_bits
-from tests.unit.backends.cpu.sparse_layers import Layer, drawn, gates
+from tests.unit.backends.cpu.sparse_layers import Layer, drawn, gates, random_matrix
 
 TOKENS = (1, 2, 3, 8, 17)
 ZEROS = (0.0, 0.5, 0.9, 1.0)
@@ -59,3 +59,58 @@ def test_sparse_layers_have_the_bits_of_whole_ones(
     layer = Layer.random(library, RUNNABLE[0], up, down, width, n_neurons)
     for n_tokens in TOKENS:
         check(layer, n_tokens, zeros, accumulate=n_tokens % 2, has_bias=n_tokens != 3)
+
+
+@pytest.mark.parametrize("isa", RUNNABLE[1:])
+@pytest.mark.parametrize("key", ["q4_0", "q8_0"])
+def test_instruction_sets(library: KernelLibrary, key: str, isa: str) -> None:
+    layer = Layer.random(library, isa, key, key, 160, 224)
+    for n_tokens in (1, 7):
+        check(layer, n_tokens, 0.7)
+
+
+@pytest.mark.parametrize("n_tokens", [50, 64, 79])
+@pytest.mark.parametrize("key", ["q4_0", "q4_1", "q8_0"])
+def test_activations_in_large_tiles(library: KernelLibrary, key: str, n_tokens: int) -> None:
+    """As they lie where there are tile registers."""
+    layer = Layer.random(library, RUNNABLE[0], key, key, 96, 224)
+    normed, gate = drawn(n_tokens, 96, seed=1), gates(n_tokens, 224, 0.9, 2)
+    whole, out = buffer(np.zeros((n_tokens, 96), np.float32)), buffer(np.zeros((n_tokens, 96), np.float32))
+    hidden = layer.whole(normed, gate, None, whole)
+    assert np.array_equal(layer.sparse(normed, gate, None, out, 2, [2], tiled=1), hidden)
+    assert same_bits(out, whole)
+
+
+@pytest.mark.parametrize("key", ["q4_0", "q4_1", "q8_0", "q6_k"])
+def test_gates_that_were_multiplied_with_the_up_matrix(library: KernelLibrary, key: str) -> None:
+    """What dense models run: one kernel for both products and the activation."""
+    layer = Layer.random(library, RUNNABLE[0], key, "q4_0", 256, 160)
+    gate_rows, normed = random_matrix(key, 160, 256, 7), drawn(5, 256, seed=8)
+    hidden, whole, out = layer.fused(gate_rows, normed), *(buffer(np.zeros((5, 256), np.float32)) for _ in range(2))
+    layer.down_product(hidden, whole)
+    found = layer.sparse(normed, layer.gate_product(gate_rows, normed), None, out, 2, [])
+    assert 0.3 < np.mean(hidden == 0) < 0.7
+    assert np.array_equal(found, hidden)
+    assert same_bits(out, whole)
+
+
+@pytest.mark.parametrize("down", ["q4_0", "q8_0", "f16"])
+def test_no_active_neuron_can_be_left_out(library: KernelLibrary, down: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = Layer.random(library, RUNNABLE[0], None, down, 64, 128)
+    normed, gate = drawn(3, 64, seed=1), gates(3, 128, 0.9, 2)
+    whole, out = buffer(np.zeros((3, 64), np.float32)), buffer(np.zeros((3, 64), np.float32))
+    layer.whole(normed, gate, None, whole)
+    values, active = layer.activated(gate, 1)
+    for missing in (0, len(active) // 2, len(active) - 1):
+        monkeypatch.setattr(Layer, "activated", lambda *_, gone=missing: (values, np.delete(active, gone)))
+        layer.sparse(normed, gate, None, out, 1, [])
+        assert not same_bits(out, whole)
+
+
+@pytest.mark.parametrize("strange", [np.nan, np.inf, 1e-40])
+def test_every_value_that_is_not_zero_is_active(library: KernelLibrary, strange: float) -> None:
+    layer = Layer.random(library, RUNNABLE[0], None, "f32", 64, 70)
+    values = buffer(np.zeros((2, 70), np.float32))
+    values[1, [3, 31, 32, 69]] = strange
+    values[0, [5, 68]] = 0.0, -0.0
+    assert layer.listed(values, 3).tolist() == [3, 31, 32, 69]
