@@ -8,16 +8,19 @@ multiplied whole and is no part of it. Plain NumPy; knows neither files nor kern
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.columns import ColumnForm, column_form
+from edgeinfer.backends.cpu.columns import ColumnForm, column_form, columns_of
 from edgeinfer.backends.cpu.layout import padded
 from edgeinfer.backends.cpu.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, IntegerPanel, panel_for
-from edgeinfer.models.quants import QuantFormat
+from edgeinfer.backends.cpu.recipes import Recipe, Recipes
+from edgeinfer.backends.cpu.unpacked import pack_codes
+from edgeinfer.models.quants import BlockFormat, QuantFormat
 
 Bytes = NDArray[np.uint8]
 ALIGNMENT = 64
@@ -83,6 +86,51 @@ def panels_of_rows(panel: IntegerPanel, rows: Bytes) -> Bytes:
     return records.reshape(n_panels, -1)
 
 
+def rows_of_raw(form: BlockFormat, raw: Bytes) -> Bytes:
+    """Rows of a file uint8[n, row_bytes] as panels hold them, row by row: uint8[n, row bytes of a NeuronLayout]."""
+    panel = panel_for(form)
+    assert isinstance(panel, IntegerPanel)
+    columns = raw.shape[1] // form.block_bytes * form.block_size
+    parts = Recipes().parts(form, columns)
+    if not parts:  # a format that does not say where its bits lie
+        padded_raw = np.pad(raw, ((0, -len(raw) % PANEL_ROWS), (0, 0)))
+        data = np.zeros((len(padded_raw) // PANEL_ROWS, panel.panel_bytes(columns)), np.uint8)
+        pack_codes(panel, form.unpack(padded_raw), data)
+        return rows_of_panels(panel, data)[: len(raw)]
+    found, row_bytes, skip = [], row_record_bytes(panel), 0
+    for n_records, recipe in parts:
+        end = skip + n_records * recipe.source_bytes
+        source = raw[:, skip:end].reshape(len(raw), n_records, recipe.source_bytes)
+        found.append(_moved(panel, recipe, source).reshape(len(raw), n_records * row_bytes))
+        skip = end
+    return np.concatenate(found, axis=1)
+
+
+def _moved(panel: IntegerPanel, recipe: Recipe, source: Bytes) -> Bytes:
+    """What `kernels.packing` makes of rows' parts uint8[n, records, source bytes], row by row."""
+    words = np.pad(source, ((0, 0), (0, 0), (0, 4)))
+    found = np.zeros((*source.shape[:2], row_record_bytes(panel)), np.uint8)
+    terms = iter(recipe.terms.tolist())
+    for at, size, flip, n_terms in recipe.stores.tolist():
+        total = np.full(source.shape[:2], flip, np.uint32)
+        for byte, shift, keep, factor, mask in itertools.islice(terms, n_terms):
+            bits = np.ascontiguousarray(words[..., byte : byte + 4]).view("<u4")[..., 0]
+            total ^= ((bits >> np.uint32(shift) & np.uint32(keep)) * np.uint32(factor)) & np.uint32(mask)
+        first = _place_in_row(panel, at)
+        found[..., first : first + size] = total[..., None].view(np.uint8)[..., :size]
+    return found
+
+
+def _place_in_row(panel: IntegerPanel, at: int) -> int:
+    """Where a row's record has the numbers that begin at byte `at` of a panel's."""
+    start = 0
+    for region in regions(panel):
+        if region.at <= at < region.at + region.count * PANEL_ROWS * region.size:
+            return start + (at - region.at) // PANEL_ROWS
+        start += 4 * region.words
+    raise AssertionError(at)
+
+
 @dataclass(frozen=True, slots=True)
 class NeuronLayout:
     """The records of a layer of `n_neurons` between `width` inputs and as many outputs.
@@ -124,6 +172,15 @@ class NeuronLayout:
         """Bytes of the scales and minima that stay in memory."""
         n_numbers = self.n_blocks * padded(self.width, UNIT_ROWS)
         return 2 * n_numbers * (self.down.has_scales + self.down.has_minimum)
+
+    def cut(self, up: BlockFormat | None, up_rows: Bytes, down: QuantFormat, down_rows: Bytes, first: int) -> Bytes:
+        """Records of neurons from `first` on, one for each of `up_rows`, of a file's rows.
+
+        up_rows uint8[n, row_bytes] of these neurons, without a gate uint8[n, 0]; down_rows uint8[width, row_bytes].
+        `first`, and the end unless it is the layer's, are multiples of 32.
+        """
+        rows = None if up is None else rows_of_raw(up, up_rows)
+        return self.records(rows, columns_of(down, down_rows, first, first + len(up_rows)))
 
     def records(self, rows: Bytes | None, columns: Bytes) -> Bytes:
         """Records uint8[n, record_bytes] of neurons: rows uint8[n, row_bytes], columns uint8[n, column_bytes]."""

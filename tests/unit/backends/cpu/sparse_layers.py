@@ -175,7 +175,7 @@ class Layer:
         width = -(-self.width // 32) * 32
         joined = aligned((len(gate), (1 if self.layout.down.has_scales else 2) * width), np.float32)
         joined[:] = UNTOUCHED
-        bounds = [0, *cuts, n_blocks]
+        bounds = [0, *(cut for cut in cuts if cut < n_blocks), n_blocks]
         for first, stop in itertools.pairwise(bounds):
             chosen = held(active[(active >= 32 * first) & (active < 32 * stop)])
             begin, end = 32 * first, min(32 * stop, hidden.shape[1])

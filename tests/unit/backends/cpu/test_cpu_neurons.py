@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.columns import ColumnForm, codes_of_columns, column_form, columns_of, shared_scales
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.neurons import NeuronLayout, neuron_layout, panels_of_rows, rows_of_panels
+from edgeinfer.backends.cpu.neurons import NeuronLayout, neuron_layout, panels_of_rows, rows_of_panels, rows_of_raw
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, panel_for
-from edgeinfer.models.quants import FORMATS, BlockFormat, FloatFormat
+from edgeinfer.backends.cpu.unpacked import pack_codes
+from edgeinfer.models.load import open_model
+from edgeinfer.models.quants import FORMATS, BlockFormat, FloatFormat, format_of
+from edgeinfer.ops import MatMul
+from tests.golden.goldens import Golden
 from tests.unit.backends.cpu.packing_calls import pack_rows, random_rows
 from tests.unit.backends.cpu.panel_reading import bits_of
 
@@ -94,6 +99,24 @@ def test_rows_of_panels_come_back(library: KernelLibrary, key: str) -> None:
             assert (turned[row // 16, byte] >> bit ^ expected) & ((1 << width) - 1) == 0
 
 
+@pytest.mark.parametrize("n_blocks", [1, 2, 5])
+@pytest.mark.parametrize("key", sorted(key for key, form in FORMS.items() if isinstance(form, BlockFormat)))
+def test_rows_of_a_file_become_rows_of_panels(library: KernelLibrary, key: str, n_blocks: int) -> None:
+    form = FORMS[key]
+    assert isinstance(form, BlockFormat)
+    columns = n_blocks * form.block_size
+    raw = random_rows(form, 16, columns, seed=n_blocks)
+    panel = panel_for(form)
+    assert isinstance(panel, IntegerPanel)
+    if form.layout is None:
+        expected = np.zeros((1, panel.panel_bytes(columns)), np.uint8)
+        pack_codes(panel, form.unpack(raw), expected)
+    else:
+        expected = pack_rows(library, form, raw, columns)
+    rows = rows_of_raw(form, raw[:13])
+    assert np.array_equal(rows, rows_of_panels(panel, expected)[:13])
+
+
 def test_records_and_sizes() -> None:
     layout = neuron_layout(FORMS["q4_0"], FORMS["q4_0"], 2048, 8192)
     assert layout is not None
@@ -113,6 +136,36 @@ def test_records_and_sizes() -> None:
     assert odd.record_bytes % 64 == odd.column_at % 64 == 0
     assert all(np.array_equal(*pair) for pair in zip(odd.parts(records), (rows, columns), strict=True))
     assert odd.n_blocks == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-relu-sparse-q4_1", "llama-relu-sparse-q8_0", "llama-relu2-k", "opt-sparse-q4_0"]
+)
+def test_layers_of_files_come_back(name: str) -> None:
+    """Cut in parts as a writer would, of sizes that the header tells; codes and rows are the file's."""
+    with open_model(Golden.read(name).model) as model:
+        products = {op.weight.tensor: op.weight for op in model.spec.stages[1].ops if isinstance(op, MatMul)}
+        forms = {tensor: format_of(model.file.tensors[tensor].ggml_type) for tensor in products}
+        gated = "blk.0.ffn_gate.weight" in products
+        up_name, down_name = "blk.0.ffn_up.weight", "blk.0.ffn_down.weight"
+        up, down = forms[up_name] if gated else None, forms[down_name]
+        width, n_neurons = model.spec.width, model.spec.ffn_width
+        layout = neuron_layout(up, down, width, n_neurons)
+        assert layout is not None
+        up_rows, down_rows = (weights.raw_rows(model.file, products[each]) for each in (up_name, down_name))
+        own = up_rows if gated else np.zeros((n_neurons, 0), np.uint8)
+        assert up is None or isinstance(up, BlockFormat)
+        parts = [layout.cut(up, own[first : first + 32], down, down_rows, first) for first in range(0, n_neurons, 32)]
+        records = np.concatenate(parts)
+        assert records.shape == (n_neurons, layout.record_bytes)
+        rows, columns = layout.parts(records)
+        assert isinstance(down, BlockFormat)
+        codes = codes_of_columns(layout.down, np.ascontiguousarray(columns), width)
+        assert np.array_equal(codes, down.unpack(np.ascontiguousarray(down_rows)).codes)
+        if gated:
+            assert up is not None
+            assert np.array_equal(rows, rows_of_raw(up, up_rows))
+            assert (layout.up is None) == (up is None)
 
 
 @pytest.mark.parametrize(("up", "down"), [("q4_0", "q4_k"), ("f16", "q4_0"), (None, "q6_k"), ("q4_0", "mxfp4")])

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.neurons import neuron_layout
+from edgeinfer.backends.meanings import round_activations
+from edgeinfer.models.load import open_model
+from edgeinfer.models.quants import FORMATS
+from edgeinfer.ops import MatMul
+from tests.golden.goldens import Golden
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, buffer, same_bits
-from tests.unit.backends.cpu.sparse_layers import Layer, drawn, gates, random_matrix
+from tests.unit.backends.cpu.sparse_layers import Floats, Layer, drawn, gates, random_matrix
 
 TOKENS = (1, 2, 3, 8, 17)
 ZEROS = (0.0, 0.5, 0.9, 1.0)
@@ -32,9 +39,14 @@ LAYERS = [
 
 
 def check(layer: Layer, n_tokens: int, zeros: float, *, has_bias: bool = False, accumulate: int = 0) -> None:
-    """Both ways, with different workers and cuts."""
+    """Both ways, of random activations."""
     normed, seed = drawn(n_tokens, layer.width, seed=3), int(10 * zeros) + n_tokens
-    gate = gates(n_tokens, layer.n_neurons, zeros, seed)
+    check_of(layer, normed, gates(n_tokens, layer.n_neurons, zeros, seed), has_bias=has_bias, accumulate=accumulate)
+
+
+def check_of(layer: Layer, normed: Floats, gate: Floats, *, has_bias: bool = False, accumulate: int = 0) -> None:
+    """Both ways, with different workers and cuts."""
+    n_tokens = len(normed)
     bias = drawn(1, layer.n_neurons, seed=4)[0] if has_bias and layer.up is not None else None
     before = buffer(drawn(n_tokens + 1, layer.width, seed=5))
     ends = {"accumulate": accumulate, "bias": buffer(drawn(1, layer.width, seed=6))[0], "bias_stride": 128 * has_bias}
@@ -59,6 +71,30 @@ def test_sparse_layers_have_the_bits_of_whole_ones(
     layer = Layer.random(library, RUNNABLE[0], up, down, width, n_neurons)
     for n_tokens in TOKENS:
         check(layer, n_tokens, zeros, accumulate=n_tokens % 2, has_bias=n_tokens != 3)
+
+
+@pytest.mark.parametrize("name", ["opt-sparse-q4_0", "llama-relu-sparse-q4_1", "llama-relu-sparse-q8_0"])
+def test_layers_of_golden_models(library: KernelLibrary, name: str) -> None:
+    """Matrices of a file with the zeros that its biases make."""
+    with open_model(Golden.read(name).model) as model:
+        ops = [op for op in model.spec.stages[2].ops if isinstance(op, MatMul)]
+        before = next(op for op in ops if op.out == ("gate" if len(ops) == 7 else "up"))
+        up = next((op.weight for op in ops if op.out == "up"), None) if len(ops) == 7 else None
+        down = ops[-1].weight
+        assert before.bias is not None
+        matrix, bias = weights.matrix(model.file, before.weight), weights.vector(model.file, before.bias)
+        keys = [None if each is None else model.file.tensors[each.tensor].type_name.lower() for each in (up, down)]
+        raw = [None if each is None else weights.raw_rows(model.file, each).copy() for each in (up, down)]
+    assert keys[1] is not None
+    assert raw[1] is not None
+    layout = neuron_layout(None if keys[0] is None else FORMATS.get(keys[0]), FORMATS.get(keys[1]), *matrix.shape[::-1])
+    assert layout is not None
+    layer = Layer(library, RUNNABLE[0], keys[0], keys[1], matrix.shape[1], len(matrix), raw[0], raw[1], layout)
+    for n_tokens in (1, 5):
+        normed = drawn(n_tokens, layer.width, seed=n_tokens)
+        gate = round_activations(normed) @ matrix.T + bias
+        assert 0.75 < np.mean(gate <= 0) < 1
+        check_of(layer, normed, gate)
 
 
 @pytest.mark.parametrize("isa", RUNNABLE[1:])
