@@ -85,14 +85,14 @@ class BundleFile:
             raise BadBundle(f"{self.path} was replaced while it was in use; start again to use the new file")
         return source
 
-    def read(self, number: int, memory: memoryview, source: Source) -> None:
-        """Read a bundle with its padding (`Bundle.padded_bytes`) into the start of `memory`, checked at first use.
+    def read(self, number: int, memory: memoryview, source: Source, *, again: bool = False) -> None:
+        """Read a bundle with its padding (`Bundle.padded_bytes`) into the start of `memory`, checked as `check` does.
 
         Raises DeviceFailed where the disk cannot read it, BadBundle where it is not what was written.
         """
         bundle = self.contents.bundles[number]
         read_whole(self.path, source, memory[: bundle.padded_bytes], self.offset(number), self._where(bundle))
-        self.check(number, np.frombuffer(memory, np.uint8, bundle.nbytes))
+        self.check(number, np.frombuffer(memory, np.uint8, bundle.nbytes), again=again)
 
     def check(self, number: int, data: NDArray[np.uint8], *, again: bool = False) -> None:
         """Raise BadBundle unless `data`, uint8[nbytes], is what was written; once for each bundle, or `again`."""

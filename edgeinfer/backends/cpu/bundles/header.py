@@ -3,7 +3,7 @@
 In: the contents of a model and its fingerprint, or the first bytes of a file. Out: bytes, or a table of checksums.
 Layout, all little-endian: magic, version, number of bundles; digests of the model and of the layout; bytes of data; a
 stamp of the source (of half-written files); a 64-bit checksum per bundle, 0 where it is missing; a digest of all that.
-Data begins at the next multiple of 4096. Opens no file.
+Data begins at the next multiple of 4096.
 """
 
 from __future__ import annotations
@@ -91,6 +91,15 @@ def part_header_of(identity: Identity, stamp: bytes) -> bytes:
 def table_entry(identity: Identity, number: int, value: int) -> tuple[int, bytes]:
     """Where the checksum of a bundle is written, and its bytes."""
     return identity.table_offset + number * _ENTRY.itemsize, value.to_bytes(_ENTRY.itemsize, "little")
+
+
+def is_bundle_file(path: Path) -> bool:
+    """Whether a file begins as bundle files do, whole or half-written ones."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) in (MAGIC, PART_MAGIC)
+    except OSError:
+        return False
 
 
 def checksums_in(path: Path, header: bytes, file_bytes: int, identity: Identity) -> NDArray[np.uint64]:
