@@ -145,6 +145,15 @@ class MachineSettings:
         "What may be used: max (everything), balanced (less when hot or on a low battery), quiet, battery.",
         one_of(get_args(Mode)),
     )
+    ram: str | None = option(
+        None,
+        "Memory for weights, such as 3GB or 60% of what is available; the rest is read from disk in every pass "
+        "(default: all there is).",
+        unset_or(text),
+    )
+    pack: bool = option(
+        True, "Write a bundle file (`edgeinfer pack`) when a model needs one because it does not fit in memory.", switch
+    )
     isolate: bool = option(
         False, "Run the device in a process of its own: if it crashes, another one goes on with the text.", switch
     )

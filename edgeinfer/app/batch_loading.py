@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.model_choice import choose_model
+from edgeinfer.app.opening import weights_bytes
 from edgeinfer.app.progress_line import ProgressLine
 from edgeinfer.errors import BadSetting, DoesNotFit, UnknownKey, UnsupportedModel
 from edgeinfer.settings import Settings
@@ -106,6 +107,8 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
                     kv=machine.kv,
                     mode=machine.mode,
                     isolate=machine.isolate,
+                    ram_bytes=weights_bytes(machine.ram),
+                    packs=machine.pack,
                     spec="off",
                     sharing=SequenceSharing(vram_bytes),
                     race=True,

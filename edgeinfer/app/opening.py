@@ -47,6 +47,8 @@ def open_llm(settings: Settings) -> LLM:
             kv=machine.kv,
             mode=machine.mode,
             isolate=machine.isolate,
+            ram_bytes=weights_bytes(machine.ram),
+            packs=machine.pack,
             spec=settings.speculation.spec,
             verify_cost=settings.speculation.verify_cost,
             draft_from=settings.speculation.draft_from,
@@ -54,6 +56,16 @@ def open_llm(settings: Settings) -> LLM:
             race=True,
             progress=progress,
         )
+
+
+def weights_bytes(ram: str | None) -> int | None:
+    """The memory for weights that the setting means, None where it leaves that open. Raises BadSetting."""
+    if ram is None:
+        return None
+    from edgeinfer.app.fit import size_in_bytes
+    from edgeinfer.scheduling.topology import available_bytes
+
+    return size_in_bytes(ram, available_bytes())
 
 
 def answer_options(settings: Settings) -> Options:

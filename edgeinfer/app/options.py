@@ -52,6 +52,15 @@ Device = Annotated[str | None, setting_option("device")]
 Schedule = Annotated[str | None, setting_option("schedule")]
 KV = Annotated[str | None, setting_option("kv")]
 Mode = Annotated[str | None, setting_option("mode")]
+Ram = Annotated[str | None, setting_option("ram")]
+Pack = Annotated[
+    bool | None,
+    typer.Option(
+        "--pack/--no-pack",
+        help=f"{find_option('pack').help} Default: yes. [{find_option('pack').environment_name}]",
+        show_default=False,
+    ),
+]
 Isolate = Annotated[
     bool | None,
     typer.Option(

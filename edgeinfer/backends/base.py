@@ -10,7 +10,8 @@ themselves are the other kind of entry in DEVICES: `backends.evaluator`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -80,11 +81,35 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """Weights of which only some stay in memory; the others come from a bundle file in every pass.
+
+    pinned        numbers of the bundles that stay
+    pinned_bytes  what they take
+    window_bytes  memory that the others pass through
+    n_readers     reads under way at a time
+    """
+
+    path: Path
+    fingerprint: str
+    pinned: frozenset[int]
+    pinned_bytes: int
+    window_bytes: int
+    n_readers: int
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory for weights."""
+        return self.pinned_bytes + self.window_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What a lane must be able to hold.
 
     n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass; kv: how
-    keys and values are kept; branches: whether a tree in one pass pays; else it is read path by path.
+    keys and values are kept; branches: whether a tree in one pass pays; else it is read path by path; stored: where
+    weights are that do not fit into memory.
     """
 
     n_context: int
@@ -93,6 +118,40 @@ class Limits:
     max_outputs: int = 64
     kv: KVKind = "f16"
     branches: bool = True
+    stored: Stored | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a lane has read of its weights so far: bytes, seconds that passes waited for them, reads by their size."""
+
+    n_bytes: int = 0
+    waited_s: float = 0.0
+    n_passes: int = 0
+    sizes: Mapping[int, int] = field(default_factory=dict)
+
+    def __add__(self, other: Reading) -> Reading:
+        sizes = {size: self.sizes.get(size, 0) + other.sizes.get(size, 0) for size in {*self.sizes, *other.sizes}}
+        return Reading(
+            self.n_bytes + other.n_bytes, self.waited_s + other.waited_s, self.n_passes + other.n_passes, sizes
+        )
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A lane whose weights come from a file in part."""
+
+    @property
+    def reading(self) -> Reading: ...
+
+    @property
+    def pinned(self) -> Mapping[int, int]:
+        """Bundles that stay in memory, and the bytes of each."""
+        ...
+
+    def pin(self, numbers: frozenset[int]) -> None:
+        """Keep these bundles from now on, and give the memory of the others back; between two steps."""
+        ...
 
 
 WHOLE = 1 << 16

@@ -71,7 +71,7 @@ class Answer:
         self._decoder = StreamDecoder(tokenizer, continues=request.continues_text)
         self._stops = StopStrings(request.stop)
         self._joules = self._regime.joules if counts_energy else _unknown
-        self._meter = Meter()
+        self._meter, self._read_before = Meter(), 0
         self._history = list(request.prompt)
         self._n_reused, self._ran_full = 0, False
         self._finish_reason: FinishReason | None = None
@@ -109,7 +109,7 @@ class Answer:
 
     def begin(self) -> None:
         """Start: keep what is cached of the prompt. Raises EngineClosed."""
-        self._meter = Meter(joules=self._joules)
+        self._meter, self._read_before = Meter(joules=self._joules), self.cached.reading.n_bytes
         self.cached.begin(self.stop, self.stop_asked)
         try:
             with self.cached.lock:
@@ -245,6 +245,7 @@ class Answer:
             seed=self._sampler.seed,
             policy=self._regime.policy.reason,
             joules=meter.joules,
+            weights_read_bytes=self.cached.reading.n_bytes - self._read_before,
             draft=None if self._speculator is None else self._speculator.report(),
         )
 

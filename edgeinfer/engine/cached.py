@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats, Int32s
+from edgeinfer.backends.base import Batch, Floats, Int32s, Reading
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.engine.evaluators import Interruptible, Overlapping, SequenceEvaluator, Telling
+from edgeinfer.engine.evaluators import FromDisk, Interruptible, Overlapping, SequenceEvaluator, Telling
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.speculation.tree import Draft
@@ -72,6 +72,11 @@ class Pool:
         if resting is not None:
             resting.forget()
         return resting is not None
+
+    @property
+    def reading(self) -> Reading:
+        """What the executor has read of weights so far."""
+        return self.executor.reading if isinstance(self.executor, FromDisk) else Reading()
 
     def take_notices(self) -> tuple[str, ...]:
         """What has happened to the executor since this was last asked."""
@@ -232,6 +237,11 @@ class CachedSequence:
     def lock(self) -> threading.RLock:
         """Hold it from `evaluate` until its logits are used and `commit` is done."""
         return self._pool.lock
+
+    @property
+    def reading(self) -> Reading:
+        """What was read of weights so far, for all sequences."""
+        return self._pool.reading
 
     def take_notices(self) -> tuple[str, ...]:
         """What has happened to the executor since this was last asked."""

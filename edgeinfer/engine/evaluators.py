@@ -21,6 +21,7 @@ from edgeinfer.backends.base import (
     Int32s,
     Limits,
     Progress,
+    Reading,
     device_kinds,
     kind_of,
     no_progress,
@@ -143,6 +144,16 @@ class Sharing(Protocol):
     @property
     def shared(self) -> SharedLane | None:
         """What they do, and when they did it; None where one device has the whole model."""
+        ...
+
+
+@runtime_checkable
+class FromDisk(Protocol):
+    """An evaluator that may read weights in every pass."""
+
+    @property
+    def reading(self) -> Reading:
+        """What it has read so far."""
         ...
 
 

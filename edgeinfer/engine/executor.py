@@ -20,15 +20,18 @@ from edgeinfer.backends.base import (
     Peaked,
     Pinned,
     Progress,
+    Reading,
     Staffed,
+    Streaming,
     no_progress,
 )
 from edgeinfer.engine.adaptation import Adaptation
-from edgeinfer.engine.kvcache import Copies, KVCache
+from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.opening import open_model
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.opening import compiled
+from edgeinfer.engine.pressure import Pressure
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
 from edgeinfer.errors import EngineClosed
@@ -58,12 +61,9 @@ class Executor:
     ) -> None:
         """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything."""
         self.notices = notices
-        self._device = device
-        self._options = options
-        self._is_guest = is_guest
+        self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
-        self._limits = limits
-        self._fingerprint = fingerprint
+        self._limits, self._fingerprint = limits, fingerprint
         self._cache = KVCache(limits.n_pages, limits.n_context)
         options = options or DeviceOptions()
         self._n_workers = lane.n_workers if isinstance(lane, Staffed) else 1
@@ -71,6 +71,7 @@ class Executor:
         self._peaked = lane if isinstance(lane, Peaked) else None
         self._pinned = lane if isinstance(lane, Pinned) else None
         self._adaptation = Adaptation(lane, options) if options.adapts and isinstance(lane, Staffed) else None
+        self._pressure = Pressure(lane) if isinstance(lane, Streaming) else None
 
     @classmethod
     def open(
@@ -87,8 +88,7 @@ class Executor:
     ) -> Executor:
         """Open devices by name and compile the model for them. Raises as `lanes.opening.open_model`."""
         found = open_model(device, spec, file, limits, options, schedule, progress)
-        told = found.notices
-        return cls(found.device, found.lane, limits, fingerprint, options, regime=regime, notices=told)
+        return cls(found.device, found.lane, limits, fingerprint, options, regime=regime, notices=found.notices)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
@@ -105,7 +105,7 @@ class Executor:
 
     def close(self) -> None:
         """Give back the lane's memory and the device's threads; may be called twice."""
-        lane, self._lane, self._peaked, self._pinned = self._lane, None, None, None
+        lane, self._lane, self._peaked, self._pinned, self._pressure = self._lane, None, None, None, None
         if lane is not None:
             lane.close()
             if not self._is_guest:
@@ -136,6 +136,11 @@ class Executor:
         return () if self._pinned is None else self._pinned.affinity
 
     @property
+    def reading(self) -> Reading:
+        """What was read of weights that do not stay in memory."""
+        return Reading() if self._pressure is None else self._pressure.reading
+
+    @property
     def limits(self) -> Limits:
         return self._limits
 
@@ -161,7 +166,7 @@ class Executor:
         self._cache.free(sequence)
 
     def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on."""
+        """Forget what is cached of a sequence from a position on."""
         self._cache.truncate(sequence, n_cached)
 
     def n_cached(self, sequence: int) -> int:
@@ -176,9 +181,11 @@ class Executor:
         lane = self._open_lane()
         if len(batch.tokens) > self._limits.max_tokens or len(batch.outputs) > self._limits.max_outputs:
             raise ValueError(f"a pass takes {self._limits.max_tokens} tokens and {self._limits.max_outputs} outputs")
-        placement = self._cache.place(batch)
-        _apply(placement.copies, lane)
         self.regime.look()
+        if self._pressure is not None:
+            self._pressure.look()
+        placement = self._cache.place(batch)
+        placement.copies.apply(lane)
         if self._adaptation is None:
             if isinstance(lane, SharedLane):
                 lane.use(self.regime.policy.most_workers)
@@ -196,7 +203,7 @@ class Executor:
 
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
-        _apply(self._cache.commit(sequence, path), self._open_lane())
+        self._cache.commit(sequence, path).apply(self._open_lane())
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
         """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
@@ -241,8 +248,3 @@ class Executor:
         if self._lane is None:
             raise EngineClosed("the model is closed; load it again")
         return self._lane
-
-
-def _apply(copies: Copies, lane: Lane) -> None:
-    if len(copies.sources):
-        lane.copy_slots(copies.sources, copies.targets)

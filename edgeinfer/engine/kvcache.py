@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Batch, Int32s, Step
+from edgeinfer.backends.base import PAGE, Batch, Int32s, KVMemory, Step
 from edgeinfer.errors import ContextOverflow, DoesNotFit
 
 WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
@@ -30,6 +30,11 @@ class Copies:
 
     sources: Int32s
     targets: Int32s
+
+    def apply(self, memory: KVMemory) -> None:
+        """Do them."""
+        if len(self.sources):
+            memory.copy_slots(self.sources, self.targets)
 
 
 NO_COPIES = Copies(np.zeros(0, np.int32), np.zeros(0, np.int32))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.backends.base import Progress, no_progress
+from edgeinfer.backends.base import Progress, Reading, no_progress
 from edgeinfer.engine.batching.batcher import Batcher
 from edgeinfer.engine.batching.passes import passes_of
 from edgeinfer.engine.batching.stream import BatchStream, Prompt
@@ -117,6 +117,11 @@ class LLM:
         """What several devices do and when they did it in the last pass; None where one has the whole model."""
         executor = self._pool.executor
         return executor.shared if isinstance(executor, Sharing) else None
+
+    @property
+    def reading(self) -> Reading:
+        """What was read so far of weights that do not stay in memory."""
+        return self._pool.reading
 
     @property
     def tallies(self) -> Mapping[Schedule, Tally]:

@@ -33,6 +33,7 @@ from edgeinfer.engine.limits import context_of, limits_for, memory_need, unknown
 from edgeinfer.engine.llm import LLM, Facts
 from edgeinfer.engine.race import Choices, chosen_device
 from edgeinfer.engine.regime import Regime
+from edgeinfer.engine.residency import Holding, stored, weights_budget
 from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for
 from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.texts import Texts, own_texts, texts_with
@@ -61,6 +62,8 @@ def load(
     kv: KVKind = "f16",
     mode: Mode = "balanced",
     isolate: bool = False,
+    ram_bytes: int | None = None,
+    packs: bool = True,
     spec: Spec = "auto",
     verify_cost: Mapping[int, float] | None = None,
     draft_from: Sequence[str | Path] = (),
@@ -79,6 +82,8 @@ def load(
     values are kept; "int8" takes about half the memory of "f16" and rounds more. `mode`: how much of the machine may
     be used, which changes no text: "max", "balanced" (less when it is hot or its battery low), "quiet" or "battery".
     `isolate`: the device runs in a process of its own, and if it crashes there another one reads the text again.
+    `ram_bytes`: of memory for weights (None: what there is); where they do not fit, the cpu reads the rest from a
+    bundle file in every pass, which is written first if need be and `packs` allows it; the answer is the same.
     `spec`: "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere, "off"
     nowhere, a number: that many tokens a pass, or as many as the mode allows; `verify_cost` is assumed instead of what
     passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller
@@ -108,6 +113,7 @@ def load(
         kv=kv,
         mode=mode,
         isolate=isolate,
+        holding=Holding(ram_bytes, packs),
         threads=threads,
         cores=cores,
         speculation=speculation,
@@ -132,12 +138,21 @@ def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str
     """Load a model as it is wanted."""
     subject = open_subject(local.path, AUTO_DEVICE if wanted.device == AUTO else wanted.device, wanted.n_context)
     try:
-        if wanted.device == AUTO:
+        if wanted.device == AUTO and not _must_stream(subject, wanted):
             return _start_fastest(subject, local.name, wanted, started, notices)
-        return _start(subject, local.name, wanted, started, notices)
+        device = AUTO_DEVICE if wanted.device == AUTO else wanted.device
+        return _start(subject, local.name, replace(wanted, device=device), started, notices)
     except BaseException:
         subject.file.close()
         raise
+
+
+def _must_stream(subject: Subject, wanted: _Wanted) -> bool:
+    """Whether only a part of the weights may stay in memory, which the cpu alone copes with."""
+    if subject.spec is None:
+        return False
+    limits = limits_for(context_of(subject.spec.n_context_trained, wanted.n_context), wanted.n_sessions, wanted.kv)
+    return weights_budget(subject.spec, subject.gguf, limits, wanted.holding) is not None
 
 
 def _start_fastest(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
@@ -170,6 +185,7 @@ class _Wanted:
     kv: KVKind
     mode: Mode
     isolate: bool
+    holding: Holding
     threads: int | None
     cores: Sequence[int] | None
     speculation: Speculation
@@ -195,8 +211,8 @@ def _check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
         )
 
 
-def _fitting(subject: Subject, wanted: _Wanted) -> tuple[Subject, Limits, int]:
-    """The model for its context, the limits it is run with, and the context it was trained with.
+def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Limits, int, tuple[str, ...]]:
+    """The model for its context, the limits it is run with, the context it was trained with, and notices.
 
     Raises DoesNotFit where memory is short.
     """
@@ -210,15 +226,23 @@ def _fitting(subject: Subject, wanted: _Wanted) -> tuple[Subject, Limits, int]:
     limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
     if spec is None:
         require_fit(unknown_need(metadata, tensors, limits), available_bytes())
-        return subject, limits, trained
+        return subject, limits, trained, ()
     spec = spec_of(metadata, tensors, n_context)
+    notices: tuple[str, ...] = ()
+    if wanted.device == AUTO_DEVICE:
+        holding = wanted.holding
+        limits, notices = stored(spec, subject.gguf, name, subject.fingerprint, limits, holding, wanted.progress)
+    elif wanted.holding.ram_bytes is not None:
+        raise BadSetting(
+            f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {wanted.device}"
+        )
     require_fit(memory_need(wanted.device, spec, tensors, limits), available_bytes())
-    return replace(subject, spec=spec), limits, trained
+    return replace(subject, spec=spec), limits, trained, notices
 
 
 def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
     """Compile an open model for its device."""
-    subject, limits, trained = _fitting(subject, wanted)
+    subject, limits, trained, told = _fitting(subject, name, wanted)
     metadata = subject.file.metadata
     options, kinds = _staff(wanted, subject)
     loops = None if wanted.speculation.spec == "off" else Loops()
@@ -250,7 +274,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
             executor.close()
         raise
     subject.file.release()
-    notices += (executor.notices if isinstance(executor, Noted) else ()) + draft_notices
+    notices += told + (executor.notices if isinstance(executor, Noted) else ()) + draft_notices
     if wanted.schedule != AUTO_SCHEDULE and "," not in wanted.device:
         notices += (
             f"schedule {wanted.schedule} says how several devices share a model and changes nothing on "

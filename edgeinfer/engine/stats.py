@@ -24,7 +24,8 @@ class Stats:
     truncated: the context cut the conversation or the answer, `notices` say how. Seconds are wall time, rests included.
     draft: what was drafted, None without speculation. joules: energy that the CPU's packages took from the beginning of
     the prompt to the end of the answer, all of it: what other programs used meanwhile, and waiting, is in it, and
-    memory is not; None where the system does not tell. policy: how much of the machine could be used, in words.
+    memory is not; None where the system does not tell. weights_read_bytes: of weights that do not stay in memory, read
+    for all answers in the making. policy: how much of the machine could be used, in words.
     """
 
     n_prompt: int
@@ -42,6 +43,7 @@ class Stats:
     policy: str
     draft: DraftReport | None = None
     joules: float | None = None
+    weights_read_bytes: int = 0
 
     @property
     def plain_tok_s(self) -> float | None:

@@ -1,20 +1,20 @@
 """Where bundle files lie unless the user says otherwise: one folder for all models, names with their fingerprints.
 
-In: a model's path and fingerprint. Out: paths. A model that moved or was renamed is found again by its fingerprint.
+In: a model's name and fingerprint. Out: paths. A model that moved or was renamed is found again by its fingerprint.
 Does not know what is in a bundle file.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
-from edgeinfer.models.file_names import model_name
-
-SUFFIX = ".bundle"
+SUFFIX = ".bundles"
 PART_SUFFIX = ".part"
 """Ends the name of a half-written file, after the name that it will have."""
 FINGERPRINT_DIGITS = 16
+_UNSAFE = re.compile(r"[^\w.+\-@()]+")
 
 
 def bundles_folder() -> Path:
@@ -27,12 +27,12 @@ def bundles_folder() -> Path:
     return Path(platformdirs.user_cache_dir("edgeinfer", appauthor=False)) / "bundles"
 
 
-def bundle_path(model_path: Path, fingerprint: str) -> Path:
-    """Where the bundle file of a model is, or will be where there is none yet."""
+def bundle_path(name: str, fingerprint: str) -> Path:
+    """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere."""
     ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{SUFFIX}"
     folder = bundles_folder()
     found = sorted(path for path in folder.glob(f"*{ending}") if path.is_file())
-    return found[0] if found else folder / f"{model_name(model_path.name)}{ending}"
+    return found[0] if found else folder / f"{_UNSAFE.sub('_', name)[:100]}{ending}"
 
 
 def part_path(path: Path) -> Path:
@@ -40,7 +40,7 @@ def part_path(path: Path) -> Path:
     return path.with_name(path.name + PART_SUFFIX)
 
 
-def remove_bundle(path: Path) -> int:
+def remove_bundles(path: Path) -> int:
     """Delete a bundle file, whole or half-written; gives the bytes it took. Raises OSError."""
     freed = 0
     for each in (path, part_path(path)):

@@ -37,6 +37,8 @@ def chat(
     kv: options.KV = None,
     mode: options.Mode = None,
     isolate: options.Isolate = None,
+    ram: options.Ram = None,
+    pack: options.Pack = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed of each answer on standard error.")] = False,
 ) -> None:
     """Chat with a model, line by line.

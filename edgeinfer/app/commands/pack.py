@@ -42,9 +42,9 @@ def pack(
         raise BadSetting("--verify, --repair and --remove are three things to do; give one of them")
     chosen = choose_file(load_settings({"model": model}), "pack", "bundles are made of GGUF files")
     with open_model(chosen.path) as opened:
-        path = bundle_path(chosen.path, fingerprint(opened.file)) if out is None else out.expanduser().absolute()
+        path = bundle_path(chosen.name, fingerprint(opened.file)) if out is None else out.expanduser().absolute()
         if path.is_dir():
-            raise BadSetting(f"{path} is a folder; --out names a file, such as {path / 'model.bundle'}")
+            raise BadSetting(f"{path} is a folder; --out names a file, such as {path / 'model.bundles'}")
         if remove:
             _remove(path, chosen.name, as_json=as_json)
             return
@@ -57,13 +57,13 @@ def pack(
 
 def _remove(path: Path, name: str, *, as_json: bool) -> None:
     from edgeinfer.backends.cpu.bundles.header import is_bundle_file
-    from edgeinfer.models.bundle_places import SUFFIX, remove_bundle
+    from edgeinfer.models.bundle_places import SUFFIX, remove_bundles
     from edgeinfer.models.download.space import size_text
 
     if path.exists() and path.suffix != SUFFIX and not is_bundle_file(path):
         raise PackFailed(f"{path} is not a bundle file; it is left alone")
     try:
-        freed = remove_bundle(path)
+        freed = remove_bundles(path)
     except OSError as error:
         raise PackFailed(f"{path} cannot be deleted: {error.strerror or error}") from None
     if as_json:

@@ -56,6 +56,8 @@ def run(
     kv: options.KV = None,
     mode: options.Mode = None,
     isolate: options.Isolate = None,
+    ram: options.Ram = None,
+    pack: options.Pack = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -177,7 +179,7 @@ def _record(llm: LLM, stream: TextStream, settings: Settings, expected: Expected
         "seed": stats.seed,
         "load_s": facts.load_s,
         "peak_rss_bytes": peak_rss_bytes(),
-        "weights_read_bytes": 0,
+        "weights_read_bytes": stats.weights_read_bytes,
         "devices": llm.device.split("+"),
         "plan": _plan_line(llm, settings.machine.schedule),
     }

@@ -17,6 +17,7 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary, cpu_features
 from edgeinfer.backends.cpu.needs import kernels_of
 from edgeinfer.backends.cpu.sections import CpuSections, sections_of
+from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.gguf import GGUFFile
@@ -47,8 +48,9 @@ class CpuDevice:
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the team; the lanes of a device share one."""
         team = self._prepared(spec, file, limits, progress)
+        kind = CpuLane if limits.stored is None else StreamedLane
         try:
-            return CpuLane(spec, file, limits, team, self.library, self.isa, progress, self._n_nodes)
+            return kind(spec, file, limits, team, self.library, self.isa, progress, self._n_nodes)
         except BaseException:
             team.close()
             raise

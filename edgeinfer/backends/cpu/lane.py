@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
-from edgeinfer.backends.cpu.packing import PackedWeights
+from edgeinfer.backends.cpu.packing import PackedWeights, Weights
 from edgeinfer.backends.cpu.pages import PageLayout, pools_of, read_pages, slot_copying, write_pages
 from edgeinfer.backends.cpu.profile import OpTime, Overhead, call_times, op_times, overhead
 from edgeinfer.backends.cpu.reading import choose_ahead
@@ -48,14 +48,11 @@ class CpuLane:
     ) -> None:
         """`n_nodes`: NUMA nodes that the team's cores belong to. `sections`: None for one of all ops."""
         self.crew = Crew.even(team.n_workers)
-        self._spec, self._file, self._team = spec, file, team
+        self._spec, self._file, self._limits, self._team = spec, file, limits, team
         self._closed = False
         embed = _embedding(spec)
         self._embedding = None if embed is None else Embedding(file, embed)
-        packed = PackedWeights(file, isa_name, library)
-        heads = heads_of(spec)
-        products = [op for op in spec.ops() if isinstance(op, MatMul)]
-        packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress, team.cores)
+        packed = self._weights(isa_name, library, progress)
         layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
         self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages, huge=n_nodes == 1)
         self._kv_places = slot_copying(self._pools)
@@ -75,6 +72,13 @@ class CpuLane:
         every_call = [call for found in (self._alone_calls, self._calls) for _, calls in found for call in calls]
         self.reads_ahead = choose_ahead(every_call, team, library)
         file.release()
+
+    def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> Weights:
+        """The model's matrices, packed."""
+        packed, heads, team = PackedWeights(self._file, isa_name, library), heads_of(self._spec), self._team
+        products = [op for op in self._spec.ops() if isinstance(op, MatMul)]
+        packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress, team.cores)
+        return packed
 
     @property
     def resident_bytes(self) -> int:

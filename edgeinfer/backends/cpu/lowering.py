@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.needs import Choice
-from edgeinfer.backends.cpu.packing import PackedWeights
+from edgeinfer.backends.cpu.packing import Weights
 from edgeinfer.backends.cpu.pages import KVPool
 from edgeinfer.backends.cpu.products import Products
 from edgeinfer.backends.cpu.rotations import Rotations
@@ -50,7 +50,7 @@ class Lowering:
         spec: ModelSpec,
         file: GGUFFile,
         limits: Limits,
-        packed: PackedWeights,
+        packed: Weights,
         pools: list[KVPool],
         step: StepRecord,
         n_workers: int,

@@ -49,11 +49,60 @@ class HeadLayout(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Panels `first` to `first + n_panels - 1` of a matrix, which lie together at `address`.
+
+    `bundle`: the one they belong to; None where they stay in one place as long as the model is open.
+    """
+
+    first: int
+    n_panels: int
+    address: int
+    bundle: int | None = None
+
+
+class Matrix(Protocol):
+    """A matrix in panels, an even number of them, in one or more pieces."""
+
+    @property
+    def panel(self) -> Panel: ...
+    @property
+    def n_panels(self) -> int: ...
+    @property
+    def panel_bytes(self) -> int: ...
+    @property
+    def pieces(self) -> tuple[Piece, ...]: ...
+
+
+class Weights(Protocol):
+    """Where a model's matrices are, packed for the instruction set `isa_name`."""
+
+    @property
+    def isa_name(self) -> str: ...
+    @property
+    def resident_bytes(self) -> int: ...
+    def matrix(self, weight: Weight, heads: HeadLayout | None) -> Matrix: ...
+
+
+@dataclass(frozen=True, slots=True)
 class PackedMatrix:
     """A matrix in panels: data uint8[n_panels, panel_bytes], n_panels even."""
 
     panel: Panel
     data: NDArray[np.uint8]
+
+    @property
+    def n_panels(self) -> int:
+        return len(self.data)
+
+    @property
+    def panel_bytes(self) -> int:
+        return int(self.data.shape[1])
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All of it in one."""
+        return (Piece(0, len(self.data), address(self.data)),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,15 @@ from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.needs import Choice
-from edgeinfer.backends.cpu.packing import PackedMatrix, PackedWeights
-from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, FloatPanel, IntegerPanel
+from edgeinfer.backends.cpu.packing import Matrix, Piece, Weights
+from edgeinfer.backends.cpu.panels import FLOAT_COLUMNS, PANEL_ROWS, FloatPanel, IntegerPanel
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES, TILE
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.backends.cpu.values import Values
 from edgeinfer.ops import GatedAct, MatMul, RMSNorm
 
+FLOAT_BYTES = 4
 CACHED_BYTES = 1 << 19
 """Rounded activations that stay in a core's own cache beside the panels that stream past them."""
 TILED_BYTES = 1 << 21
@@ -30,7 +31,7 @@ TILED_BYTES = 1 << 21
 class Products:
     """Makes the calls of one model's products; owns the scratch of tile kernels."""
 
-    def __init__(self, choice: Choice, packed: PackedWeights, values: Values, step: StepRecord, n_workers: int) -> None:
+    def __init__(self, choice: Choice, packed: Weights, values: Values, step: StepRecord, n_workers: int) -> None:
         self._choice, self._packed, self._values = choice, packed, values
         self._step, self._n_workers = step, n_workers
         self._fresh: set[str] = set()  # buffers whose int8 form is up to date
@@ -45,7 +46,7 @@ class Products:
         else:
             self._fresh.discard(name)
 
-    def _matrix(self, op: MatMul) -> PackedMatrix:
+    def _matrix(self, op: MatMul) -> Matrix:
         return self._packed.matrix(op.weight, self._values.heads.get(op.out))
 
     def round(self, name: str) -> list[Call]:
@@ -86,33 +87,44 @@ class Products:
         return Call(catalogue.ROUND_ROWS, args, reads, out, f"by {self._values.rows(name).value}", gathers)
 
     def product(self, op: MatMul) -> list[Call]:
+        """The calls of a product, with the rounding before it where weights are integers."""
         matrix = self._matrix(op)
         if not isinstance(matrix.panel, IntegerPanel):
-            return [self._float_product(op, matrix)]
+            return [self._float_product(op, matrix, piece) for piece in matrix.pieces]
         before = self.round(op.source)
-        args, reads = self._product_arguments(op, matrix)
-        args["unit_bytes"], args["second"] = 2 * matrix.data.shape[1], matrix.data.shape[1]
-        args["n_units"], args["accumulate"] = len(matrix.data) // 2, op.accumulate
+        return [*before, *(call for piece in matrix.pieces for call in self._integer_product(op, matrix, piece))]
+
+    def _integer_product(self, op: MatMul, matrix: Matrix, piece: Piece) -> list[Call]:
+        args, reads = self._product_arguments(op, matrix, piece)
+        args["unit_bytes"], args["second"] = 2 * matrix.panel_bytes, matrix.panel_bytes
+        args["n_units"], args["accumulate"] = piece.n_panels // 2, op.accumulate
         args["ahead"] = 1
-        args["out"], args["out_stride"] = self._values.at(op.out)
-        args["bias"], args["bias_stride"] = self._bias(op, matrix)
+        self._to_columns(args, op.out, piece)
+        args["bias"], args["bias_stride"] = self._bias(op, matrix, piece)
         out = frozenset({op.out})
         own = out if op.accumulate else NOTHING
-        share = f"by {len(matrix.data) // 2} column pairs"
-        return [*before, *self._multiplied(op, args, own, out, share, reads)]
+        return self._multiplied(op, args, own, out, _share(op, matrix, piece, 2), reads, piece.bundle)
 
     def gated(self, gate: MatMul, up: MatMul, op: GatedAct) -> list[Call]:
         """Both products and the activation in one."""
         gates, ups = self._matrix(gate), self._matrix(up)
         assert isinstance(gates.panel, IntegerPanel)
-        args, reads = self._product_arguments(gate, gates)
-        args["unit_bytes"], args["second"] = gates.data.shape[1], address(ups.data) - address(gates.data)
-        args["n_units"], args["curve"] = len(gates.data), records.CURVES[op.activation]
-        args["ahead"] = 1
-        args["out"], args["out_stride"] = self._values.at(op.out)
-        args["bias"] = address(self._values.zeros)
-        share = f"by {len(gates.data)} columns"
-        return self._multiplied(gate, args, NOTHING, frozenset({op.out}), share, reads)
+        calls: list[Call] = []
+        for piece, second in zip(gates.pieces, ups.pieces, strict=True):
+            args, reads = self._product_arguments(gate, gates, piece)
+            args["unit_bytes"], args["second"] = gates.panel_bytes, second.address - piece.address
+            args["n_units"], args["curve"] = piece.n_panels, records.CURVES[op.activation]
+            args["ahead"] = 1
+            self._to_columns(args, op.out, piece)
+            args["bias"] = address(self._values.zeros)
+            share, out = _share(gate, gates, piece, 1), frozenset({op.out})
+            calls += self._multiplied(gate, args, NOTHING, out, share, reads, piece.bundle)
+        return calls
+
+    def _to_columns(self, args: NDArray[np.void], name: str, piece: Piece) -> None:
+        """Where a piece's rows go: columns of a buffer."""
+        start, args["out_stride"] = self._values.at(name)
+        args["out"] = start + piece.first * PANEL_ROWS * FLOAT_BYTES
 
     def _multiplied(
         self,
@@ -122,13 +134,14 @@ class Products:
         out: frozenset[str],
         share: str,
         reads: frozenset[str],
+        bundle: int | None,
     ) -> list[Call]:
         """The calls of a product: whole tiles of tokens by tile registers, if there are any, and the others."""
         panel, isa_name = self._choice.panel(op), self._packed.isa_name
         assert isinstance(panel, IntegerPanel)
         if not self.alone:
             share += " or tokens"  # as the kernel finds better: nobody else's share is the same
-        rest = Call(catalogue.product(panel, isa_name), args, own, out, share, reads)
+        rest = Call(catalogue.product(panel, isa_name), args, own, out, share, reads, bundle)
         tiles = self._choice.tiles(op, isa_name)
         if self.alone or tiles is None:
             return [rest]
@@ -136,7 +149,7 @@ class Products:
         args["tiled"], args["unpacked"], args["unpacked_stride"] = 1, address(scratch), scratch.strides[0]
         of_tiles = args.copy()
         of_tiles["block_tokens"] = _block_tokens(int(args["n_blocks"][0]) * RECORD_BYTES, TILED_BYTES)
-        return [Call(tiles, of_tiles, own, out, share, reads), rest]
+        return [Call(tiles, of_tiles, own, out, share, reads, bundle), rest]
 
     def _tile_memory(self) -> NDArray[np.uint8]:
         """Scratch of each worker, shared by all products."""
@@ -145,42 +158,48 @@ class Products:
             self._unpacked = aligned((self._n_workers, n_bytes), np.uint8)
         return self._unpacked
 
-    def _product_arguments(self, op: MatMul, matrix: PackedMatrix) -> tuple[NDArray[np.void], frozenset[str]]:
+    def _product_arguments(self, op: MatMul, matrix: Matrix, piece: Piece) -> tuple[NDArray[np.void], frozenset[str]]:
         """What a product reads, and the name of the int8 form that it gathers (none where workers have their own)."""
         assert isinstance(matrix.panel, IntegerPanel)
         n_padded = self._values.layout.padded_blocks(op.source)
         args = np.zeros(1, records.PRODUCT)
-        args["weights"], args["n_records"] = address(matrix.data), matrix.panel.n_records(op.weight.columns)
+        args["weights"], args["n_records"] = piece.address, matrix.panel.n_records(op.weight.columns)
         args["n_blocks"], args["count"] = n_padded, self._values.count(op.source)
         args["activations"], args["activations_stride"] = self._values.rounded_at(op.source, self.alone)
         args["block_tokens"] = _block_tokens(n_padded * RECORD_BYTES, CACHED_BYTES)
         return args, NOTHING if self.alone else frozenset({f"{op.source} int8"})
 
-    def _float_product(self, op: MatMul, matrix: PackedMatrix) -> Call:
+    def _float_product(self, op: MatMul, matrix: Matrix, piece: Piece) -> Call:
         assert isinstance(matrix.panel, FloatPanel)
         args = np.zeros(1, records.FLOAT_PRODUCT)
-        args["weights"], args["panel_bytes"] = address(matrix.data), matrix.data.shape[1]
-        args["n_units"] = len(matrix.data) // 2
+        args["weights"], args["panel_bytes"] = piece.address, matrix.panel_bytes
+        args["n_units"] = piece.n_panels // 2
         args["n_rounds"] = padded(op.weight.columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
         args["source"], args["source_stride"] = self._values.at(op.source)
         args["block_tokens"] = _block_tokens(self._values.at(op.source)[1], CACHED_BYTES)
-        args["out"], args["out_stride"] = self._values.at(op.out)
+        self._to_columns(args, op.out, piece)
         args["count"], args["accumulate"] = self._values.count(op.source), op.accumulate
-        args["bias"], args["bias_stride"] = self._bias(op, matrix)
+        args["bias"], args["bias_stride"] = self._bias(op, matrix, piece)
         out = frozenset({op.out})
-        reads, share = out if op.accumulate else NOTHING, f"by {len(matrix.data) // 2} column pairs"
+        reads, share = out if op.accumulate else NOTHING, _share(op, matrix, piece, 2)
         if not self.alone:
             share += " or tokens of floats"
         kernel = catalogue.product_float(matrix.panel)
-        return Call(kernel, args, reads, out, share, frozenset({op.source}))
+        return Call(kernel, args, reads, out, share, frozenset({op.source}), piece.bundle)
 
-    def _bias(self, op: MatMul, matrix: PackedMatrix) -> tuple[int, int]:
-        """Address of the bias and bytes between pairs of panels."""
+    def _bias(self, op: MatMul, matrix: Matrix, piece: Piece) -> tuple[int, int]:
+        """Address of the bias of a piece and bytes between pairs of panels."""
         if op.bias is None:
             return address(self._values.zeros), 0
-        return address(
-            self._values.vector(op.bias, len(matrix.data) * LANES, self._values.heads.get(op.out))
-        ), 2 * LANES * 4
+        vector = self._values.vector(op.bias, matrix.n_panels * LANES, self._values.heads.get(op.out))
+        return address(vector) + piece.first * LANES * FLOAT_BYTES, 2 * LANES * FLOAT_BYTES
+
+
+def _share(op: MatMul, matrix: Matrix, piece: Piece, panels: int) -> str:
+    """How workers share a product, `panels` at a time; no other call's way is that of one in several pieces."""
+    n_units = matrix.n_panels // panels
+    whole = f"by {n_units} column pairs" if panels == 2 else f"by {n_units} columns"
+    return whole if piece.n_panels == matrix.n_panels else f"{whole} in pieces of {op.weight.tensor}"
 
 
 def _block_tokens(token_bytes: int, cached_bytes: int) -> int:

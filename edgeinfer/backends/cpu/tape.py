@@ -23,7 +23,8 @@ class Call:
     """A kernel with its argument record (an array of one), and what orders it against other calls.
 
     `share` names how workers split it: calls of equal share give each worker the same rows or columns. Of the buffers
-    it `gathers` every worker reads all, whatever its own share; of those it `reads` only its share.
+    it `gathers` every worker reads all, whatever its own share; of those it `reads` only its share. `bundle`: what its
+    weights are part of, where they have no place of their own.
     """
 
     kernel: Kernel
@@ -32,6 +33,7 @@ class Call:
     writes: frozenset[str]
     share: str
     gathers: frozenset[str] = frozenset()
+    bundle: int | None = None
 
 
 NOTHING: frozenset[str] = frozenset()

@@ -87,6 +87,8 @@ class Team:
         self._tape_at = 0, 0
         self.seconds = 0.0
         """What the last run took."""
+        self.patience_s = PATIENCE_S
+        """How long threads wait for the next run before they sleep."""
         self._n_sharing = 0
         self._running = threading.Lock()
         self._wake = [threading.Condition() for _ in range(n_workers)]
@@ -209,7 +211,7 @@ class Team:
         patience = seen = 0
         while True:
             seen = self._serve(self._control_at, worker, seen, patience)
-            patience = int(PATIENCE_S / self._clock.seconds_per_tick())
+            patience = int(self.patience_s / self._clock.seconds_per_tick())
             with self._wake[worker]:
                 while not self.closed and self._doze(self._control_at, worker) // records.TEAM_LIMIT <= seen:
                     self._wake[worker].wait()

@@ -22,7 +22,9 @@ from edgeinfer.engine.speculation.records import MOST
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Sizes that are measured, and that classes of sizes begin at;"""
 SLOW_SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""those that are measured of slow models;"""
+"""those that are measured of slow models,"""
+STREAMED_SIZES = (1, 16, 64)
+"""those of models whose weights come from disk;"""
 DEEP_SIZES = (1, 2, 4, 8, 16)
 """those that are measured with DEEP cached tokens as well."""
 DEEP = 768
@@ -60,12 +62,15 @@ class Measured:
     deep: Mapping[int, float]
 
 
-def measure(run: Callable[[int, int], float], most: int, deepest: int) -> Measured:
+def measure(run: Callable[[int, int], float], most: int, deepest: int, *, streamed: bool = False) -> Measured:
     """Seconds of passes of `most` tokens at most, `deepest` cached tokens before them at most.
 
-    `run(k, depth)` runs one of k tokens after so many and tells its seconds.
+    `run(k, depth)` runs one of k tokens after so many and tells its seconds. `streamed`: passes wait for weights, which
+    makes them slow and nearly equal: few are measured.
     """
     run(1, 0)
+    if streamed:
+        return Measured(_seconds(run, [size for size in STREAMED_SIZES if size <= most], 0, is_quick=False), 0, {})
     is_quick = run(1, 0) < QUICK_S
     depth = DEEP if deepest >= DEEP else 0
     first = _seconds(run, [size for size in (SIZES if is_quick else SLOW_SIZES) if size <= most], 0, is_quick)

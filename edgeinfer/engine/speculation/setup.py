@@ -143,6 +143,8 @@ def _known_costs(library: KernelLibrary, executor: SequenceEvaluator, n_vocab: i
     """Costs of passes, measured now or before."""
     limits = executor.limits
     name = f"verify-cost-{COSTS_VERSION}-{fingerprint}-{executor.device}-{executor.n_workers}-{limits.kv}"
+    if limits.stored is not None:
+        name += f"-{limits.stored.held_bytes >> 20}"
     note = library.note(name)
     if note is not None:
         kept = json.loads(note)
@@ -172,6 +174,7 @@ def measure_costs(executor: SequenceEvaluator, n_vocab: int) -> Measured:
 
     try:
         most = min(MOST, limits.max_tokens, limits.max_outputs, limits.n_context)
-        return measure(run, most, min(limits.n_context, executor.n_free_pages * PAGE) - most)
+        deepest = min(limits.n_context, executor.n_free_pages * PAGE) - most
+        return measure(run, most, deepest, streamed=limits.stored is not None)
     finally:
         executor.free(sequence)

@@ -1,0 +1,242 @@
+"""A model on the CPU of which a part of the weights comes from a bundle file in every pass.
+
+In: what stays in memory, steps. Out: logits, to the bit those of a lane that holds all weights. A pass is cut into
+launches at each bundle that must arrive first; reading goes on meanwhile, into the next pass too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Floats, OpSeconds, Progress, Reading, Step, Stored, Timing, no_progress
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
+from edgeinfer.backends.cpu.bundles.file import BundleFile
+from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.packing import Weights
+from edgeinfer.backends.cpu.profile import OpTime, call_times, op_times
+from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
+from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
+from edgeinfer.backends.cpu.streaming.window import Window
+from edgeinfer.backends.cpu.tape import Call, Tape
+from edgeinfer.backends.cpu.team import CallTimes
+from edgeinfer.ops import Op
+
+PATIENCE_S = 0.0003
+"""How long workers wait for the next launch before they sleep: passes wait for the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Calls that run in one go, and the streamed bundle that they need, if any."""
+
+    bundle: int | None
+    tape: Tape
+
+
+class StreamedLane(CpuLane):
+    """A compiled model with a window. `limits.stored` says what stays."""
+
+    _contents: Contents
+    _source: Bundles
+    _pinned: PinnedBundles
+    _ring: NDArray[np.uint8]
+    _window: Window
+    _places: dict[int, int]
+    _launches: dict[bool, list[Launch]]
+    _read_before: Reading
+    _timing: Timing
+
+    def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> Weights:
+        """Read what stays, and say where the rest will be."""
+        stored = self._limits.stored
+        assert stored is not None
+        self._launches, self._places, self._read_before = {}, {}, Reading()
+        self._timing = Timing(0.0, ())
+        self._contents, self._n_readers = contents_of(self._spec, self._file.tensors), stored.n_readers
+        self._source = Bundles(stored, self._contents)
+        try:
+            self._pinned = PinnedBundles(self._source, self._contents, stored.pinned, stored.n_readers, progress)
+            self._ring = aligned((stored.window_bytes,), np.uint8)
+            self._stream()
+        except BaseException:
+            self._source.close()
+            raise
+        self._team.patience_s = PATIENCE_S
+        held = self._pinned.nbytes + self._ring.nbytes
+        return StreamedWeights(self._contents, self._file.tensors, isa_name, self._places, held)
+
+    def _stream(self) -> None:
+        """Begin reading what does not stay, and note where every bundle is or will be."""
+        streamed = [bundle for bundle in self._contents.bundles if bundle.number not in self._pinned.numbers]
+        self._window = Window(self._source, streamed, self._ring, self._n_readers)
+        start = address(self._ring)
+        self._places.update({number: self._pinned.address(number) for number in self._pinned.numbers})
+        self._places.update({bundle.number: start + self._window.place(i) for i, bundle in enumerate(streamed)})
+
+    @property
+    def reading(self) -> Reading:
+        """What passes have read so far."""
+        return self._read_before + self._window.reading
+
+    @property
+    def pinned(self) -> Mapping[int, int]:
+        """Bundles that stay in memory, and the bytes of each."""
+        return {number: self._contents.bundles[number].padded_bytes for number in sorted(self._pinned.numbers)}
+
+    def pin(self, numbers: frozenset[int]) -> None:
+        """Keep these bundles from now on, of those that stayed at first; between two steps."""
+        self._window.close()
+        self._read_before += self._window.reading
+        before = dict(self._places)
+        self._pinned.keep(numbers, no_progress)
+        self._stream()
+        for call in self._every_call():
+            if call.bundle is not None:
+                call.arguments["weights"] += self._places[call.bundle] - before[call.bundle]
+        self._launches.clear()
+
+    def run(self, step: Step) -> Floats:
+        """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed.
+
+        Raises what reading raised, after which the next step begins anew.
+        """
+        self._start(step)
+        alone = len(step.batch.tokens) == 1
+        if alone not in self._launches:
+            calls = [call for _, its_calls in (self._alone_calls if alone else self._calls) for call in its_calls]
+            self._launches[alone] = self._cut(calls)
+        walk, seconds, busy = _Walk(self._window), 0.0, [0.0] * len(self.crew.workers)
+        for launch in self._launches[alone]:
+            walk.enter(launch.bundle)
+            self._team.run(launch.tape, self.crew)
+            timing = self._team.timing
+            seconds += timing.seconds
+            busy = [before + spent for before, spent in zip(busy, timing.busy, strict=True)]
+        walk.leave()
+        self._timing = Timing(seconds, tuple(busy))
+        return self._logits(step)
+
+    @property
+    def seconds(self) -> float:
+        """What the last step took on the team, without waiting for weights."""
+        return self._timing.seconds
+
+    @property
+    def timing(self) -> Timing:
+        """The same, and how busy workers were."""
+        return self._timing
+
+    def watch(self, step: Step, seen: Callable[[Op], None]) -> Floats:
+        """As `run`, but `seen` gets each op as soon as its results are there. Slow: for tests and debugging."""
+        self._start(step)
+        walk = _Walk(self._window)
+        for op, calls in self._calls:
+            for launch in self._cut(calls):
+                walk.enter(launch.bundle)
+                self._team.run(launch.tape, self.crew)
+            seen(op)
+        walk.leave()
+        return self._logits(step)
+
+    def profile(self, step: Step) -> list[OpTime]:
+        """Evaluate a step and say what took how long once its weights were there. For measurements."""
+        calls = self._alone_calls if len(step.batch.tokens) == 1 else self._calls
+        return op_times(calls, self._profiled(step, calls))
+
+    def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
+        """Evaluate a step and time the calls of these stages once their weights were there. For measurements."""
+        calls = self._alone_calls if len(step.batch.tokens) == 1 else self._calls
+        found = call_times(calls, self._profiled(step, calls))
+        names = [stage.name for stage in self._spec.stages for _ in stage.ops]
+        wanted = {id(op) for name, (op, _) in zip(names, calls, strict=True) if stages is None or name in stages}
+        return [each for each in found if id(each.op) in wanted]
+
+    def _profiled(self, step: Step, calls: Sequence[tuple[Op, Sequence[Call]]]) -> CallTimes:
+        self._start(step)
+        launches = self._cut([call for _, its_calls in calls for call in its_calls])
+        n_entries, n_workers = 1 + sum(len(launch.tape.entries) - 1 for launch in launches), len(self.crew.workers)
+        waiting, busy, place = np.zeros((n_workers, n_entries)), np.zeros((n_workers, n_entries)), 0
+        walk = _Walk(self._window)
+        for launch in launches:
+            walk.enter(launch.bundle)
+            times = self._team.profile(launch.tape, self.crew)
+            stop = place + len(launch.tape.entries)
+            waiting[:, place:stop] += times.waiting
+            busy[:, place:stop] += times.busy
+            place = stop - 1
+        walk.leave()
+        return CallTimes(waiting, busy)
+
+    def _every_call(self) -> Iterator[Call]:
+        for found in (self._calls, self._alone_calls):
+            for _, calls in found:
+                yield from calls
+
+    def _cut(self, calls: Sequence[Call]) -> list[Launch]:
+        """Launches that each begin where another streamed bundle must be there."""
+        runs: list[tuple[int | None, list[Call]]] = []
+        for call in calls:
+            streamed = None if call.bundle in self._pinned.numbers else call.bundle
+            if not runs or (streamed is not None and streamed != runs[-1][0]):
+                runs.append((streamed, []))
+            runs[-1][1].append(call)
+        return [Launch(bundle, Tape(run, self._library)) for bundle, run in runs]
+
+    def close(self) -> None:
+        """Leave the team, stop reading and drop the memory. Safe to call twice."""
+        if not self._closed:
+            self._window.close()
+            self._source.close()
+            self._launches.clear()
+        super().close()
+
+
+class Bundles:
+    """An open bundle file with reads past the page cache: the `window.Source` of a lane."""
+
+    def __init__(self, stored: Stored, contents: Contents) -> None:
+        """Raises BadBundle."""
+        self._file = BundleFile.open(stored.path, contents, stored.fingerprint)
+        try:
+            self._source = self._file.source(direct=True)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def read(self, bundle: Bundle, into: memoryview) -> None:
+        """Fill `into` with a bundle. Raises DeviceFailed, BadBundle."""
+        self._file.read(bundle.number, into, self._source)
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self._source.close()
+        self._file.close()
+
+
+class _Walk:
+    """One pass through the window."""
+
+    def __init__(self, window: Window) -> None:
+        self._window, self._current = window, -1
+        window.begin()
+
+    def enter(self, bundle: int | None) -> None:
+        """Have a streamed bundle, the next one in order unless it is the present one; None: nothing new."""
+        if bundle is None or bundle == self._current:
+            return
+        self.leave()
+        self._window.wait(bundle)
+        self._current = bundle
+
+    def leave(self) -> None:
+        """Be done with the present bundle."""
+        if self._current >= 0:
+            self._window.release()
+            self._current = -1

@@ -1,0 +1,82 @@
+"""Bundles that stay in memory: read once, given back one by one where memory runs short, and read again later.
+
+In: a source, the contents of a file, which bundles may stay. Out: addresses. Knows nothing of passes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Progress
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.streaming.window import Source
+
+
+class PinnedBundles:
+    """Memory for some bundles of a file, page after page in the order of a pass. `numbers`: those that are there."""
+
+    def __init__(
+        self,
+        source: Source,
+        contents: Contents,
+        numbers: Collection[int],
+        n_readers: int,
+        progress: Progress,
+    ) -> None:
+        """Read them all. Raises what the source raises."""
+        self._source, self._n_readers = source, n_readers
+        self._bundles: dict[int, tuple[Bundle, int]] = {}
+        end = 0
+        for bundle in contents.bundles:
+            if bundle.number in numbers:
+                self._bundles[bundle.number] = bundle, end
+                end += bundle.padded_bytes
+        self._memory: NDArray[np.uint8] = aligned((end,), np.uint8)
+        self.numbers: frozenset[int] = frozenset()
+        self._read(frozenset(self._bundles), progress)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the bundles that are there."""
+        return sum(self._bundles[number][0].padded_bytes for number in self.numbers)
+
+    def address(self, number: int) -> int:
+        """Where a bundle lies."""
+        return int(self._memory.ctypes.data) + self._bundles[number][1]
+
+    def keep(self, numbers: frozenset[int], progress: Progress) -> None:
+        """Have these and no others, of those that there is room for."""
+        wanted = numbers & self._bundles.keys()
+        for number in self.numbers - wanted:
+            bundle, start = self._bundles[number]
+            _give_back(self._memory[start : start + bundle.padded_bytes])
+        missing, self.numbers = wanted - self.numbers, self.numbers & wanted
+        self._read(missing, progress)
+
+    def _read(self, numbers: frozenset[int], progress: Progress) -> None:
+        def read(number: int) -> None:
+            bundle, start = self._bundles[number]
+            self._source.read(bundle, self._memory.data[start : start + bundle.padded_bytes])
+
+        with ThreadPoolExecutor(self._n_readers) as threads:
+            for done, _ in enumerate(threads.map(read, sorted(numbers)), 1):
+                progress("reading weights", done, len(numbers))
+        self.numbers |= numbers
+
+
+def _give_back(memory: NDArray[np.uint8]) -> None:
+    """Let the operating system have whole pages; they are zeros when they are touched again."""
+    if sys.platform == "win32":
+        return
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    library.madvise(memory.ctypes.data, memory.nbytes, mmap.MADV_DONTNEED)

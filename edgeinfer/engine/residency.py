@@ -1,0 +1,120 @@
+"""Where the weights of a model are while it runs: all in memory, or some of them and the rest in a bundle file.
+
+In: a model, its limits, the memory for weights if somebody said how much. Out: limits that say where weights are, and
+what to tell about it. Makes the bundle file where one is needed and may be written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.base import Limits, Progress, Stored, no_progress
+from edgeinfer.engine.limits import memory_need
+from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.errors import BadBundle
+from edgeinfer.models.bundle_places import bundle_path
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
+from edgeinfer.scheduling.profile import Disk
+from edgeinfer.scheduling.residency import Load, Residency, residency
+from edgeinfer.scheduling.topology import available_bytes, read_topology, usable_cores
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.bundles.contents import Contents
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """How weights may be held. `ram_bytes`: of memory for them, None for what there is. `packs`: a file may be made."""
+
+    ram_bytes: int | None = None
+    packs: bool = True
+
+
+def weights_budget(spec: ModelSpec, file: GGUFFile, limits: Limits, holding: Holding) -> int | None:
+    """Bytes of memory for weights if not all of them can stay, None if they can.
+
+    Raises DoesNotFit where there is not even room for the rest.
+    """
+    need, available = memory_need(CPU, spec, file.tensors, limits), available_bytes()
+    room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - RUNTIME_BYTES
+    budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
+    if need.weight_bytes <= budget:
+        return None
+    if room <= 0:
+        require_fit(need, available)
+    return budget
+
+
+def stored(
+    spec: ModelSpec,
+    file: GGUFFile,
+    name: str,
+    fingerprint: str,
+    limits: Limits,
+    holding: Holding,
+    progress: Progress = no_progress,
+) -> tuple[Limits, tuple[str, ...]]:
+    """Limits for the cpu with the place of weights, and notices. Makes the bundle file if there is none yet.
+
+    Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, and what packing raises.
+    """
+    budget = weights_budget(spec, file, limits, holding)
+    if budget is None:
+        return limits, ()
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    contents = contents_of(spec, file.tensors)
+    disk = known_disk()
+    found = residency([Load(bundle.padded_bytes) for bundle in contents.bundles], budget, disk, name)
+    path = _bundle_file(file, contents, name, fingerprint, holding, progress)
+    pinned_bytes = sum(contents.bundles[number].padded_bytes for number in found.pinned)
+    place = Stored(path, fingerprint, found.pinned, pinned_bytes, found.window_bytes, found.n_readers)
+    return replace(limits, stored=place), (_told(found, contents.data_bytes, disk),)
+
+
+def _bundle_file(
+    file: GGUFFile, contents: Contents, name: str, fingerprint: str, holding: Holding, progress: Progress
+) -> Path:
+    """The bundle file of a model, made now if there is none that can be used."""
+    from edgeinfer.backends.cpu.bundles.file import BundleFile
+
+    path = bundle_path(name, fingerprint)
+    try:
+        BundleFile.open(path, contents, fingerprint).close()
+    except BadBundle as reason:
+        if not holding.packs:
+            raise
+        if path.exists():
+            progress(f"making {path.name} anew ({reason})", 0, 1)
+        _pack(path, file, contents, fingerprint, progress)
+    return path
+
+
+def _pack(path: Path, file: GGUFFile, contents: Contents, fingerprint: str, progress: Progress) -> None:
+    from edgeinfer.backends.cpu.bundles.writing import pack_bundles
+    from edgeinfer.backends.cpu.library import KernelLibrary
+
+    pack_bundles(path, file, contents, fingerprint, KernelLibrary(), len(usable_cores()), progress)
+
+
+def known_disk() -> Disk | None:
+    """The disk as it was measured on this machine, if it was."""
+    profile = ProfileStore().find(fingerprint_of(read_topology()))
+    return None if profile is None else profile.disk
+
+
+def _told(found: Residency, total: int, disk: Disk | None) -> str:
+    """What happens in every pass, in a sentence."""
+    read = in_gigabytes(int(found.streamed_bytes))
+    text = f"{read} of the {in_gigabytes(total)} of weights are read from disk for every token"
+    if disk is None:
+        return f"{text}; edgeinfer probe measures how fast that is"
+    rate = disk.best_bytes_s
+    return f"{text}: {rate / found.streamed_bytes:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"

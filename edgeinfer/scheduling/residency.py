@@ -1,0 +1,128 @@
+"""Which pieces of a model stay in memory where it does not hold all of them, and how the others are read.
+
+In: the pieces in the order of a pass, how often a pass needs each, the memory for weights, the disk's rates. Out: a
+`Residency`, or why there is none. What saves most reading per byte stays; of equals those that are read lie evenly
+between those that stay, so that disk and cores work all the time. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgeinfer.errors import DoesNotFit
+from edgeinfer.scheduling.memory import in_gigabytes
+from edgeinfer.scheduling.profile import Disk
+
+USUAL_READERS = 4
+"""Reads under way at a time where nobody has measured the disk."""
+ENOUGH = 0.95
+"""Share of the disk's best rate that fewer reads at a time must reach to be preferred."""
+SPARE_PIECES = 2
+"""Pieces in the window besides those that are being read: one is computed with, one waits."""
+WINDOW_SHARE = 0.5
+"""Most of the memory for weights that the window takes."""
+LONGEST_TOKEN_S = 60.0
+"""Nobody waits longer for a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A piece of a model: its bytes, and how many times a pass over one token needs it (below 1: some passes do)."""
+
+    nbytes: int
+    uses: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """What stays in memory and how the rest is read.
+
+    pinned          numbers of the pieces that stay
+    window_bytes    memory that the others pass through
+    n_readers       reads under way at a time
+    streamed_bytes  read in a pass over one token
+    """
+
+    pinned: frozenset[int]
+    window_bytes: int
+    n_readers: int
+    streamed_bytes: float
+
+
+def residency(loads: Sequence[Load], budget_bytes: int, disk: Disk | None, what: str) -> Residency:
+    """What stays in `budget_bytes` of memory, the window included; `what` names the model in messages.
+
+    Raises DoesNotFit for a budget that has no room for a window, and where a token would take too long.
+    """
+    total = sum(load.nbytes for load in loads)
+    if total <= budget_bytes:
+        return Residency(frozenset(range(len(loads))), 0, 0, 0.0)
+    largest = max(load.nbytes for load in loads)
+    if budget_bytes < 2 * largest:
+        raise DoesNotFit(
+            f"{in_gigabytes(max(0, budget_bytes))} of memory for the weights of {what} is too little: pieces of up to "
+            f"{in_gigabytes(largest)} pass through it two at a time; {in_gigabytes(2 * largest)} at least would work"
+        )
+    n_readers = readers(disk, largest)
+    window = max(2 * largest, min((n_readers + SPARE_PIECES) * largest, int(budget_bytes * WINDOW_SHARE)))
+    pinned = pinned_loads(loads, budget_bytes - window)
+    streamed = sum(load.nbytes * load.uses for number, load in enumerate(loads) if number not in pinned)
+    found = Residency(pinned, window, n_readers, streamed)
+    _check_hope(found, total, disk, what)
+    return found
+
+
+def pinned_loads(loads: Sequence[Load], room: int) -> frozenset[int]:
+    """Numbers of the pieces that stay in `room` bytes: those with most uses, evenly spread among equals."""
+    pinned: set[int] = set()
+    for uses in sorted({load.uses for load in loads}, reverse=True):
+        equals = [number for number, load in enumerate(loads) if load.uses == uses]
+        n_bytes = sum(loads[number].nbytes for number in equals)
+        if n_bytes <= room:
+            pinned.update(equals)
+            room -= n_bytes
+            continue
+        chosen = _spread([(number, loads[number].nbytes) for number in equals], room)
+        pinned.update(chosen)
+        room -= sum(loads[number].nbytes for number in chosen)
+    return frozenset(pinned)
+
+
+def _spread(pieces: Sequence[tuple[int, int]], room: int) -> list[int]:
+    """Pieces (number, bytes) that fit into `room`, as evenly over all of them as their sizes allow."""
+    total = sum(n_bytes for _, n_bytes in pieces)
+    chosen, held, passed = [], 0, 0
+    for number, n_bytes in pieces:
+        passed += n_bytes
+        if held + n_bytes <= room * passed / total:
+            chosen.append(number)
+            held += n_bytes
+    return chosen
+
+
+def readers(disk: Disk | None, request_bytes: int) -> int:
+    """The fewest reads at a time that get nearly the disk's best rate for requests of that size."""
+    if disk is None:
+        return USUAL_READERS
+    rates = {depth: curve(request_bytes) for depth, curve in disk.by_depth.items()}
+    best = max(rates.values())
+    fewest = min(depth for depth, rate in rates.items() if rate >= ENOUGH * best)
+    return max(2, fewest)  # while one is handed over, the other goes on
+
+
+def fastest(disk: Disk | None) -> float | None:
+    """Bytes per second at best, if known."""
+    return None if disk is None else disk.best_bytes_s
+
+
+def _check_hope(found: Residency, total: int, disk: Disk | None, what: str) -> None:
+    """Raises DoesNotFit where reading alone takes longer for a token than anybody waits."""
+    rate = fastest(disk)
+    if rate is None or found.streamed_bytes / rate <= LONGEST_TOKEN_S:
+        return
+    raise DoesNotFit(
+        f"{what} would read {in_gigabytes(int(found.streamed_bytes))} of its {in_gigabytes(total)} from disk for every "
+        f"token, {found.streamed_bytes / rate:.0f} s at {rate / 1e9:.2g} GB/s; a smaller model or a smaller quant "
+        f"would work, or {in_gigabytes(int(found.streamed_bytes - LONGEST_TOKEN_S * rate))} more memory"
+    )
