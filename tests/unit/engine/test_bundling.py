@@ -58,7 +58,7 @@ def test_repair_waits_for_nobody(bundling: Bundling) -> None:
     with bundling.open() as bundles, bundling.path.open("r+b") as file:
         file.seek(bundles.offset(0))
         file.write(bytes(100))
-    with pack_lock(bundling.path), pytest.raises(PackFailed, match="packing .* already"):
+    with pack_lock(bundling.path), pytest.raises(PackFailed, match=r"packing .* already"):
         bundling.repair(no_progress)
     assert bundling.repair(no_progress).n_repaired == 1
 
