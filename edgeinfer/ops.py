@@ -2,7 +2,8 @@
 
 An architecture turns GGUF metadata into a list of these ops; every device runs them. Values between ops are named
 buffers of float32 rows; weights are named tensors of the file. Shapes use one legend: T new tokens of a pass,
-O rows whose logits are wanted, D model width, H / G query / kv heads, K head width, F FFN width, V vocabulary.
+O rows whose logits are wanted, D model width, H / G query / kv heads, K head width, F FFN width, V vocabulary,
+E experts.
 Knows nothing of files, devices or plans. A new op touches this file, the reference device and each other device.
 """
 
@@ -42,7 +43,10 @@ class Unpair:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Rows `start:stop` of a 2-D tensor (or elements of a 1-D one), each `columns` long."""
+    """Rows `start:stop` of a tensor, each `columns` long (or elements of a 1-D one, with `columns` 1).
+
+    A tensor of more dimensions is the rows of its last one: expert e of [E, F, D] is rows e * F to (e + 1) * F.
+    """
 
     tensor: str
     start: int
@@ -158,6 +162,46 @@ class GatedAct:
 
 
 @dataclass(frozen=True, slots=True)
+class Router:
+    """out[t, e] = the share of expert e in token t: zero but for the `active` highest of scores[t], E of them.
+
+    Of equal scores those of lower numbers are higher. Shares are the softmax over all E scores or the sigmoid of each;
+    `normalised`: those of a token are divided by their sum. All are multiplied by `scale`.
+    """
+
+    scores: str
+    out: str
+    experts: int
+    active: int
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    normalised: bool = False
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """out[t] += the sum over the experts e that have a share in t, lowest first, of share * expert e of source[t].
+
+    An expert is down[e] @ (activation(gate[e] @ x) * (up[e] @ x)). `shares` [T, E] are a Router's with the same
+    `active`; an expert whose share is zero is not computed.
+    """
+
+    source: str
+    shares: str
+    out: str
+    gate: tuple[Weight, ...]
+    up: tuple[Weight, ...]
+    down: tuple[Weight, ...]
+    active: int
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """All matrices of all experts."""
+        return (*self.gate, *self.up, *self.down)
+
+
+@dataclass(frozen=True, slots=True)
 class Add:
     """out += source."""
 
@@ -184,7 +228,7 @@ class SoftCap:
     cap: float
 
 
-Op = Embed | RMSNorm | MatMul | Rope | StoreKV | Attention | GatedAct | Add | TakeOutputs | SoftCap
+Op = Embed | RMSNorm | MatMul | Rope | StoreKV | Attention | GatedAct | Router | Experts | Add | TakeOutputs | SoftCap
 
 
 def reads(op: Op) -> set[str]:
@@ -204,6 +248,10 @@ def reads(op: Op) -> set[str]:
             return {op.query}
         case GatedAct():
             return {op.gate, op.up}
+        case Router():
+            return {op.scores}
+        case Experts():
+            return {op.source, op.shares, op.out}
         case Add():
             return {op.source, op.out}
 

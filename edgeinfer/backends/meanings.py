@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Floats, Step
+from edgeinfer.ops import Router
 
 ACTIVATION_BLOCK = 32
 SMALLEST = 1e-30
@@ -81,6 +82,21 @@ def gelu_tanh(gate: Floats) -> Floats:
     inner = np.float32(0.7978845608028654) * (gate + np.float32(0.044715) * gate**3)
     turned: Floats = np.tanh(inner)
     return np.float32(0.5) * gate * (np.float32(1.0) + turned)
+
+
+def routed_shares(scores: Floats, op: Router) -> Floats:
+    """The shares of the experts in each row: float32[T, E], as `ops.Router` says."""
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares = powers / powers.sum(axis=-1, keepdims=True)
+    if op.scoring == "sigmoid":
+        shares = np.float32(1.0) / (np.float32(1.0) + np.exp(-scores))
+    chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : op.active]
+    kept = np.zeros_like(shares)
+    np.put_along_axis(kept, chosen, np.take_along_axis(shares, chosen, axis=-1), axis=-1)
+    if op.normalised:
+        kept /= kept.sum(axis=-1, keepdims=True)
+    scaled: Floats = kept * np.float32(op.scale)
+    return scaled
 
 
 ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.base import Limits, Progress, Stored, no_progress
-from edgeinfer.engine.limits import memory_need
+from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle
@@ -21,7 +21,7 @@ from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import Load, Residency, residency
-from edgeinfer.scheduling.topology import available_bytes, read_topology, usable_cores
+from edgeinfer.scheduling.topology import read_topology, usable_cores
 
 if TYPE_CHECKING:
     from edgeinfer.backends.cpu.bundles.contents import Contents
@@ -37,19 +37,36 @@ class Holding:
     packs: bool = True
 
 
-def weights_budget(spec: ModelSpec, file: GGUFFile, limits: Limits, holding: Holding) -> int | None:
-    """Bytes of memory for weights if not all of them can stay, None if they can.
+SMALLER_PASSES = (128, 64)
+"""Tokens of a pass where memory is too short for the buffers of more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What memory has room for: `budget_bytes` of weights, None for all of them, in passes of `max_tokens`."""
+
+    budget_bytes: int | None
+    max_tokens: int
+
+
+def room_for(spec: ModelSpec, file: GGUFFile, limits: Limits, holding: Holding) -> Room:
+    """How many weights may stay; passes are made smaller where that lets them be as many as was asked for.
 
     Raises DoesNotFit where there is not even room for the rest.
     """
-    need, available = memory_need(CPU, spec, file.tensors, limits), available_bytes()
-    room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - RUNTIME_BYTES
-    budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
-    if need.weight_bytes <= budget:
-        return None
-    if room <= 0:
+    available = memory_for_model()
+    budget = 0
+    for max_tokens in (limits.max_tokens, *SMALLER_PASSES):
+        need = memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=max_tokens))
+        room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - RUNTIME_BYTES
+        budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
+        if need.weight_bytes <= budget:
+            return Room(None, limits.max_tokens)
+        if budget == holding.ram_bytes or (holding.ram_bytes is None and room > need.buffer_bytes):
+            return Room(budget, max_tokens)
+    if budget <= 0:
         require_fit(need, available)
-    return budget
+    return Room(budget, max_tokens)
 
 
 def stored(
@@ -65,18 +82,18 @@ def stored(
 
     Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, and what packing raises.
     """
-    budget = weights_budget(spec, file, limits, holding)
-    if budget is None:
+    room = room_for(spec, file, limits, holding)
+    if room.budget_bytes is None:
         return limits, ()
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
     contents = contents_of(spec, file.tensors)
     disk = known_disk()
-    found = residency([Load(bundle.padded_bytes) for bundle in contents.bundles], budget, disk, name)
+    found = residency([Load(bundle.padded_bytes) for bundle in contents.bundles], room.budget_bytes, disk, name)
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
     pinned_bytes = sum(contents.bundles[number].padded_bytes for number in found.pinned)
     place = Stored(path, fingerprint, found.pinned, pinned_bytes, found.window_bytes, found.n_readers)
-    return replace(limits, stored=place), (_told(found, contents.data_bytes, disk),)
+    return replace(limits, stored=place, max_tokens=room.max_tokens), (_told(found, contents.data_bytes, disk),)
 
 
 def _bundle_file(

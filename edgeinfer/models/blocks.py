@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.sizes import Sizes
 from edgeinfer.models.spec import KVLayer, ModelSpec, Stage
 from edgeinfer.ops import (
@@ -38,6 +39,7 @@ class LayerStyle:
 
     `paired`: rotary pairs are neighbours in the file, not halves of a head. `window` and `soft_cap`, `scale`: as in
     `ops.Attention`, a scale of None being 1 / sqrt(head width). `head_norms`: queries and keys are normed per head.
+    `whole_norms`: they are normed over all heads at once. `mixture`: experts are in place of gate, up and down.
     `fused_ffn`: gate and up are the row halves of ffn_up. `post_norms`: a branch is normed before it is added.
     """
 
@@ -47,9 +49,11 @@ class LayerStyle:
     soft_cap: float | None = None
     scale: float | None = None
     head_norms: bool = False
+    whole_norms: bool = False
     activation: Literal["silu", "gelu_tanh"] = "silu"
     fused_ffn: bool = False
     post_norms: bool = False
+    mixture: Mixture | None = None
 
 
 def decoder(
@@ -77,15 +81,17 @@ def decoder(
         ffn_width=sizes.ffn_width,
         n_vocab=sizes.n_vocab,
         n_context_trained=sizes.n_context_trained,
-        buffers=_buffers(sizes, any(style.post_norms for style in styles)),
+        buffers=_buffers(sizes, styles),
         stages=tuple(stages),
         kv=tuple(KVLayer(sizes.kv_heads, sizes.head_width, style.window) for style in styles),
     )
 
 
-def _buffers(sizes: Sizes, post_norms: bool) -> tuple[Buffer, ...]:
+def _buffers(sizes: Sizes, styles: Sequence[LayerStyle]) -> tuple[Buffer, ...]:
     """The buffers that the ops below read and write."""
-    branch = (Buffer("branch", sizes.width),) if post_norms else ()
+    branch = (Buffer("branch", sizes.width),) if any(style.post_norms for style in styles) else ()
+    mixture = next((style.mixture for style in styles if style.mixture is not None), None)
+    dense = tuple(Buffer(name, sizes.ffn_width) for name in ("gate", "up", "hidden"))
     return (
         Buffer("x", sizes.width),
         Buffer("normed", sizes.width),
@@ -93,9 +99,7 @@ def _buffers(sizes: Sizes, post_norms: bool) -> tuple[Buffer, ...]:
         Buffer("key", sizes.kv_width),
         Buffer("value", sizes.kv_width),
         Buffer("attended", sizes.query_width),
-        Buffer("gate", sizes.ffn_width),
-        Buffer("up", sizes.ffn_width),
-        Buffer("hidden", sizes.ffn_width),
+        *(dense if mixture is None else mixture.buffers()),
         *branch,
         Buffer("x_out", sizes.width, Rows.OUTPUTS),
         Buffer("normed_out", sizes.width, Rows.OUTPUTS),
@@ -111,7 +115,7 @@ def _layer(hp: Hyperparameters, sizes: Sizes, number: int, style: LayerStyle) ->
         *_attention(hp, sizes, number, style),
         *_rejoin(hp, sizes, f"{prefix}post_attention_norm.weight", style),
         _norm(hp, sizes, "x", "normed", f"{prefix}ffn_norm.weight"),
-        *_gated_ffn(hp, sizes, prefix, style),
+        *_feed_forward(hp, sizes, prefix, style),
         *_rejoin(hp, sizes, f"{prefix}post_ffw_norm.weight", style),
     ]
 
@@ -142,6 +146,7 @@ def _attention(hp: Hyperparameters, sizes: Sizes, number: int, style: LayerStyle
     return [
         *_qkv(hp, sizes, prefix, style),
         *(_head_norms(hp, sizes, prefix) if style.head_norms else []),
+        *(_whole_norms(hp, sizes, prefix) if style.whole_norms else []),
         Rope("query", heads, width, style.rope),
         Rope("key", kv_heads, width, style.rope),
         StoreKV("key", "value", number, kv_heads, width),
@@ -176,6 +181,22 @@ def _head_norms(hp: Hyperparameters, sizes: Sizes, prefix: str) -> list[Op]:
         RMSNorm("query", "query", query, width, epsilon, sizes.heads),
         RMSNorm("key", "key", key, width, epsilon, sizes.kv_heads),
     ]
+
+
+def _whole_norms(hp: Hyperparameters, sizes: Sizes, prefix: str) -> list[Op]:
+    """RMSNorm of all query and of all key heads."""
+    widths = {"query": sizes.query_width, "key": sizes.kv_width}
+    return [
+        RMSNorm(name, name, hp.vector(f"{prefix}attn_{name[0]}_norm.weight", width), width, sizes.epsilon)
+        for name, width in widths.items()
+    ]
+
+
+def _feed_forward(hp: Hyperparameters, sizes: Sizes, prefix: str, style: LayerStyle) -> list[Op]:
+    """The second branch of a layer."""
+    if style.mixture is None:
+        return _gated_ffn(hp, sizes, prefix, style)
+    return style.mixture.ops(hp, prefix, sizes.width, style.activation, "x")
 
 
 def _gated_ffn(hp: Hyperparameters, sizes: Sizes, prefix: str, style: LayerStyle) -> list[Op]:

@@ -29,13 +29,19 @@ class Sizes:
     epsilon: float
 
     @classmethod
-    def read(cls, hp: Hyperparameters) -> Sizes:
-        """Sizes from the keys all families share; the vocabulary is the height of the embedding table."""
+    def read(cls, hp: Hyperparameters, *, mixture: bool = False) -> Sizes:
+        """Sizes from the keys all families share; the vocabulary is the height of the embedding table.
+
+        `mixture`: the family may be a mixture of experts.
+        """
         embedding = hp.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
             raise BadGGUF("the file has no tensor token_embd.weight: it holds only a vocabulary, or a part of a model")
-        if hp.integer("expert_count", 0, least=0) > 0:
-            raise UnsupportedModel(f"this {hp.architecture} is a mixture of experts; edgeinfer has dense models only")
+        if not mixture and hp.integer("expert_count", 0, least=0) > 0:
+            raise UnsupportedModel(
+                f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
+                "qwen3moe and olmoe"
+            )
         width, heads = hp.integer("embedding_length"), hp.integer("attention.head_count")
         kv_heads = hp.integer("attention.head_count_kv", heads)
         if heads % kv_heads:

@@ -13,10 +13,14 @@ from transformers import (
     Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
+    OlmoeConfig,
     Phi3Config,
     PretrainedConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 VOCABULARY = 264
@@ -107,6 +111,46 @@ def qwen3(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Qwen3Config(**sizes.common() | own | {"tie_word_embeddings": True} | changes)
 
 
+def mixtral(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Mixtral: two of four experts, shares that add up to one."""
+    own = {"head_dim": sizes.head_width, "num_local_experts": 4, "num_experts_per_tok": 2}
+    return MixtralConfig(**sizes.common() | own | changes)
+
+
+def qwen2moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Qwen 2's mixture: two of six experts narrower than the shared one, shares that do not add up to one."""
+    own = {
+        "intermediate_size": 3 * sizes.ffn_width,  # of dense layers, which there are none of
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": sizes.ffn_width,
+        "shared_expert_intermediate_size": 2 * sizes.ffn_width,
+        "decoder_sparse_step": 1,
+        "norm_topk_prob": False,
+    }
+    return Qwen2MoeConfig(**sizes.common() | own | changes)
+
+
+def qwen3moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Qwen 3's mixture: three of eight experts, head norms, shares that add up to one."""
+    own = {
+        "head_dim": sizes.head_width,
+        "intermediate_size": 3 * sizes.ffn_width,  # of dense layers, which there are none of
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": sizes.ffn_width,
+        "norm_topk_prob": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    }
+    return Qwen3MoeConfig(**sizes.common() | own | changes)
+
+
+def olmoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """OLMoE: norms over all heads, four of eight experts, shares that do not add up to one."""
+    own = {"num_experts": 8, "num_experts_per_tok": 4, "norm_topk_prob": False, "rms_norm_eps": 1e-5}
+    return OlmoeConfig(**sizes.common() | own | changes)
+
+
 def phi3(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """Phi 3: fused projections."""
     return Phi3Config(**sizes.common() | {"original_max_position_embeddings": 256} | changes)
@@ -183,4 +227,8 @@ CASES = (
     Case("gemma2", "gemma2", gemma2, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=4),
     Case("gemma3", "gemma3", gemma3, ("f32", "bf16", "q8_0", "q4_0"), PERIOD),
     Case("gemma3", "gemma3", gemma3, ("k",), turn=3),
+    Case("qwen3moe", "qwen3moe", qwen3moe, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=1),
+    Case("mixtral", "llama", mixtral, ("f16", "q8_0", "q4_0"), turn=3),
+    Case("qwen2moe", "qwen2moe", qwen2moe, ("f32", "q8_0", "q4_0"), SQUARE),
+    Case("olmoe", "olmoe", olmoe, ("f32", "q8_0", "q4_0"), SQUARE),
 )

@@ -8,7 +8,7 @@ The conventions: Llama's query and key rows are permuted so that rotary pairs ar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +40,12 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     held: Arrays = {}
     types = Types(form, turn)
     for key, parameter in model.named_parameters():
-        values = _to_file(parameter.detach().numpy(), key, config, architecture)
-        target = names.get_name(key, try_suffixes=(".weight", ".bias"))
-        if target is None:
-            raise RuntimeError(f"{key} has no name in GGUF")
-        kind = types.next(values.shape[1]) if values.ndim == 2 else Type.F32
-        stored = quantise(values, kind) if values.ndim == 2 else values
-        if kind in (Type.F32, Type.F16):
-            stored = stored.view(np.float32 if kind == Type.F32 else np.float16)
-            writer.add_tensor(target, stored)
-            values = stored.astype(np.float32)
-        else:
-            writer.add_tensor(target, stored, raw_dtype=kind)
-            values = gguf.quants.dequantize(stored, kind)
-        held[key] = _from_file(values, key, config, architecture)
+        exact = parameter.detach().numpy()
+        parts = []
+        for target, part in _parts(exact, key, names):
+            values = _to_file(part, key, config, architecture)
+            parts.append(_from_file(_add(writer, target, values, types), key, config, architecture))
+        held[key] = np.concatenate(parts, axis=-2) if len(parts) > 1 else parts[0].reshape(exact.shape)
     for target, factors in _rope_tensors(config).items():
         writer.add_tensor(target, factors)
     writer.write_header_to_file()
@@ -61,6 +53,37 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     writer.write_tensors_to_file()
     writer.close()
     return held
+
+
+def _parts(values: NDArray[np.float32], key: str, names: gguf.TensorNameMap) -> Iterator[tuple[str, Any]]:
+    """GGUF's name and the values of each tensor that a parameter becomes: gate and up of experts are two there."""
+    if key.endswith(".experts.gate_up_proj"):
+        layer = key.split(".")[2]
+        for name, half in zip(("gate", "up"), np.split(values, 2, axis=1), strict=True):
+            yield f"blk.{layer}.ffn_{name}_exps.weight", half
+        return
+    target = names.get_name(key, try_suffixes=(".weight", ".bias"))
+    if target is None:
+        raise RuntimeError(f"{key} has no name in GGUF")
+    is_single = key.endswith("shared_expert_gate.weight")
+    yield f"{target}.weight" if target.endswith("_exps") else target, values[0] if is_single else values
+
+
+def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], types: Types) -> NDArray[np.float32]:
+    """Write a tensor, its matrices in the next type but for a router's; returns what the file then holds."""
+    is_exact = values.ndim < 2 or "ffn_gate_inp" in target
+    kind = Type.F32 if is_exact else types.next(values.shape[-1])
+    rows = values.reshape(-1, values.shape[-1])
+    if kind == Type.F32:
+        writer.add_tensor(target, values)
+        return values
+    stored = quantise(rows, kind)
+    if kind == Type.F16:
+        halves = stored.view(np.float16).reshape(values.shape)
+        writer.add_tensor(target, halves)
+        return halves.astype(np.float32)
+    writer.add_tensor(target, stored.reshape(*values.shape[:-1], -1), raw_dtype=kind)
+    return gguf.quants.dequantize(stored, kind).reshape(values.shape)
 
 
 def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
@@ -77,6 +100,14 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         writer.add_value_length(explicit)
     if architecture == "llama":
         writer.add_vocab_size(config.vocab_size)
+    count = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    if count:
+        writer.add_expert_count(count)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if getattr(config, "moe_intermediate_size", None):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if getattr(config, "shared_expert_intermediate_size", None):
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if getattr(config, "sliding_window", None) or architecture == "phi3":
         writer.add_sliding_window(config.sliding_window or 0)
     if getattr(config, "attn_logit_softcapping", None):

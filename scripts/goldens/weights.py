@@ -33,7 +33,7 @@ def randomise(model: torch.nn.Module, seed: int) -> None:
         elif parameter.ndim == 1:
             values = 0.5 * noise
         else:
-            values = noise * _gain(name) / parameter.shape[1] ** 0.5
+            values = noise * _gain(name) / parameter.shape[-1] ** 0.5
         parameter.data = torch.from_numpy(values.astype(np.float32))
 
 

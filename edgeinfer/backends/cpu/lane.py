@@ -28,7 +28,7 @@ from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Embed, MatMul, Op
+from edgeinfer.ops import Embed, Experts, MatMul, Op
 
 
 class CpuLane:
@@ -76,8 +76,9 @@ class CpuLane:
     def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> Weights:
         """The model's matrices, packed."""
         packed, heads, team = PackedWeights(self._file, isa_name, library), heads_of(self._spec), self._team
-        products = [op for op in self._spec.ops() if isinstance(op, MatMul)]
-        packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress, team.cores)
+        wanted = [(op.weight, heads.get(op.out)) for op in self._spec.ops() if isinstance(op, MatMul)]
+        wanted += [(weight, None) for op in self._spec.ops() if isinstance(op, Experts) for weight in op.weights]
+        packed.pack(wanted, team.n_workers, progress, team.cores)
         return packed
 
     @property
@@ -157,6 +158,10 @@ class CpuLane:
     def rounded(self, name: str) -> Floats:
         """What the int8 form of a buffer that products read stands for now: float32[T or O, width]."""
         return self._values.rounded(name)
+
+    def hidden(self, op: Experts) -> Floats:
+        """What the int8 form of the hidden rows of experts stands for, if `op` is the last of its kind that ran."""
+        return self._lowering.hidden(op)
 
     def _start(self, step: Step) -> None:
         """Take over a step and embed its tokens."""

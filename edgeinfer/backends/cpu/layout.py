@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, PEAK_BLOCK, PEAK_LANES, Limits
+from edgeinfer.backends.cpu.expert_memory import expert_panels, expert_sizes
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, MatMul, Rope, Rows, StoreKV, Weight
+from edgeinfer.ops import Attention, Embed, Experts, MatMul, Rope, Rows, StoreKV, Weight
 
 LANES = 16
 BLOCK = 32
@@ -92,6 +93,9 @@ class BufferLayout:
             for op in spec.ops()
             if isinstance(op, MatMul) and isinstance(format_of(tensors[op.weight.tensor].ggml_type), BlockFormat)
         }
+        mixtures = [(op, expert_panels(op, tensors)) for op in spec.ops() if isinstance(op, Experts)]
+        self.rounded |= {op.source for op, panels in mixtures if panels.rounds_source}
+        self.expert_sizes = expert_sizes(mixtures, limits.max_tokens)
         """Buffers that are also kept as int8: the inputs of products with integer weights."""
 
     def shape(self, name: str) -> tuple[int, int]:
@@ -125,7 +129,7 @@ class BufferLayout:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all buffers, int8 forms, rotary tables, partials, peaks and kept rows."""
+        """Bytes of all buffers, int8 forms, rotary tables, partials, peaks, rows of experts and kept rows."""
         floats = sum(4 * rows * width for rows, width in map(self.shape, self._buffers))
         tables = {op.table for op in self._spec.ops() if isinstance(op, Rope)}
         rotary = sum(4 * table.rotary_width * self._limits.n_context for table in tables)
@@ -133,4 +137,4 @@ class BufferLayout:
         others = rotary + 4 * tokens * heads * pages * width + 4 * math.prod(self.peaks_shape)
         embeddings = [op.weight for op in self._spec.ops() if isinstance(op, Embed)]
         others += sum(4 * embedding_rows(weight) * weight.columns for weight in embeddings)
-        return floats + sum(map(self.rounded_bytes, self.rounded)) + others
+        return floats + sum(map(self.rounded_bytes, self.rounded)) + others + self.expert_sizes.total_bytes

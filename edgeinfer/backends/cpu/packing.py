@@ -143,7 +143,7 @@ class PackedWeights:
 
     def pack(
         self,
-        wanted: list[tuple[Weight, HeadLayout | None]],
+        wanted: Sequence[tuple[Weight, HeadLayout | None]],
         n_workers: int,
         progress: Progress,
         cores: Sequence[int] = (),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.backends.base import PAGE, Footprint, Limits
+from edgeinfer.backends.base import PAGE, Footprint, Limits, refuse_experts
 from edgeinfer.backends.cache_rows import SPARE_ROWS, SPARE_SHARE
 from edgeinfer.backends.onnx.grouping import Product, joined
 from edgeinfer.models.fragment import Fragment, whole
@@ -51,6 +51,7 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
 
 def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """Bytes of a fragment. Raises as `footprint`."""
+    refuse_experts(fragment.spec, "onnx")
     spec, sizes = fragment.spec, Sizes.of(limits)
     per_token = spec.kv_bytes_per_token(4)
     spare = per_token * (sizes.cache_rows - sizes.n_slots)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.base import PAGE, Footprint, Limits
+from edgeinfer.backends.base import PAGE, Footprint, Limits, refuse_experts
 from edgeinfer.backends.openvino.constants import form_of
 from edgeinfer.backends.openvino.signature import signature_of
 from edgeinfer.models.fragment import Fragment, whole
@@ -31,7 +31,8 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
 
 
 def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """What a part of a model takes."""
+    """What a part of a model takes. Raises UnsupportedModel for a mixture of experts."""
+    refuse_experts(fragment.spec, "openvino")
     per_token = _token_bytes(fragment.spec, limits)
     kv_bytes, weight_bytes = per_token * PAGE * limits.n_pages, _weight_bytes(fragment.spec, tensors)
     return Footprint(weight_bytes, per_token, kv_bytes, weight_bytes + _buffer_bytes(fragment, limits))

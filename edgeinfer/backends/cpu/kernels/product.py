@@ -62,15 +62,17 @@ def write_plain(args, unit, token, n_tokens, sums):
     """Both panels' rows of some tokens, with bias and what was there before."""
     bias = args.bias + unit * args.bias_stride
     first_bias, second_bias = simd.load(bias), simd.load(bias + 64)
-    out = args.out + 128 * unit + token * args.out_stride
     for place in range(n_tokens):
+        row = token + place
+        if args.rows != 0:
+            row = simd.load_int32(args.rows + 4 * row)
+        out = args.out + 128 * unit + row * args.out_stride
         first = simd.add(simd.load(sums + 64 * place), first_bias)
         second = simd.add(simd.load(sums + 64 * (n_tokens + place)), second_bias)
         if args.accumulate != 0:
             first, second = simd.add(first, simd.load(out)), simd.add(second, simd.load(out + 64))
         simd.store(out, first)
         simd.store(out + 64, second)
-        out += args.out_stride
 
 
 @inline
@@ -111,7 +113,7 @@ def wide_product(key: str, isa: str) -> Callable[..., None]:
         own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
         sums = simd.stack_space(SUMS_BYTES)
         end = tiled_tokens(count) * args.tiled
-        if count - end >= act.MANY:
+        if count - end >= act.MANY and args.rows == 0:
             own, stop = 0, args.n_units
             end, count = share_of_tokens(crew, worker, end, count)
         while end < count:
