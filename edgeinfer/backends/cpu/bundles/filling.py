@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,11 @@ from edgeinfer.backends.base import WHOLE, Crew, Progress
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Key
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.source import Source
+from edgeinfer.backends.cpu.bundles.warmth import cached_share
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import HeadLayout, PackedMatrix, PackedWeights, room
 from edgeinfer.backends.cpu.pinning import pin
+from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.ops import Weight
 
 Panels = dict[Key, NDArray[np.uint8]]
@@ -56,6 +59,16 @@ def fill(
             thread.shutdown(cancel_futures=True)
         source.close()
     packed.take({key: PackedMatrix(packed.panel(key[0]), data) for key, data in panels.items()})
+
+
+def is_faster(path: Path, file: GGUFFile) -> bool:
+    """Whether filling from the bundle file at `path` beats packing: unless the model's own file alone is in memory.
+
+    Where both are in memory filling is less work; where both are on the disk it takes as long, and the next start less.
+    """
+    ours = cached_share([path])
+    theirs = cached_share(file.paths)
+    return ours is None or theirs is None or ours >= theirs
 
 
 def _touch(panels: Panels, start: int, stop: int) -> None:

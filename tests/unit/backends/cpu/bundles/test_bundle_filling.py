@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -10,7 +13,8 @@ import pytest
 
 from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.filling import fill
+from edgeinfer.backends.cpu.bundles.filling import fill, is_faster
+from edgeinfer.backends.cpu.bundles.warmth import cached_share
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.packing import PackedWeights
 from edgeinfer.errors import BadBundle, DeviceFailed
@@ -76,3 +80,30 @@ def test_a_failure_leaves_the_weights_to_packing(
         assert weights.resident_bytes == 0
         weights.pack(wanted_of(model), 2, no_progress)
         assert weights.resident_bytes == model.packed(library).resident_bytes
+
+
+def drop_from_cache(path: Path) -> None:
+    """Have nothing of a file in the page cache."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in its page cache")
+def test_packing_is_preferred_where_only_the_model_is_in_memory(library: KernelLibrary, tmp_path: Path) -> None:
+    source = Path(shutil.copy(DATA / "gemma3-f32.gguf", tmp_path / "model.gguf"))
+    with packable(source) as model:
+        path = model.pack(tmp_path / "model.bundles", library).path
+        path.read_bytes(), source.read_bytes()
+        assert is_faster(path, model.model.file)
+        drop_from_cache(path)
+        if cached_share([path]) != 0:
+            pytest.skip("this file system keeps its files in memory")
+        assert cached_share([source]) == 1
+        assert not is_faster(path, model.model.file)
+        model.model.file.release()
+        drop_from_cache(source)
+        path.read_bytes()
+        assert is_faster(path, model.model.file)
+        assert cached_share([path]) == 1
+    assert cached_share([tmp_path / "missing"]) is None
