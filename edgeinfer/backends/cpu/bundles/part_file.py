@@ -56,8 +56,11 @@ class PartFile:
         return [bundle for bundle in self._contents.bundles if not self._checksums[bundle.number]]
 
     def is_whole(self, bundle: Bundle) -> bool:
-        """Whether the bytes of a bundle are those of its checksum; it is missing from now on if not. Raises OSError."""
-        data = np.frombuffer(self._file.read(bundle.nbytes, self._place(bundle)), np.uint8)
+        """Whether the bytes of a bundle can be read and are those of its checksum; it is missing from now on if not."""
+        try:
+            data = np.frombuffer(self._file.read(bundle.nbytes, self._place(bundle)), np.uint8)
+        except OSError:
+            data = np.empty(0, np.uint8)
         whole = len(data) == bundle.nbytes and checksum(data) == self._checksums[bundle.number]
         if not whole:
             self._checksums[bundle.number] = 0

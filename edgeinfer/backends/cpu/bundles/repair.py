@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,9 @@ from edgeinfer.backends.cpu.bundles.positioned import PositionedFile
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.errors import BadBundle, DeviceFailed
 
+READERS = 4
+"""Reads under way at a time: what it takes to have most disks busy."""
+
 
 @dataclass(frozen=True, slots=True)
 class Damage:
@@ -33,18 +37,23 @@ class Damage:
 def find_damage(bundles: BundleFile, progress: Progress) -> list[Damage]:
     """Read everything, past the page cache where that is possible, and list what is damaged or cannot be read."""
     every = bundles.contents.bundles
-    n_bytes = max((bundle.padded_bytes for bundle in every), default=0)
-    raw = aligned((n_bytes + PAGE_BYTES,), np.uint8)
-    memory = raw[-raw.ctypes.data % PAGE_BYTES :][:n_bytes].data
-    found: list[Damage] = []
     source = bundles.source()
+
+    def examine(bundle: Bundle) -> Damage | None:
+        raw = aligned((bundle.padded_bytes + PAGE_BYTES,), np.uint8)
+        memory = raw[-raw.ctypes.data % PAGE_BYTES :].data
+        try:
+            bundles.read(bundle.number, memory, source, again=True)
+        except (BadBundle, DeviceFailed) as error:
+            return Damage(bundle, str(error))
+        return None
+
+    found: list[Damage] = []
     try:
-        for done, bundle in enumerate(every, 1):
-            try:
-                bundles.read(bundle.number, memory, source, again=True)
-            except (BadBundle, DeviceFailed) as error:
-                found.append(Damage(bundle, str(error)))
-            progress("checking", done, len(every))
+        with ThreadPoolExecutor(READERS) as threads:
+            for done, damage in enumerate(threads.map(examine, every), 1):
+                found += [] if damage is None else [damage]
+                progress("checking", done, len(every))
     finally:
         source.close()
     return found
