@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, TypeAlias
 
 
 class Rows(Enum):
@@ -79,6 +79,10 @@ class RopeTable:
     factors: str | None = None
 
 
+Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2"]
+"""Of x: x * sigmoid(x); the tanh form of GELU; max(x, 0); its square. The last two have exact zeros."""
+
+
 @dataclass(frozen=True, slots=True)
 class Embed:
     """out[t] = scale * weight[token t]."""
@@ -86,6 +90,26 @@ class Embed:
     weight: Weight
     out: str
     scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PositionEmbed:
+    """out[t] += weight[position of token t]: learned positions. Its stage begins with the `Embed` that writes out."""
+
+    weight: Weight
+    out: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """out = (source - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance of the source's row."""
+
+    source: str
+    out: str
+    weight: Weight
+    bias: Weight
+    width: int
+    epsilon: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +182,17 @@ class GatedAct:
     up: str
     out: str
     width: int
-    activation: Literal["silu", "gelu_tanh"]
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """out = activation(source), of a feed-forward network without a gate."""
+
+    source: str
+    out: str
+    width: int
+    activation: Activation
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +262,23 @@ class SoftCap:
     cap: float
 
 
-Op = Embed | RMSNorm | MatMul | Rope | StoreKV | Attention | GatedAct | Router | Experts | Add | TakeOutputs | SoftCap
+Op = (
+    Embed
+    | PositionEmbed
+    | LayerNorm
+    | RMSNorm
+    | MatMul
+    | Rope
+    | StoreKV
+    | Attention
+    | GatedAct
+    | Act
+    | Router
+    | Experts
+    | Add
+    | TakeOutputs
+    | SoftCap
+)
 
 
 def reads(op: Op) -> set[str]:
@@ -236,7 +286,9 @@ def reads(op: Op) -> set[str]:
     match op:
         case Embed():
             return set()
-        case RMSNorm() | TakeOutputs():
+        case PositionEmbed():
+            return {op.out}
+        case LayerNorm() | RMSNorm() | Act() | TakeOutputs():
             return {op.source}
         case MatMul():
             return {op.source, op.out} if op.accumulate else {op.source}

@@ -39,6 +39,15 @@ def rms_norm(source: Floats, weight: Floats, groups: int, epsilon: float) -> Flo
     return normed.reshape(source.shape)
 
 
+def layer_norm(source: Floats, weight: Floats, bias: Floats, epsilon: float) -> Floats:
+    """LayerNorm of the rows (Ba et al., arXiv 1607.06450)."""
+    centred: Floats = source - np.mean(source, axis=-1, keepdims=True, dtype=np.float32)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True, dtype=np.float32)
+    deviation: Floats = np.sqrt(variance + np.float32(epsilon))
+    normed: Floats = centred / deviation * weight + bias
+    return normed
+
+
 def rotate(value: Floats, heads: int, cosines: Floats, sines: Floats) -> Floats:
     """Rotate pairs (i, i + half) of each head: value float32[T, heads * K], cosines and sines float32[T, half]."""
     half = cosines.shape[1]
@@ -99,4 +108,14 @@ def routed_shares(scores: Floats, op: Router) -> Floats:
     return scaled
 
 
-ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh}
+def relu(gate: Floats) -> Floats:
+    """max(x, 0)."""
+    return np.maximum(gate, np.float32(0.0))
+
+
+def relu2(gate: Floats) -> Floats:
+    """max(x, 0) squared (So et al., arXiv 2109.08668)."""
+    return np.square(relu(gate))
+
+
+ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2}

@@ -31,6 +31,7 @@ from edgeinfer.backends.base import (
 from edgeinfer.backends.meanings import (
     ACTIVATIONS,
     context_slots,
+    layer_norm,
     rms_norm,
     rotate,
     round_activations,
@@ -43,13 +44,16 @@ from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
     Experts,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     RopeTable,
@@ -173,6 +177,11 @@ class ReferenceLane:
             case Embed():
                 rows = self._matrices[op.weight][step.batch.tokens]
                 values[op.out] = rows * np.float32(op.scale)
+            case PositionEmbed():
+                values[op.out] = values[op.out] + self._matrices[op.weight][step.batch.positions]
+            case LayerNorm():
+                vectors = self._vectors[op.weight], self._vectors[op.bias]
+                values[op.out] = layer_norm(values[op.source], *vectors, op.epsilon)
             case RMSNorm():
                 values[op.out] = rms_norm(values[op.source], self._vectors[op.weight], op.groups, op.epsilon)
             case MatMul():
@@ -194,6 +203,8 @@ class ReferenceLane:
                 values[op.out] = routed_shares(values[op.scores], op)
             case Experts():
                 values[op.out] = values[op.out] + self._experts(op, values[op.source], values[op.shares])
+            case Act():
+                values[op.out] = ACTIVATIONS[op.activation](values[op.source])
             case Add():
                 values[op.out] = values[op.out] + values[op.source]
             case TakeOutputs():

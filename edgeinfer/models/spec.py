@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgeinfer.ops import Buffer, Embed, Experts, MatMul, Op, RMSNorm, Weight
+from edgeinfer.ops import Buffer, Embed, Experts, LayerNorm, MatMul, Op, PositionEmbed, RMSNorm, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,9 @@ class ModelSpec:
     def weights(self) -> Iterator[Weight]:
         """Every weight the ops read, once per op that reads it (a tied head names the embedding again)."""
         for op in self.ops():
-            if isinstance(op, Embed | RMSNorm | MatMul):
+            if isinstance(op, Embed | PositionEmbed | LayerNorm | RMSNorm | MatMul):
                 yield op.weight
-            if isinstance(op, MatMul) and op.bias is not None:
+            if isinstance(op, LayerNorm | MatMul) and op.bias is not None:
                 yield op.bias
             if isinstance(op, Experts):
                 yield from op.weights
@@ -71,7 +71,7 @@ class ModelSpec:
     def matrices(self) -> Iterator[Weight]:
         """Those of the weights that are matrices: rows of numbers, not single ones."""
         for op in self.ops():
-            if isinstance(op, Embed | MatMul):
+            if isinstance(op, Embed | PositionEmbed | MatMul):
                 yield op.weight
             if isinstance(op, Experts):
                 yield from op.weights

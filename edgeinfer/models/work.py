@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, Experts, MatMul, Op, RMSNorm, TakeOutputs, Weight
+from edgeinfer.ops import Attention, Embed, Experts, LayerNorm, MatMul, Op, PositionEmbed, RMSNorm, TakeOutputs, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,11 @@ def pass_work(
 
 def _op_work(op: Op, tensors: Mapping[str, TensorInfo], n_rows: int, n_cached: int) -> Work:
     match op:
-        case Embed():
+        case Embed() | PositionEmbed():
             row_bytes = weight_bytes(op.weight, tensors) // op.weight.n_rows
             return Work(row_bytes * n_rows, 0, 0)
+        case LayerNorm():
+            return Work(weight_bytes(op.weight, tensors) + weight_bytes(op.bias, tensors), 0, 0)
         case RMSNorm():
             return Work(weight_bytes(op.weight, tensors), 0, 0)
         case MatMul():

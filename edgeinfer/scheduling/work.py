@@ -13,13 +13,16 @@ from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec, Stage
 from edgeinfer.models.work import share_read
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
     Experts,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     Router,
@@ -195,6 +198,8 @@ def _elements(op: Op) -> int:
     match op:
         case Embed() | MatMul():
             return op.weight.columns if isinstance(op, Embed) or not op.source.startswith("normed") else 0
+        case PositionEmbed():
+            return op.weight.columns
         case RMSNorm():
             return op.width * op.groups
         case Rope():
@@ -205,7 +210,7 @@ def _elements(op: Op) -> int:
             return op.experts
         case Experts():
             return op.active * op.gate[0].n_rows
-        case GatedAct() | Add() | TakeOutputs() | SoftCap():
+        case LayerNorm() | GatedAct() | Act() | Add() | TakeOutputs() | SoftCap():
             return op.width
         case Attention():
             return 0

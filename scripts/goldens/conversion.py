@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from goldens import opt
 from goldens.tokenizer import add_tokenizer
 from goldens.weights import Type, Types, quantise
 
@@ -33,20 +34,22 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_type("model")
     writer.add_name(name)
-    _add_sizes(writer, config, architecture)
-    _add_rope(writer, config, architecture)
+    if architecture == "opt":
+        opt.add_sizes(writer, config)
+    else:
+        _add_sizes(writer, config, architecture)
+        _add_rope(writer, config, architecture)
     add_tokenizer(writer)
-    names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
     held: Arrays = {}
     types = Types(form, turn)
     for key, parameter in model.named_parameters():
         exact = parameter.detach().numpy()
         parts = []
-        for target, part in _parts(exact, key, names):
+        for target, part in _parts(exact, key, config, architecture):
             values = _to_file(part, key, config, architecture)
             parts.append(_from_file(_add(writer, target, values, types), key, config, architecture))
         held[key] = np.concatenate(parts, axis=-2) if len(parts) > 1 else parts[0].reshape(exact.shape)
-    for target, factors in _rope_tensors(config).items():
+    for target, factors in ({} if architecture == "opt" else _rope_tensors(config)).items():
         writer.add_tensor(target, factors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -55,16 +58,14 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     return held
 
 
-def _parts(values: NDArray[np.float32], key: str, names: gguf.TensorNameMap) -> Iterator[tuple[str, Any]]:
+def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> Iterator[tuple[str, Any]]:
     """GGUF's name and the values of each tensor that a parameter becomes: gate and up of experts are two there."""
     if key.endswith(".experts.gate_up_proj"):
         layer = key.split(".")[2]
         for name, half in zip(("gate", "up"), np.split(values, 2, axis=1), strict=True):
             yield f"blk.{layer}.ffn_{name}_exps.weight", half
         return
-    target = names.get_name(key, try_suffixes=(".weight", ".bias"))
-    if target is None:
-        raise RuntimeError(f"{key} has no name in GGUF")
+    target = _name(key, config, architecture)
     is_single = key.endswith("shared_expert_gate.weight")
     yield f"{target}.weight" if target.endswith("_exps") else target, values[0] if is_single else values
 
@@ -86,6 +87,17 @@ def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], type
     return gguf.quants.dequantize(stored, kind).reshape(values.shape)
 
 
+def _name(key: str, config: Any, architecture: str) -> str:
+    """GGUF's name of a parameter."""
+    if architecture == "opt":
+        return opt.tensor_name(key)
+    names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
+    target = names.get_name(key, try_suffixes=(".weight", ".bias"))
+    if target is None:
+        raise RuntimeError(f"{key} has no name in GGUF")
+    return str(target)
+
+
 def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -98,6 +110,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     if explicit is not None and explicit != config.hidden_size // config.num_attention_heads:
         writer.add_key_length(explicit)
         writer.add_value_length(explicit)
+    if getattr(config, "hidden_act", None) in ("relu", "relu2"):
+        writer.add_string(f"{architecture}.feed_forward_activation", config.hidden_act)
     if architecture == "llama":
         writer.add_vocab_size(config.vocab_size)
     count = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)

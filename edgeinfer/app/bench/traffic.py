@@ -51,7 +51,7 @@ class Traffic:
         return sum(self._pass_bytes(count, cached) for count, cached in passes) / n
 
     def _pass_bytes(self, count: int, cached: int) -> float:
-        """All weights once but for experts no token has, and what attention reaches of the cache, as a device has it."""
+        """All weights once but those of experts no token has, and what attention reaches of a device's cache."""
         reached = pass_work(self.spec, self.tensors, count, cached).kv_bytes
         stored = self.footprint.kv_bytes_per_token / max(1, self.spec.kv_bytes_per_token(HALF_BYTES))
         unread = unread_bytes(self.spec, self.tensors, count) / weight_bytes(self.spec, self.tensors)

@@ -68,10 +68,9 @@ class Source:
 
 ROUND_ROWS = Kernel("round_rows", Source("activations", "round_rows"), records.ROUND_ROWS)
 RMS_NORM = Kernel("rms_norm", Source("rows", "rms_norm"), records.RMS_NORM)
-GATED = {
-    "silu": Kernel("gated_silu", Source("rows", "gated_silu"), records.COLUMNS),
-    "gelu_tanh": Kernel("gated_gelu_tanh", Source("rows", "gated_gelu_tanh"), records.COLUMNS),
-}
+LAYER_NORM = Kernel("layer_norm", Source("rows", "layer_norm"), records.LAYER_NORM)
+GATED = {name: Kernel(f"gated_{name}", Source("rows", "gated", (name,)), records.COLUMNS) for name in records.CURVES}
+ACT = {name: Kernel(f"act_{name}", Source("rows", "act", (name,)), records.COLUMNS) for name in records.CURVES}
 ADD = Kernel("add_rows", Source("rows", "add_rows"), records.COLUMNS)
 SOFT_CAP = Kernel("soft_cap", Source("rows", "soft_cap"), records.COLUMNS)
 FIND_PEAKS = Kernel("find_peaks", Source("rows", "find_peaks"), records.PEAKS)

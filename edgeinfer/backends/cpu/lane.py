@@ -15,7 +15,7 @@ from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, OpSeconds, Pro
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.fusion import Sections
-from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
+from edgeinfer.backends.cpu.layout import heads_of, learned_positions, tile_tokens
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights, Weights
@@ -51,7 +51,7 @@ class CpuLane:
         self._spec, self._file, self._limits, self._team = spec, file, limits, team
         self._closed = False
         embed = _embedding(spec)
-        self._embedding = None if embed is None else Embedding(file, embed)
+        self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
         packed = self._weights(isa_name, library, progress)
         layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
         self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages, huge=n_nodes == 1)
@@ -170,7 +170,7 @@ class CpuLane:
         self._step.fill(step)
         self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
         if self._embedding is not None and self._embedded is not None:
-            self._embedding.write(step.batch.tokens, self._embedded)
+            self._embedding.write(step.batch.tokens, step.batch.positions, self._embedded)
 
     @property
     def peaks(self) -> Floats:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, Experts, MatMul, Rope, Rows, StoreKV, Weight
+from edgeinfer.ops import Attention, Embed, Experts, MatMul, PositionEmbed, Rope, Rows, StoreKV, Weight
 
 LANES = 16
 BLOCK = 32
@@ -43,6 +43,14 @@ def padded(width: int, multiple: int = LANES) -> int:
 def embedding_rows(weight: Weight) -> int:
     """Decoded rows of an embedding that are kept."""
     return max(1, min(weight.n_rows, EMBEDDING_BYTES // (4 * weight.columns)))
+
+
+def learned_positions(spec: ModelSpec, limits: Limits) -> Weight | None:
+    """The rows of learned positions that a lane's contexts reach, None where positions are not learned."""
+    found = [op.weight for op in spec.ops() if isinstance(op, PositionEmbed)]
+    if not found:
+        return None
+    return replace(found[0], stop=min(found[0].stop, found[0].start + limits.n_context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +145,6 @@ class BufferLayout:
         others = rotary + 4 * tokens * heads * pages * width + 4 * math.prod(self.peaks_shape)
         embeddings = [op.weight for op in self._spec.ops() if isinstance(op, Embed)]
         others += sum(4 * embedding_rows(weight) * weight.columns for weight in embeddings)
+        learned = learned_positions(self._spec, self._limits)
+        others += 0 if learned is None else 4 * learned.n_rows * learned.columns
         return floats + sum(map(self.rounded_bytes, self.rounded)) + others + self.expert_sizes.total_bytes

@@ -29,13 +29,16 @@ from edgeinfer.backends.cpu.values import Values
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
     Experts,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     Router,
@@ -119,7 +122,7 @@ class Lowering:
 
     def _lower(self, op: Op) -> list[Call]:
         match op:
-            case Embed():
+            case Embed() | PositionEmbed():
                 return self._written([], op.out)  # the lane fills it before the tape runs
             case RMSNorm():
                 return self._written([self._norm(op)], op.out)
@@ -137,6 +140,11 @@ class Lowering:
                 return self._written([self._mixing.route(op)], op.out)
             case Experts():
                 return self._written(self._mixing.experts(op), op.out)
+            case LayerNorm():
+                return self._written([self._layer_norm(op)], op.out)
+            case Act():
+                kernel = catalogue.ACT[op.activation]
+                return self._written([self._columns(kernel, op.source, op.source, op.out)], op.out)
             case Add():
                 return self._written([self._columns(catalogue.ADD, op.source, op.source, op.out)], op.out)
             case SoftCap():
@@ -167,6 +175,17 @@ class Lowering:
         args["count"], args["width"], args["epsilon"] = self.values.count(op.source), op.width, op.epsilon
         share = self._by_tokens(op.source)
         return Call(catalogue.RMS_NORM, args, frozenset({op.source}), frozenset({op.out}), share)
+
+    def _layer_norm(self, op: LayerNorm) -> Call:
+        args = np.zeros(1, records.LAYER_NORM)
+        args["source"], args["source_stride"] = self.values.at(op.source)
+        args["out"], args["out_stride"] = self.values.at(op.out)
+        length = padded(op.width)
+        args["weight"], args["bias"] = (address(self.values.vector(part, length)) for part in (op.weight, op.bias))
+        args["n_vectors"], args["last"] = length // LANES, op.width - length + LANES
+        args["count"], args["width"], args["epsilon"] = self.values.count(op.source), op.width, op.epsilon
+        share = self._by_tokens(op.source)
+        return Call(catalogue.LAYER_NORM, args, frozenset({op.source}), frozenset({op.out}), share)
 
     def _columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
         args = np.zeros(1, records.COLUMNS)

@@ -17,10 +17,12 @@ from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Experts,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
     RMSNorm,
@@ -108,6 +110,10 @@ def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str
             return [catalogue.ROUTE]
         case Experts():
             return _kernels_of_experts(choice.expert_panels(op), isa_name)
+        case LayerNorm():
+            return [catalogue.LAYER_NORM]
+        case Act():
+            return [catalogue.ACT[op.activation]]
         case Add():
             return [catalogue.ADD]
         case SoftCap():

@@ -171,6 +171,23 @@ RMS_NORM = np.dtype(
 )
 """`kernels.rows.rms_norm`."""
 
+LAYER_NORM = np.dtype(
+    [
+        ("source", "i8"),
+        ("source_stride", "i8"),
+        ("out", "i8"),
+        ("out_stride", "i8"),
+        ("weight", "i8"),  # float32[16 * n_vectors], zero-padded
+        ("bias", "i8"),  # the same
+        ("n_vectors", "i8"),
+        ("count", "i8"),
+        ("width", "f4"),  # columns
+        ("epsilon", "f4"),
+        ("last", "i8"),  # columns of the last vector
+    ]
+)
+"""`kernels.rows.layer_norm`."""
+
 COLUMNS = np.dtype(
     [
         ("source", "i8"),
@@ -345,8 +362,8 @@ TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_B
 """A block of a panel takes less than 1024 bytes."""
 MOST_EXPERTS = 1024
 """Experts of a layer that a router can choose among."""
-PLAIN, SILU, GELU_TANH = range(3)
-CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH}
+PLAIN, SILU, GELU_TANH, RELU, RELU2 = range(5)
+CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2}
 """What a product does with a gate and an up row."""
 
 

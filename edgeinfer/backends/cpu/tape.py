@@ -24,8 +24,8 @@ class Call:
 
     `share` names how workers split it: calls of equal share give each worker the same rows or columns. Of the buffers
     it `gathers` every worker reads all, whatever its own share; of those it `reads` only its share. `calls`: a kernel
-    that this one calls, whose address goes into the field `kernel` of its arguments. `bundle`: what its weights are part
-    of, where they have no place of their own.
+    that this one calls, whose address goes into the field `kernel` of its arguments. `bundle`: what its weights are
+    part of, where they have no place of their own.
     """
 
     kernel: Kernel

@@ -17,7 +17,7 @@ from edgeinfer.backends.onnx.grouping import Product, joined
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, RMSNorm, Rope, RopeTable, Rows, TakeOutputs
+from edgeinfer.ops import Attention, Embed, LayerNorm, RMSNorm, Rope, RopeTable, Rows, TakeOutputs
 
 LEAD_ROWS = 1
 """Rows before all others that nobody sees: with an empty cache GroupQueryAttention would count positions itself."""
@@ -62,7 +62,8 @@ def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], li
 def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], sizes: Sizes) -> int:
     """Bytes of all initialisers but the few numbers that are shapes."""
     products = {item for stage in spec.stages for item in joined(stage.ops, tensors) if isinstance(item, Product)}
-    norms = {op.weight for op in spec.ops() if isinstance(op, RMSNorm)}
+    norms = {op.weight for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm)}
+    norms |= {op.bias for op in spec.ops() if isinstance(op, LayerNorm)}
     tables = sum(4 * table.rotary_width * sizes.table_rows for table in rope_tables(spec))
     return sum(product.nbytes for product in products) + sum(4 * norm.n_rows for norm in norms) + tables
 

@@ -18,7 +18,7 @@ from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, MatMul, RMSNorm, Rows, Weight
+from edgeinfer.ops import Attention, LayerNorm, MatMul, RMSNorm, Rows, Weight
 
 FLOAT_BYTES = 4
 SCALE_BYTES = 8
@@ -43,8 +43,8 @@ def _weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
     matrices: set[Weight] = set()
     n_bytes = 0
     for op in spec.ops():
-        if isinstance(op, RMSNorm):
-            n_bytes += FLOAT_BYTES * op.weight.n_rows
+        if isinstance(op, LayerNorm | RMSNorm):
+            n_bytes += FLOAT_BYTES * op.weight.n_rows * (2 if isinstance(op, LayerNorm) else 1)
         elif isinstance(op, MatMul):
             n_bytes += 0 if op.bias is None else FLOAT_BYTES * op.bias.n_rows
             matrices.add(op.weight)

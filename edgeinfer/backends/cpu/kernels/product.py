@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.tiles import multiply
-from edgeinfer.backends.cpu.records import PLAIN, PRODUCT, SILU
+from edgeinfer.backends.cpu.records import GELU_TANH, PLAIN, PRODUCT, RELU, RELU2
 from edgeinfer.backends.cpu.targets import target
 
 arguments_at = simd.record_at(PRODUCT)
@@ -76,13 +76,24 @@ def write_plain(args, unit, token, n_tokens, sums):
 
 
 @inline
+def activated(curve, gate):
+    """The activation of a gate."""
+    if curve == RELU:
+        return simd.activated("relu", gate)
+    if curve == RELU2:
+        return simd.activated("relu2", gate)
+    if curve == GELU_TANH:
+        return simd.activated("gelu_tanh", gate)
+    return simd.activated("silu", gate)
+
+
+@inline
 def write_gated(args, unit, token, n_tokens, sums):
     """curve(gate) * up of some tokens."""
     out = args.out + 64 * unit + token * args.out_stride
     for place in range(n_tokens):
         gate, up = simd.load(sums + 64 * place), simd.load(sums + 64 * (n_tokens + place))
-        gate = simd.silu(gate) if args.curve == SILU else simd.gelu_tanh(gate)
-        simd.store(out, simd.mul(gate, up))
+        simd.store(out, simd.mul(activated(args.curve, gate), up))
         out += args.out_stride
 
 
