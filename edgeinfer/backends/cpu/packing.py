@@ -129,6 +129,11 @@ class PackedWeights:
         """Bytes of all panels."""
         return sum(matrix.data.nbytes for matrix in self._matrices.values())
 
+    @property
+    def file(self) -> GGUFFile:
+        """The file that weights are packed from."""
+        return self._file
+
     def __contains__(self, key: Key) -> bool:
         """Whether a matrix is there."""
         return key in self._matrices

@@ -15,19 +15,43 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Crew, Progress
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Key
+from edgeinfer.backends.base import WHOLE, Crew, Prepacked, Progress
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents, Key
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.source import Source
 from edgeinfer.backends.cpu.bundles.warmth import cached_share
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import HeadLayout, PackedMatrix, PackedWeights, room
 from edgeinfer.backends.cpu.pinning import pin
+from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.ops import Weight
 
 Panels = dict[Key, NDArray[np.uint8]]
 """uint8[n_panels, panel_bytes] of each wanted matrix."""
+
+
+def start_from(
+    packed: PackedWeights,
+    place: Prepacked,
+    contents: Contents,
+    wanted: Sequence[tuple[Weight, HeadLayout | None]],
+    n_workers: int,
+    progress: Progress,
+    cores: Sequence[int] = (),
+) -> None:
+    """`fill` from a bundle file of these contents, if there is one and it is faster; packing can do without it."""
+    if not is_faster(place.path, packed.file):
+        return
+    try:
+        bundles = BundleFile.open(place.path, contents, place.fingerprint)
+    except (BadBundle, DeviceFailed):  # also a file of the whole model, where only a part of it runs here
+        return
+    with bundles:
+        try:
+            fill(packed, bundles, wanted, n_workers, progress, cores)
+        except (BadBundle, DeviceFailed) as reason:
+            progress(f"packing weights ({reason})", 0, 1)
 
 
 def fill(
