@@ -47,7 +47,7 @@ def test_a_checksum_that_packing_does_not_give_has_everything_packed_again(bundl
         identity = identity_of(bundles.contents, fingerprint(model.file))
     checksums[1] += 1
     with bundling.path.open("r+b") as file:
-        file.write(header_of(identity, np.array(checksums, np.uint64)))
+        file.write(header_of(identity, bytes(16), np.array(checksums, np.uint64)))
     assert [damage.bundle.number for damage in bundling.damage(no_progress)] == [1]
     assert bundling.repair(no_progress).state == "packed"
     assert bundling.path.read_bytes() == whole

@@ -2,7 +2,7 @@
 
 In: the contents of a model and its fingerprint, or the first bytes of a file. Out: bytes, or a table of checksums.
 Layout, all little-endian: magic, version, number of bundles; digests of the model and of the layout; bytes of data; a
-stamp of the source (of half-written files); a 64-bit checksum per bundle, 0 where it is missing; a digest of all that.
+stamp of what it was made from; a 64-bit checksum per bundle, 0 where it is missing; a digest of all that.
 Data begins at the next multiple of 4096.
 """
 
@@ -77,9 +77,9 @@ def digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def header_of(identity: Identity, checksums: NDArray[np.uint64]) -> bytes:
+def header_of(identity: Identity, stamp: bytes, checksums: NDArray[np.uint64]) -> bytes:
     """The header of a whole file, `identity.nbytes` long."""
-    start = _start(identity, MAGIC, bytes(DIGEST_BYTES)) + checksums.astype(_ENTRY).tobytes()
+    start = _start(identity, MAGIC, stamp) + checksums.astype(_ENTRY).tobytes()
     return (start + digest(start)).ljust(identity.nbytes, b"\0")
 
 
@@ -114,11 +114,18 @@ def checksums_in(path: Path, header: bytes, file_bytes: int, identity: Identity)
 
 
 def part_header(header: bytes, identity: Identity) -> PartHeader | None:
-    """What a half-written file that begins with `header` says; None where it is not one of this identity."""
+    """What a half-written file that begins with `header` says; None where it is not one of this identity.
+
+    One whose header is that of a whole file was stopped just before it got its name.
+    """
     if len(header) < identity.nbytes:
         return None
     magic, version, n_bundles, model, layout, data_bytes, stamp = _FIXED.unpack_from(header)
-    if (magic, version) != (PART_MAGIC, VERSION) or Identity(model, layout, n_bundles, data_bytes) != identity:
+    if (
+        magic not in (PART_MAGIC, MAGIC)
+        or version != VERSION
+        or Identity(model, layout, n_bundles, data_bytes) != identity
+    ):
         return None
     table = np.frombuffer(header, _ENTRY, identity.n_bundles, identity.table_offset)
     return PartHeader(stamp, table.astype(np.uint64))

@@ -117,6 +117,17 @@ def test_half_a_file_that_was_cut_is_gone_on_with(model: Packable, library: Kern
         assert path.read_bytes() == whole.read_bytes()
 
 
+def test_a_pack_that_was_killed_before_the_file_had_its_name(
+    model: Packable, library: KernelLibrary, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.bundles"
+    model.pack(path, library)
+    whole = path.read_bytes()
+    os.replace(path, part_path(path))
+    assert model.pack(path, library).kept_bytes == model.contents.data_bytes
+    assert path.read_bytes() == whole
+
+
 def test_a_half_written_file_of_something_else_is_begun_anew(
     model: Packable, library: KernelLibrary, tmp_path: Path
 ) -> None:
