@@ -14,19 +14,22 @@ from edgeinfer.backends.base import Limits, Prepacked, Progress, Stored, no_prog
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.errors import BadBundle
+from edgeinfer.errors import BadBundle, DoesNotFit
 from edgeinfer.models.bundle_places import bundle_path
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Experts
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
-from edgeinfer.scheduling.residency import Load, Residency, residency
+from edgeinfer.scheduling.residency import ExpertLoads, Load, Residency, mixture_residency, residency
 from edgeinfer.scheduling.topology import read_topology, usable_cores
 
 if TYPE_CHECKING:
     from edgeinfer.backends.cpu.bundles.contents import Contents
 
 CPU = "cpu"
+STAYS = 2.0
+"""Uses of what must stay: more than those of anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +93,32 @@ def stored(
 
     contents = contents_of(spec, file.tensors)
     disk = known_disk()
-    found = residency([Load(bundle.padded_bytes) for bundle in contents.bundles], room.budget_bytes, disk, name)
+    found = residency_of(contents, spec, room.budget_bytes, disk, name)
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
     pinned_bytes = sum(contents.bundles[number].padded_bytes for number in found.pinned)
-    place = Stored(path, fingerprint, found.pinned, pinned_bytes, found.window_bytes, found.n_readers)
+    cache_bytes = found.n_experts * max((bundle.padded_bytes for bundle in contents.experts), default=0)
+    place = Stored(path, fingerprint, found.pinned, pinned_bytes, found.window_bytes, found.n_readers, cache_bytes)
     return replace(limits, stored=place, max_tokens=room.max_tokens), (_told(found, contents.data_bytes, disk),)
+
+
+def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str) -> Residency:
+    """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
+    dense = [bundle for bundle in contents.bundles if bundle.expert is None]
+    loads = [Load(bundle.padded_bytes, STAYS if bundle.stays else 1.0) for bundle in dense]
+    mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < len(op.gate)]
+    if mixtures:
+        largest, used = max(bundle.padded_bytes for bundle in contents.experts), sum(op.active for op in mixtures)
+        experts = ExpertLoads(len(contents.experts), largest, used, max(op.active for op in mixtures))
+        found = mixture_residency(loads, experts, budget_bytes, disk, what)
+    else:
+        found = residency(loads, budget_bytes, disk, what)
+    pinned = frozenset(dense[place].number for place in found.pinned)
+    if missing := [bundle for bundle in dense if bundle.stays and bundle.number not in pinned]:
+        raise DoesNotFit(
+            f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: experts that all tokens "
+            f"share must stay there; {in_gigabytes(sum(bundle.padded_bytes for bundle in missing))} more would work"
+        )
+    return replace(found, pinned=pinned)
 
 
 def _bundle_file(

@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 ALIGNMENT = 64
 HUGE = 2 << 20
+PAGE_BYTES = 4096
 
 
 def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> NDArray[Any]:
@@ -26,6 +27,15 @@ def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> N
     raw = np.zeros(n_bytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + n_bytes].view(kind).reshape(shape)
+
+
+def paged(*shape: int) -> NDArray[np.uint8]:
+    """Bytes that begin at a page, as direct reads want them; on huge pages where there are many."""
+    n_bytes = int(np.prod(shape, dtype=np.int64))
+    raw = aligned((n_bytes + PAGE_BYTES,), np.uint8)
+    start = -raw.ctypes.data % PAGE_BYTES
+    found: NDArray[np.uint8] = raw[start : start + n_bytes].reshape(shape)
+    return found
 
 
 def _mapped(n_bytes: int, huge: bool) -> NDArray[np.uint8]:

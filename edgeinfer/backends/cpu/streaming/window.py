@@ -82,6 +82,8 @@ class Window:
     def begin(self) -> None:
         """A pass begins: the first bundle is the next one, wherever the last pass was broken off."""
         self._n_passes += 1
+        if not self._bundles:
+            return
         if self._failure is None and self._released % len(self._bundles) == 0:
             return
         with self._lock:
