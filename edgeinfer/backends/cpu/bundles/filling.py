@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import WHOLE, Crew, Prepacked, Progress
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents, Key
-from edgeinfer.backends.cpu.bundles.file import BundleFile
+from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
 from edgeinfer.backends.cpu.bundles.source import Source
 from edgeinfer.backends.cpu.bundles.warmth import cached_share
 from edgeinfer.backends.cpu.memory import aligned
@@ -106,11 +106,11 @@ def _touch(panels: Panels, start: int, stop: int) -> None:
 def _read(
     bundles: BundleFile, source: Source, panels: Panels, threads: Sequence[ThreadPoolExecutor], progress: Progress
 ) -> None:
-    """Read the bundles that hold something wanted, threads in turn."""
+    """Read the bundles that hold something wanted, threads in turn: no more of them than bundles may be in memory."""
     chosen = [bundle for bundle in bundles.contents.bundles if any(part.key in panels for part in bundle.parts)]
     n_bytes = max((bundle.padded_bytes for bundle in chosen), default=0)
-    buffers = [aligned((n_bytes,), np.uint8) for _ in threads]
-    turns = zip(chosen, itertools.cycle(zip(threads, buffers, strict=True)), strict=False)
+    readers = [(thread, aligned((n_bytes,), np.uint8)) for thread in threads[: at_a_time(chosen, len(threads))]]
+    turns = zip(chosen, itertools.cycle(readers), strict=False)
     reads = [thread.submit(_place, bundles, bundle, source, data, panels) for bundle, (thread, data) in turns]
     for done, read in enumerate(reads, 1):
         read.result()

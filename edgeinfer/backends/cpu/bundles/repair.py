@@ -17,7 +17,7 @@ from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
-from edgeinfer.backends.cpu.bundles.file import BundleFile
+from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
 from edgeinfer.backends.cpu.bundles.positioned import PositionedFile
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.errors import BadBundle, DeviceFailed
@@ -50,7 +50,7 @@ def find_damage(bundles: BundleFile, progress: Progress) -> list[Damage]:
 
     found: list[Damage] = []
     try:
-        with ThreadPoolExecutor(READERS) as threads:
+        with ThreadPoolExecutor(at_a_time(every, READERS)) as threads:
             for done, damage in enumerate(threads.map(examine, every), 1):
                 found += [] if damage is None else [damage]
                 progress("checking", done, len(every))

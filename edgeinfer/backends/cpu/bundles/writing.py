@@ -17,6 +17,7 @@ from pathlib import Path
 from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu.bundles.file import at_a_time
 from edgeinfer.backends.cpu.bundles.header import digest, identity_of
 from edgeinfer.backends.cpu.bundles.part_file import PartFile
 from edgeinfer.backends.cpu.library import KernelLibrary
@@ -29,7 +30,7 @@ from edgeinfer.models.gguf import GGUFFile
 GROUP_BYTES = 32 << 20
 """Bundles that are put on the disk together: what is lost at most when packing is stopped."""
 WORKERS_MAX = 8
-"""More are not faster than disks, and each has a bundle in memory."""
+"""More are not faster than disks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def _write(
     """Make and write bundles. A model file that changes takes what was made of it along."""
     n_all = len(part.claimed) + len(missing)
     done = n_all - len(missing)
-    with ThreadPoolExecutor(min(n_workers, WORKERS_MAX)) as pool:
+    with ThreadPoolExecutor(at_a_time(missing, min(n_workers, WORKERS_MAX))) as pool:
         progress("packing", done, n_all)
         for group in _groups(missing):
             sums = list(pool.map(lambda bundle: part.write(bundle, assembly.bundle(bundle)), group))
