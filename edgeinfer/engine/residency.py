@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.base import Limits, Progress, Stored, no_progress
+from edgeinfer.backends.base import Limits, Prepacked, Progress, Stored, no_progress
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
@@ -87,7 +87,8 @@ def stored(
     """
     room = room_for(spec, file, limits, holding)
     if room.budget_bytes is None:
-        return limits, ()
+        path = bundle_path(name, fingerprint)
+        return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
     contents = contents_of(spec, file.tensors)
