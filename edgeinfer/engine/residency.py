@@ -133,8 +133,8 @@ def _bundle_file(
     except BadBundle as reason:
         if not holding.packs:
             raise BadBundle(
-                f"{name} does not fit into the memory it may have, and without --pack no bundle file is written to read "
-                f"the rest from; edgeinfer pack writes it ({reason})"
+                f"{name} does not fit into the memory it may have, and with --no-pack no bundle file is written to "
+                f"read the rest from; edgeinfer pack writes it ({reason})"
             ) from None
         if path.exists():
             progress(f"making {path.name} anew ({reason})", 0, 1)
