@@ -39,11 +39,11 @@ from edgeinfer.settings import load_settings
 
 SHAPE = Shape(1024, 12, 512, 16, 4, 4096, experts=64, active=8, arch="qwen3moe")
 TOPICS, TOPIC_TOKENS = 16, 48
-TRUNK_GAIN = 24.0
+TRUNK_GAIN = 100.0
 """How large the embedding is beside what a layer adds to the state."""
-TOPIC_SHARE = 0.75
+TOPIC_SHARE = 0.3
 """Of an embedding: what tokens of a topic have in common."""
-POPULARITY = 0.25
+POPULARITY = 0.1
 """Spread of the logarithm of how large the scores of an expert are."""
 WARM = 64
 PAGES = 32
