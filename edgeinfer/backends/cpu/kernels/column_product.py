@@ -95,17 +95,9 @@ def column_product(key: str, isa: str) -> Callable[..., None]:
                 while token < count:
                     _, tile = tile_of(token, count, n_tiled)
                     x = activations + (token * args.n_blocks + block * tile) * act.RECORD_BYTES
-                    for part in range((tile + 3) // 4):
-                        own = args.sums + (token + 4 * part) * args.sums_stride + unit * 4 * UNIT_ROWS
-                        add_tokens(
-                            key,
-                            min(4, tile - 4 * part),
-                            size,
-                            chosen,
-                            unit * unit_bytes,
-                            x + 4 * part * act.RECORD_BYTES,
-                            (own, args.sums_stride, scales, minima),
-                        )
+                    own = args.sums + token * args.sums_stride + unit * 4 * UNIT_ROWS
+                    goal = own, args.sums_stride, scales, minima
+                    add_tokens(key, tile, size, chosen, unit * unit_bytes, x, goal)
                     token += tile
                 unit += size
         if args.is_last != 0:
@@ -147,27 +139,18 @@ def add_unit(args, key, isa, count, n_tiled, block, unit, activations, panels):
 
 @inline
 def add_tokens(key, n_tokens, size, chosen, row_at, x, sums):
-    """`add_block` for as many tokens and units."""
+    """`add_block` for as many tokens and units: one or two tokens take four units, three take two, where they can."""
     if n_tokens == 1:
         if size == 4:
             add_block(key, 1, 4, chosen, row_at, x, sums)
-        elif size == 2:
-            add_block(key, 1, 2, chosen, row_at, x, sums)
         else:
             add_block(key, 1, 1, chosen, row_at, x, sums)
     elif n_tokens == 2:
         if size == 4:
             add_block(key, 2, 4, chosen, row_at, x, sums)
-        elif size == 2:
-            add_block(key, 2, 2, chosen, row_at, x, sums)
         else:
             add_block(key, 2, 1, chosen, row_at, x, sums)
-    elif n_tokens == 3:
-        if size == 2:
-            add_block(key, 3, 2, chosen, row_at, x, sums)
-        else:
-            add_block(key, 3, 1, chosen, row_at, x, sums)
     elif size == 2:
-        add_block(key, 4, 2, chosen, row_at, x, sums)
+        add_block(key, 3, 2, chosen, row_at, x, sums)
     else:
-        add_block(key, 4, 1, chosen, row_at, x, sums)
+        add_block(key, 3, 1, chosen, row_at, x, sums)
