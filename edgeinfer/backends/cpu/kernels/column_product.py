@@ -78,7 +78,6 @@ def column_product(key: str, isa: str) -> Callable[..., None]:
         for block in range(args.n_blocks):
             begin, end = end, neurons_until(args, n_chosen, end, BLOCK * (args.first_block + block + 1))
             listed, numbers, n_here = args.columns + 8 * begin, args.neurons + 4 * begin, end - begin
-            chosen = listed, numbers, n_here, min(n_here, n_chosen - end)
             unit = first
             if count >= FEWEST_FOR_PANELS:
                 list_addresses(listed, numbers, n_here, addresses)
@@ -90,15 +89,10 @@ def column_product(key: str, isa: str) -> Callable[..., None]:
             while unit < stop:
                 size = most_units if stop - unit >= most_units else 1
                 shared = (args.first_block + block) * args.scales_stride + unit * SCALE_BYTES
-                scales, minima = args.scales + shared, args.minima + shared
-                token = 0
-                while token < count:
-                    _, tile = tile_of(token, count, n_tiled)
-                    x = activations + (token * args.n_blocks + block * tile) * act.RECORD_BYTES
-                    own = args.sums + token * args.sums_stride + unit * 4 * UNIT_ROWS
-                    goal = own, args.sums_stride, scales, minima
-                    add_tokens(key, tile, size, chosen, unit * unit_bytes, x, goal)
-                    token += tile
+                goal = args.sums + unit * 4 * UNIT_ROWS, args.sums_stride, args.scales + shared, args.minima + shared
+                chosen = listed, numbers, n_here, min(n_here, n_chosen - end)
+                x = activations + block * count * act.RECORD_BYTES
+                add_tokens(key, count, size, chosen, unit * unit_bytes, x, goal)
                 unit += size
         if args.is_last != 0:
             write_units(args, count, first, stop, 0)
