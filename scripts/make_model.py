@@ -2,7 +2,8 @@
 
 Run: `python scripts/make_model.py --shape 1b --type Q4_0 OUT.gguf` writes random weights (2048 wide, 16 layers, 8192
 FFN, 32/8 heads, tied head) with the tokenizer of the starter model; --width, --layers, … change the shape. With
---experts 64 --active 8 (and --arch qwen3moe, olmoe or llama) every layer has so many experts of the shape's FFN width.
+--experts 64 --active 8 (and --arch qwen3moe, olmoe or llama) every layer has so many experts of the shape's FFN width. With
+--zeros 0.9 it has ReLU and biases of the gates, so that nine of ten activations are zero (docs/GGUF_KEYS.md).
 `python scripts/make_model.py --requantise Q4_K_M SOURCE.gguf OUT.gguf` converts a file. Formats that the gguf package
 cannot write, and every conversion, go through llama-cpp-python, which gives some tensors (a tied head, parts of K
 formats) more bits; with --pure all matrices have the one type. Speed does not depend on the values of weights.
@@ -18,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import NormalDist
 from types import ModuleType
 
 import gguf
@@ -31,6 +33,8 @@ from edgeinfer.settings import load_settings
 WRITTEN_HERE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 """Formats that the gguf package can write; random weights in others are written as F16 and converted."""
 NORM_EPSILON = 1e-5
+BIAS_SPREAD = 1.0
+"""Of gates' biases, beside values before them that spread by about 1: some neurons are active often, most hardly."""
 ROPE_BASE = 10000.0
 ROUTER_GAIN = 2.0
 """Spread of a router's scores."""
@@ -105,8 +109,25 @@ def as_drawn(name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
     return values
 
 
-def write_random(shape: Shape, kind: str, tokenizer: Path, out: Path, seed: int, adjust: Adjust = as_drawn) -> None:
-    """Write a model with random weights; every matrix is of type `kind`, but for routers, which are F32."""
+def gate_biases(draw: np.random.Generator, count: int, zeros: float) -> NDArray[np.float32]:
+    """Biases that leave this share of normally distributed gates not above zero."""
+    centre = -NormalDist(0.0, (1 + BIAS_SPREAD**2) ** 0.5).inv_cdf(zeros)
+    return (draw.standard_normal(count) * BIAS_SPREAD + centre).astype(np.float32)
+
+
+def write_random(
+    shape: Shape,
+    kind: str,
+    tokenizer: Path,
+    out: Path,
+    seed: int,
+    zeros: float | None = None,
+    adjust: Adjust = as_drawn,
+) -> None:
+    """Write a model with random weights; every matrix is of type `kind`, but for routers, which are F32.
+
+    `zeros`: share of activations that ReLU makes zero.
+    """
     tokenizer_file = gguf.GGUFReader(tokenizer)
     vocabulary = shape.vocabulary or len(tokenizer_file.fields["tokenizer.ggml.tokens"].data)
     writer = gguf.GGUFWriter(out, shape.arch)
@@ -141,6 +162,10 @@ def write_random(shape: Shape, kind: str, tokenizer: Path, out: Path, seed: int,
         writer.add_tensor(f"{name}.weight", adjust(name, values * np.float32(ROUTER_GAIN * shape.width**-0.5)))
     for name, width in shape.norms():
         writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
+    if zeros is not None:
+        writer.add_string("llama.feed_forward_activation", "relu")
+        for layer in range(shape.layers):
+            writer.add_tensor(f"blk.{layer}.ffn_gate.bias", gate_biases(draw, shape.ffn, zeros))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -201,15 +226,17 @@ def make(options: argparse.Namespace) -> None:
         if not 0 < shape.active <= shape.experts:
             raise EdgeInferError(f"--experts {shape.experts} needs --active, from 1 to {shape.experts}")
         shape = replace(shape, arch=options.arch)
-    kind, out = options.type.upper(), Path(options.paths[0])
+    kind, out, zeros = options.type.upper(), Path(options.paths[0]), options.zeros
+    if zeros is not None and not 0 < zeros < 1:
+        raise EdgeInferError(f"--zeros is {zeros}; give a share between 0 and 1, such as 0.9")
     tokenizer = choose_model(load_settings({"model": options.tokenizer}), remember=False).path
     if kind in WRITTEN_HERE:
-        write_random(shape, kind, tokenizer, out, options.seed)
+        write_random(shape, kind, tokenizer, out, options.seed, zeros)
         return
     llama_library()
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         exact = Path(folder) / "f16.gguf"
-        write_random(shape, "F16", tokenizer, exact, options.seed)
+        write_random(shape, "F16", tokenizer, exact, options.seed, zeros)
         convert(kind, exact, out, pure=options.pure, threads=options.threads)
 
 
@@ -224,6 +251,7 @@ def main() -> int:
     parser.add_argument("--tokenizer", metavar="MODEL", help="whose tokenizer to copy (default: the last used model)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--arch", choices=("llama", "olmoe", "qwen3moe"), default="qwen3moe", help="with --experts")
+    parser.add_argument("--zeros", type=float, metavar="SHARE", help="ReLU, and this share of activations zero")
     for name in SIZES:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help="instead of the shape's")
     try:

@@ -79,7 +79,7 @@ def write(path: Path) -> None:
             return (values * np.exp(POPULARITY * draw.standard_normal((len(values), 1)))).astype(np.float32)
         return values
 
-    write_random(SHAPE, "Q4_0", choose_model(load_settings()).path, path, 1, adjust)
+    write_random(SHAPE, "Q4_0", choose_model(load_settings()).path, path, 1, adjust=adjust)
 
 
 def text(n_tokens: int, n_vocab: int) -> list[int]:

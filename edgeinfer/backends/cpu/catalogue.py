@@ -163,10 +163,14 @@ def chosen_product(panel: IntegerPanel, isa_name: str) -> Kernel:
     return Kernel(f"chosen-{panel.key}-{isa_name}", source, records.CHOSEN)
 
 
-def column_product(form: ColumnForm) -> Kernel:
-    """The product of columns, on any instruction set."""
-    source = Source("column_product" if form.has_scales else "column_floats", "column_product", (form.key,))
-    return Kernel(f"columns-{form.key}", source, records.COLUMN_PRODUCT)
+def column_product(form: ColumnForm, isa_name: str) -> Kernel:
+    """The product of columns; that of floats is the same on all instruction sets."""
+    if not form.has_scales:
+        source = Source("column_floats", "column_product", (form.key,))
+        return Kernel(f"columns-{form.key}", source, records.COLUMN_PRODUCT)
+    isa_name = TILED.get(isa_name, isa_name)
+    source = Source("column_product", "column_product", (form.key, isa_name))
+    return Kernel(f"columns-{form.key}-{isa_name}", source, records.COLUMN_PRODUCT)
 
 
 def _int8(layout: PageLayout) -> str | None:

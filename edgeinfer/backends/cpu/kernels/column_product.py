@@ -18,6 +18,7 @@ from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.columns import CODE_BITS, ColumnForm
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import tile_of, tiled_tokens
+from edgeinfer.backends.cpu.kernels.column_panels import ADDRESSES_BYTES, PANELS_BYTES, add_panels, build_panels
 from edgeinfer.backends.cpu.kernels.column_sums import add_block
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.panels import BLOCK, UNIT_ROWS
@@ -25,6 +26,8 @@ from edgeinfer.backends.cpu.records import COLUMN_PRODUCT
 
 columns_at = simd.record_at(COLUMN_PRODUCT)
 SCALE_BYTES = 2 * UNIT_ROWS
+FEWEST_FOR_PANELS = 4
+"""Tokens for which columns are turned into panels first."""
 
 
 @inline
@@ -59,8 +62,8 @@ def write_units(args, count, first, stop, joins):
             simd.store(out, value)
 
 
-def column_product(key: str) -> Callable[..., None]:
-    """The kernel for integer columns of that form."""
+def column_product(key: str, isa: str) -> Callable[..., None]:
+    """The kernel for integer columns of that form and an instruction set."""
     unit_bytes = UNIT_ROWS * CODE_BITS[ColumnForm.parse(key).code] // 8
 
     def columns(pointer, worker, crew):
@@ -70,32 +73,26 @@ def column_product(key: str) -> Callable[..., None]:
         activations, n_tiled = args.activations + worker * args.activations_stride, tiled_tokens(count) * args.tiled
         if args.is_first != 0:
             clear_units(args, count, first, stop)
+        addresses, panels = simd.stack_space(ADDRESSES_BYTES), simd.stack_space(PANELS_BYTES)
         most_units, end = (4 if count <= 2 else 2), 0
         for block in range(args.n_blocks):
             begin, end = end, neurons_until(args, n_chosen, end, BLOCK * (args.first_block + block + 1))
             listed, numbers, n_here = args.columns + 8 * begin, args.neurons + 4 * begin, end - begin
-            chosen = listed, numbers, n_here, min(n_here, n_chosen - end)
             unit = first
+            if count >= FEWEST_FOR_PANELS:
+                list_addresses(listed, numbers, n_here, addresses)
+                for _ in range(first, stop):
+                    if n_here > 0:
+                        build_panels(key, addresses, unit * unit_bytes, panels)
+                    add_unit(args, key, isa, count, n_tiled, block, unit, activations, panels)
+                    unit += 1
             while unit < stop:
                 size = most_units if stop - unit >= most_units else 1
                 shared = (args.first_block + block) * args.scales_stride + unit * SCALE_BYTES
-                scales, minima = args.scales + shared, args.minima + shared
-                token = 0
-                while token < count:
-                    _, tile = tile_of(token, count, n_tiled)
-                    x = activations + (token * args.n_blocks + block * tile) * act.RECORD_BYTES
-                    for part in range((tile + 3) // 4):
-                        own = args.sums + (token + 4 * part) * args.sums_stride + unit * 4 * UNIT_ROWS
-                        add_tokens(
-                            key,
-                            min(4, tile - 4 * part),
-                            size,
-                            chosen,
-                            unit * unit_bytes,
-                            x + 4 * part * act.RECORD_BYTES,
-                            (own, args.sums_stride, scales, minima),
-                        )
-                    token += tile
+                goal = args.sums + unit * 4 * UNIT_ROWS, args.sums_stride, args.scales + shared, args.minima + shared
+                chosen = listed, numbers, n_here, min(n_here, n_chosen - end)
+                x = activations + block * count * act.RECORD_BYTES
+                add_tokens(key, count, size, chosen, unit * unit_bytes, x, goal)
                 unit += size
         if args.is_last != 0:
             write_units(args, count, first, stop, 0)
@@ -104,28 +101,50 @@ def column_product(key: str) -> Callable[..., None]:
 
 
 @inline
+def list_addresses(columns, neurons, count, addresses):
+    """int64[32] of a block's columns, the first one's where a neuron is left out."""
+    for place in range(BLOCK):
+        simd.store_int64(addresses + 8 * place, simd.load_int64(columns) if count > 0 else 0)
+    for index in range(count):
+        place = simd.load_int32(neurons + 4 * index) % BLOCK
+        simd.store_int64(addresses + 8 * place, simd.load_int64(columns + 8 * index))
+
+
+@inline
+def add_unit(args, key, isa, count, n_tiled, block, unit, activations, panels):
+    """What a block's panels give for 32 rows of all tokens."""
+    shared = (args.first_block + block) * args.scales_stride + unit * SCALE_BYTES
+    token = 0
+    while token < count:
+        _, tile = tile_of(token, count, n_tiled)
+        x = activations + (token * args.n_blocks + block * tile) * act.RECORD_BYTES
+        own = args.sums + token * args.sums_stride + unit * 4 * UNIT_ROWS
+        if tile == 3:
+            add_panels(key, isa, 3, panels, x, (own, args.sums_stride, args.scales + shared, args.minima + shared))
+        elif tile == 2:
+            add_panels(key, isa, 2, panels, x, (own, args.sums_stride, args.scales + shared, args.minima + shared))
+        elif tile == 1:
+            add_panels(key, isa, 1, panels, x, (own, args.sums_stride, args.scales + shared, args.minima + shared))
+        for _ in range(tile // 4):
+            add_panels(key, isa, 4, panels, x, (own, args.sums_stride, args.scales + shared, args.minima + shared))
+            x, own = x + 4 * act.RECORD_BYTES, own + 4 * args.sums_stride
+        token += tile
+
+
+@inline
 def add_tokens(key, n_tokens, size, chosen, row_at, x, sums):
-    """`add_block` for as many tokens and units."""
+    """`add_block` for as many tokens and units: one or two tokens take four units, three take two, where they can."""
     if n_tokens == 1:
         if size == 4:
             add_block(key, 1, 4, chosen, row_at, x, sums)
-        elif size == 2:
-            add_block(key, 1, 2, chosen, row_at, x, sums)
         else:
             add_block(key, 1, 1, chosen, row_at, x, sums)
     elif n_tokens == 2:
         if size == 4:
             add_block(key, 2, 4, chosen, row_at, x, sums)
-        elif size == 2:
-            add_block(key, 2, 2, chosen, row_at, x, sums)
         else:
             add_block(key, 2, 1, chosen, row_at, x, sums)
-    elif n_tokens == 3:
-        if size == 2:
-            add_block(key, 3, 2, chosen, row_at, x, sums)
-        else:
-            add_block(key, 3, 1, chosen, row_at, x, sums)
     elif size == 2:
-        add_block(key, 4, 2, chosen, row_at, x, sums)
+        add_block(key, 3, 2, chosen, row_at, x, sums)
     else:
-        add_block(key, 4, 1, chosen, row_at, x, sums)
+        add_block(key, 3, 1, chosen, row_at, x, sums)

@@ -1,4 +1,4 @@
-"""The innermost loop of down products by columns: the neurons of one block times a few tokens, for 32 or 64 rows.
+"""The innermost loop of down products by columns: the neurons of one block times one to three tokens, some rows.
 
 Memory: columns and scales as `backends.cpu.columns` lays them out, activations as `kernels.activations`. The dot of a
 row's block is an exact integer: sums of 4-bit codes less 8 fit in 16 bits, so they may wrap on the way, and pairs of

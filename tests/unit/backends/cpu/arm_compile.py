@@ -47,7 +47,9 @@ def compile_kernel(name: str, folder: Path) -> None:
     def find() -> Kernel:
         known = [value for value in vars(catalogue).values() if isinstance(value, Kernel)]
         known += [*catalogue.GATED.values(), *catalogue.ACT.values()]
-        known += [catalogue.column_product(ColumnForm.parse(key)) for key in ("u4", "u4-min", "i8", "i8-min", "f16")]
+        known += [
+            catalogue.column_product(ColumnForm.parse(key), "neon") for key in ("u4", "u4-min", "i8", "i8-min", "f16")
+        ]
         known.append(catalogue.chosen_product(IntegerPanel.parse("i4-32-f16"), "neon"))
         for layout in (PageLayout(kind, 64) for kind in get_args(KVKind)):
             found = catalogue.attention(layout, "neon")

@@ -268,7 +268,7 @@ class Layer:
             given |= {"activations": address(moved) - 128 * first, "activations_stride": moved.strides[0]}
         call(
             self.library,
-            catalogue.column_product(self.layout.down),
+            catalogue.column_product(self.layout.down, self.isa),
             workers,
             columns=addresses,
             neurons=chosen,
