@@ -104,11 +104,13 @@ def _cores_of(affinity: Sequence[Sequence[int]], known: Sequence[int]) -> Sequen
     return pinned if len(pinned) == len(affinity) else known[: len(affinity)]
 
 
-def corrections_of(profile: Profile) -> tuple[float, float]:
-    """What prompts and decoding took on this machine so far, of what was predicted."""
+def corrections_of(profile: Profile, *, streams: bool = False) -> tuple[float, float]:
+    """What prompts and decoding took on this machine so far, of what was predicted; of models that stream apart."""
     from edgeinfer.engine.profiles import ProfileStore
 
     experience = ProfileStore().experience(profile.fingerprint)
+    if streams:
+        return experience.factor("streamed_prefill"), experience.factor("streamed_decode")
     return experience.factor("prefill"), experience.factor("decode")
 
 

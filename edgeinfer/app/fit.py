@@ -29,7 +29,7 @@ def plan_for(
     ram_bytes: int | None = None,
     speeds: Speeds | None = None,
 ) -> tuple[ModelSpec, Plan]:
-    """The model's spec and the plan to run it on one device; `ram_bytes` replaces the memory found available.
+    """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the memory found available.
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """

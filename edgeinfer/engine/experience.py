@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import statistics
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from edgeinfer.engine.whole_file import write_whole
 
-Phase = Literal["prefill", "decode"]
-PHASES: tuple[Phase, ...] = ("prefill", "decode")
+Phase = Literal["prefill", "decode", "streamed_prefill", "streamed_decode"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+"""Models whose weights come from disk in part have phases of their own: what holds them up is another thing."""
 LAST = 9
 """Ratios that are kept of each phase;"""
 LEAST = 3

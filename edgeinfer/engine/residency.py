@@ -6,9 +6,10 @@ what to tell about it. Makes the bundle file where one is needed and may be writ
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.base import Limits, Progress, Stored, no_progress
 from edgeinfer.engine.limits import memory_need
@@ -16,11 +17,12 @@ from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle
 from edgeinfer.models.bundle_places import bundle_path
-from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
-from edgeinfer.scheduling.residency import Load, Residency, residency
+from edgeinfer.scheduling.residency import Load, residency
+from edgeinfer.scheduling.streaming import Kept, kept_of
 from edgeinfer.scheduling.topology import available_bytes, read_topology, usable_cores
 
 if TYPE_CHECKING:
@@ -37,12 +39,23 @@ class Holding:
     packs: bool = True
 
 
-def weights_budget(spec: ModelSpec, file: GGUFFile, limits: Limits, holding: Holding) -> int | None:
+class Described(Protocol):
+    """A file, or its header alone."""
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]: ...
+
+
+def weights_budget(
+    spec: ModelSpec, file: Described, limits: Limits, holding: Holding, available: int | None = None
+) -> int | None:
     """Bytes of memory for weights if not all of them can stay, None if they can.
 
-    Raises DoesNotFit where there is not even room for the rest.
+    `available` bytes on another machine (None: what there is here). Raises DoesNotFit where there is not even room for
+    the rest.
     """
-    need, available = memory_need(CPU, spec, file.tensors, limits), available_bytes()
+    need = memory_need(CPU, spec, file.tensors, limits)
+    available = available_bytes() if available is None else available
     room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - RUNTIME_BYTES
     budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
     if need.weight_bytes <= budget:
@@ -50,6 +63,31 @@ def weights_budget(spec: ModelSpec, file: GGUFFile, limits: Limits, holding: Hol
     if room <= 0:
         require_fit(need, available)
     return budget
+
+
+def kept_weights(contents: Contents, budget: int, disk: Disk | None, name: str) -> Kept:
+    """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
+    loads = [Load(bundle.padded_bytes) for bundle in contents.bundles]
+    return kept_of(loads, residency(loads, budget, disk, name))
+
+
+def planned_weights(
+    spec: ModelSpec,
+    file: Described,
+    name: str,
+    limits: Limits,
+    holding: Holding,
+    disk: Disk | None,
+    available: int | None = None,
+) -> Kept | None:
+    """What will stay of a model, from its header alone; None where all of it does. Raises as `stored`."""
+    budget = weights_budget(spec, file, limits, holding, available)
+    if budget is None:
+        return None
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    kept = kept_weights(contents_of(spec, file.tensors), budget, disk, name)
+    return kept if kept.window_bytes else None
 
 
 def stored(
@@ -72,11 +110,13 @@ def stored(
 
     contents = contents_of(spec, file.tensors)
     disk = known_disk()
-    found = residency([Load(bundle.padded_bytes) for bundle in contents.bundles], budget, disk, name)
+    kept = kept_weights(contents, budget, disk, name)
+    if not kept.window_bytes:
+        return limits, ()
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
-    pinned_bytes = sum(contents.bundles[number].padded_bytes for number in found.pinned)
-    place = Stored(path, fingerprint, found.pinned, pinned_bytes, found.window_bytes, found.n_readers)
-    return replace(limits, stored=place), (_told(found, contents.data_bytes, disk),)
+    found = kept.residency
+    place = Stored(path, fingerprint, found.pinned, kept.pinned_bytes, found.window_bytes, found.n_readers)
+    return replace(limits, stored=place), (told(kept, disk),)
 
 
 def _bundle_file(
@@ -110,11 +150,12 @@ def known_disk() -> Disk | None:
     return None if profile is None else profile.disk
 
 
-def _told(found: Residency, total: int, disk: Disk | None) -> str:
+def told(kept: Kept, disk: Disk | None) -> str:
     """What happens in every pass, in a sentence."""
-    read = in_gigabytes(int(found.streamed_bytes))
-    text = f"{read} of the {in_gigabytes(total)} of weights are read from disk for every token"
+    read, total = in_gigabytes(kept.flash_bytes), in_gigabytes(kept.total_bytes)
+    text = f"{read} of the {total} of weights are read from disk for every token"
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
-    rate = disk.best_bytes_s
-    return f"{text}: {rate / found.streamed_bytes:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"
+    seconds = kept.streamed.seconds(disk)
+    rate = kept.streamed.nbytes / seconds
+    return f"{text}: {1 / seconds:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"

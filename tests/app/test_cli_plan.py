@@ -296,8 +296,9 @@ def test_text_names_device_sizes_and_context(tiny):
 
 
 def test_a_plan_that_does_not_fit_says_by_how_much(tiny):
-    result = run("-m", str(tiny), "--ram", "1MB")
+    result = run("-m", str(tiny), "--ctx", str(1 << 31))
     assert result.exit_code == 1
+    assert "KV cache" in result.stdout
     assert "too much" in result.stderr
     assert "would fit" in result.stderr
 
