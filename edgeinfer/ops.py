@@ -2,7 +2,8 @@
 
 An architecture turns GGUF metadata into a list of these ops; every device runs them. Values between ops are named
 buffers of float32 rows; weights are named tensors of the file. Shapes use one legend: T new tokens of a pass,
-O rows whose logits are wanted, D model width, H / G query / kv heads, K head width, F FFN width, V vocabulary.
+O rows whose logits are wanted, D model width, H / G query / kv heads, K head width, F FFN width, V vocabulary,
+E experts.
 Knows nothing of files, devices or plans. A new op touches this file, the reference device and each other device.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, TypeAlias
 
 
 class Rows(Enum):
@@ -42,7 +43,10 @@ class Unpair:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Rows `start:stop` of a 2-D tensor (or elements of a 1-D one), each `columns` long."""
+    """Rows `start:stop` of a tensor, each `columns` long (or elements of a 1-D one, with `columns` 1).
+
+    A tensor of more dimensions is the rows of its last one: expert e of [E, F, D] is rows e * F to (e + 1) * F.
+    """
 
     tensor: str
     start: int
@@ -75,6 +79,10 @@ class RopeTable:
     factors: str | None = None
 
 
+Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2"]
+"""Of x: x * sigmoid(x); the tanh form of GELU; max(x, 0); its square. The last two have exact zeros."""
+
+
 @dataclass(frozen=True, slots=True)
 class Embed:
     """out[t] = scale * weight[token t]."""
@@ -82,6 +90,26 @@ class Embed:
     weight: Weight
     out: str
     scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PositionEmbed:
+    """out[t] += weight[position of token t]: learned positions. Its stage begins with the `Embed` that writes out."""
+
+    weight: Weight
+    out: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """out = (source - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance of the source's row."""
+
+    source: str
+    out: str
+    weight: Weight
+    bias: Weight
+    width: int
+    epsilon: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +182,57 @@ class GatedAct:
     up: str
     out: str
     width: int
-    activation: Literal["silu", "gelu_tanh"]
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """out = activation(source), of a feed-forward network without a gate."""
+
+    source: str
+    out: str
+    width: int
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """out[t, e] = the share of expert e in token t: zero but for the `active` highest of scores[t], E of them.
+
+    Of equal scores those of lower numbers are higher. Shares are the softmax over all E scores or the sigmoid of each;
+    `normalised`: those of a token are divided by their sum. All are multiplied by `scale`.
+    """
+
+    scores: str
+    out: str
+    experts: int
+    active: int
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    normalised: bool = False
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """out[t] += the sum over the experts e that have a share in t, lowest first, of share * expert e of source[t].
+
+    An expert is down[e] @ (activation(gate[e] @ x) * (up[e] @ x)). `shares` [T, E] are a Router's with the same
+    `active`; an expert whose share is zero is not computed.
+    """
+
+    source: str
+    shares: str
+    out: str
+    gate: tuple[Weight, ...]
+    up: tuple[Weight, ...]
+    down: tuple[Weight, ...]
+    active: int
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        """All matrices of all experts."""
+        return (*self.gate, *self.up, *self.down)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +262,23 @@ class SoftCap:
     cap: float
 
 
-Op = Embed | RMSNorm | MatMul | Rope | StoreKV | Attention | GatedAct | Add | TakeOutputs | SoftCap
+Op = (
+    Embed
+    | PositionEmbed
+    | LayerNorm
+    | RMSNorm
+    | MatMul
+    | Rope
+    | StoreKV
+    | Attention
+    | GatedAct
+    | Act
+    | Router
+    | Experts
+    | Add
+    | TakeOutputs
+    | SoftCap
+)
 
 
 def reads(op: Op) -> set[str]:
@@ -192,7 +286,9 @@ def reads(op: Op) -> set[str]:
     match op:
         case Embed():
             return set()
-        case RMSNorm() | TakeOutputs():
+        case PositionEmbed():
+            return {op.out}
+        case LayerNorm() | RMSNorm() | Act() | TakeOutputs():
             return {op.source}
         case MatMul():
             return {op.source, op.out} if op.accumulate else {op.source}
@@ -204,6 +300,10 @@ def reads(op: Op) -> set[str]:
             return {op.query}
         case GatedAct():
             return {op.gate, op.up}
+        case Router():
+            return {op.scores}
+        case Experts():
+            return {op.source, op.shares, op.out}
         case Add():
             return {op.source, op.out}
 

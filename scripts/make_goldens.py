@@ -29,6 +29,8 @@ COLUMN_STEP = 8
 
 def rotary_tables(model: Any) -> dict[str, object]:
     """Frequencies and magnitude that transformers' rotary embedding used last."""
+    if model.config.model_type == "opt":
+        return {}
     rope = model.model.rotary_emb
     if not isinstance(rope.rope_type, dict):
         return {"frequencies": rope.inv_freq.numpy(), "magnitude": rope.attention_scaling}
@@ -55,7 +57,7 @@ def make(case: Case, form: str, seed: int) -> None:
     name = f"{case.name}-{form}"
     config = case.config(case.sizes or SIZES[form])
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
-    randomise(model, seed)
+    randomise(model, seed, case.quiet)
     path = DATA / f"{name}.gguf"
     load_back(model, convert(model, case.architecture, form, name, path, case.turn))
     for run, n_tokens, n_context in case.runs:

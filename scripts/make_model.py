@@ -1,7 +1,8 @@
 """Models for measuring: a random llama of a chosen shape, or another file's weights in another quant format.
 
 Run: `python scripts/make_model.py --shape 1b --type Q4_0 OUT.gguf` writes random weights (2048 wide, 16 layers, 8192
-FFN, 32/8 heads, tied head) with the tokenizer of the starter model; --width, --layers, … change the shape.
+FFN, 32/8 heads, tied head) with the tokenizer of the starter model; --width, --layers, … change the shape. With
+--experts 64 --active 8 (and --arch olmoe, qwen3moe or llama) every layer has so many experts of the shape's FFN width.
 `python scripts/make_model.py --requantise Q4_K_M SOURCE.gguf OUT.gguf` converts a file. Formats that the gguf package
 cannot write, and every conversion, go through llama-cpp-python, which gives some tensors (a tied head, parts of K
 formats) more bits; with --pure all matrices have the one type. Speed does not depend on the values of weights.
@@ -30,11 +31,17 @@ WRITTEN_HERE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 """Formats that the gguf package can write; random weights in others are written as F16 and converted."""
 NORM_EPSILON = 1e-5
 ROPE_BASE = 10000.0
+ROUTER_GAIN = 2.0
+"""Spread of a router's scores."""
+
+
+SIZES = ("width", "layers", "ffn", "heads", "kv_heads", "vocabulary", "experts", "active")
+"""Sizes that the command line may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a llama; its head is tied to the embedding."""
+    """The sizes of a model; its head is tied to the embedding."""
 
     width: int
     layers: int
@@ -43,9 +50,13 @@ class Shape:
     kv_heads: int
     context: int
     vocabulary: int | None = None  # as many as the tokenizer has
+    experts: int = 0  # of each layer; 0: dense
+    active: int = 0  # experts of a token
+    arch: str = "llama"
 
     def matrices(self, vocabulary: int) -> Iterator[tuple[str, int, int]]:
-        """Name, rows and columns of every matrix."""
+        """Name, rows and columns of every matrix; the rows of a layer's experts one after the other."""
+        kind, count = ("_exps", self.experts) if self.experts else ("", 1)
         kv_width = self.width // self.heads * self.kv_heads
         yield "token_embd", vocabulary, self.width
         for layer in range(self.layers):
@@ -53,16 +64,25 @@ class Shape:
             yield f"blk.{layer}.attn_k", kv_width, self.width
             yield f"blk.{layer}.attn_v", kv_width, self.width
             yield f"blk.{layer}.attn_output", self.width, self.width
-            yield f"blk.{layer}.ffn_gate", self.ffn, self.width
-            yield f"blk.{layer}.ffn_up", self.ffn, self.width
-            yield f"blk.{layer}.ffn_down", self.width, self.ffn
+            yield f"blk.{layer}.ffn_gate{kind}", count * self.ffn, self.width
+            yield f"blk.{layer}.ffn_up{kind}", count * self.ffn, self.width
+            yield f"blk.{layer}.ffn_down{kind}", count * self.width, self.ffn
 
-    def norms(self) -> Iterator[str]:
-        """Name of every norm."""
+    def norms(self) -> Iterator[tuple[str, int]]:
+        """Name and width of every norm."""
+        head = self.width // self.heads
+        own = {"olmoe": (self.width, head * self.kv_heads), "qwen3moe": (head, head)}.get(self.arch)
         for layer in range(self.layers):
-            yield f"blk.{layer}.attn_norm"
-            yield f"blk.{layer}.ffn_norm"
-        yield "output_norm"
+            yield f"blk.{layer}.attn_norm", self.width
+            yield f"blk.{layer}.ffn_norm", self.width
+            if own is not None:
+                yield f"blk.{layer}.attn_q_norm", own[0]
+                yield f"blk.{layer}.attn_k_norm", own[1]
+        yield "output_norm", self.width
+
+    def routers(self) -> Iterator[str]:
+        """Name of every router."""
+        yield from (f"blk.{layer}.ffn_gate_inp" for layer in range(self.layers) if self.experts)
 
 
 SHAPES = {
@@ -74,10 +94,10 @@ SHAPES = {
 
 
 def write_random(shape: Shape, kind: str, tokenizer: Path, out: Path, seed: int) -> None:
-    """Write a llama with random weights; every matrix is of type `kind`."""
+    """Write a model with random weights; every matrix is of type `kind`, but for routers, which are F32."""
     tokenizer_file = gguf.GGUFReader(tokenizer)
     vocabulary = shape.vocabulary or len(tokenizer_file.fields["tokenizer.ggml.tokens"].data)
-    writer = gguf.GGUFWriter(out, "llama")
+    writer = gguf.GGUFWriter(out, shape.arch)
     writer.add_name(f"random {shape.width}x{shape.layers}")
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
@@ -89,6 +109,10 @@ def write_random(shape: Shape, kind: str, tokenizer: Path, out: Path, seed: int)
     writer.add_rope_freq_base(ROPE_BASE)
     writer.add_rope_dimension_count(shape.width // shape.heads)
     writer.add_vocab_size(vocabulary)
+    if shape.experts:
+        writer.add_expert_count(shape.experts)
+        writer.add_expert_used_count(shape.active)
+        writer.add_expert_feed_forward_length(shape.ffn)
     file_types = {member.name.removeprefix("MOSTLY_").removeprefix("ALL_"): member for member in gguf.LlamaFileType}
     writer.add_file_type(file_types[kind])
     copy_tokenizer(tokenizer_file, writer)
@@ -97,9 +121,14 @@ def write_random(shape: Shape, kind: str, tokenizer: Path, out: Path, seed: int)
     for name, rows, columns in shape.matrices(vocabulary):
         values = draw.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5)
         stored = gguf.quants.quantize(values, quantised)
+        if name.endswith("_exps"):
+            stored = stored.reshape(shape.experts, rows // shape.experts, -1)
         writer.add_tensor(f"{name}.weight", stored, raw_dtype=quantised)
-    for name in shape.norms():
-        writer.add_tensor(f"{name}.weight", np.ones(shape.width, np.float32))
+    for name in shape.routers():
+        values = draw.standard_normal((shape.experts, shape.width), dtype=np.float32)
+        writer.add_tensor(f"{name}.weight", values * np.float32(ROUTER_GAIN * shape.width**-0.5))
+    for name, width in shape.norms():
+        writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -154,8 +183,12 @@ def make(options: argparse.Namespace) -> None:
         return
     if len(options.paths) != 1:
         raise EdgeInferError("give one path to write to (and --requantise TYPE to convert a file)")
-    given = {name: getattr(options, name) for name in ("width", "layers", "ffn", "heads", "kv_heads", "vocabulary")}
+    given = {name: getattr(options, name) for name in SIZES}
     shape = replace(SHAPES[options.shape], **{name: value for name, value in given.items() if value})
+    if shape.experts:
+        if not 0 < shape.active <= shape.experts:
+            raise EdgeInferError(f"--experts {shape.experts} needs --active, from 1 to {shape.experts}")
+        shape = replace(shape, arch=options.arch)
     kind, out = options.type.upper(), Path(options.paths[0])
     tokenizer = choose_model(load_settings({"model": options.tokenizer}), remember=False).path
     if kind in WRITTEN_HERE:
@@ -178,8 +211,9 @@ def main() -> int:
     parser.add_argument("--type", default="Q4_0", help="type of random weights")
     parser.add_argument("--tokenizer", metavar="MODEL", help="whose tokenizer to copy (default: the last used model)")
     parser.add_argument("--seed", type=int, default=0)
-    for name in ("width", "layers", "ffn", "heads", "kv-heads", "vocabulary"):
-        parser.add_argument(f"--{name}", type=int, help="instead of the shape's")
+    parser.add_argument("--arch", choices=("llama", "olmoe", "qwen3moe"), default="olmoe", help="with --experts")
+    for name in SIZES:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help="instead of the shape's")
     try:
         make(parser.parse_args())
     except EdgeInferError as error:

@@ -46,6 +46,7 @@ class Wanted:
 
     `goal`: the least time of one sequence, most tokens of all (several nodes may get a replica each), or quiet, with as
     many cores and as much of the time as that mode takes. `cores`: of the CPU; None for all that help.
+    `most_tokens`: of a prompt in a pass.
     """
 
     n_context: int = CTX_CAP
@@ -56,6 +57,7 @@ class Wanted:
     schedule: str = "auto"
     goal: Goal = "latency"
     cores: tuple[int, ...] | None = None
+    most_tokens: int = MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ def plan_model(profile: Profile, work: ModelWork, wanted: Wanted, *, fits: bool 
     task = Task(decoding, work, step, caching, Budgets(inf) if fits else _budgets(machine, work, wanted))
     is_batch = wanted.schedule in BATCH_NAMES
     decode = scheduled("auto" if is_batch else wanted.schedule, task)
-    passes = chunks(n_prompt, reading_tokens(profile, work, decode.placement))
+    passes = chunks(n_prompt, reading_tokens(profile, work, decode.placement, wanted.most_tokens))
     prefill = prefill_placement(task, decode.placement, passes[0]) if wanted.schedule == "auto" else decode.placement
     times = tuple(step_time(reading, work, prefill, each, wanted.kv) for each in passes)
     verified = Pass(VERIFIED, n_prompt, VERIFIED)

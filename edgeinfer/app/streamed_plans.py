@@ -24,40 +24,44 @@ if TYPE_CHECKING:
 def may_be_found(file: GGUFFile, settings: Settings, asked: Wanted) -> bool:
     """Whether any device may run the model: weights that do not all stay in memory are for the cpu alone."""
     from edgeinfer.engine.limits import context_of, limits_for
-    from edgeinfer.engine.residency import Holding, weights_budget
+    from edgeinfer.engine.residency import Holding, room_for
     from edgeinfer.errors import DoesNotFit
     from edgeinfer.models.load import spec_of
 
     spec = spec_of(file.metadata, file.tensors, settings.generation.ctx)
     limits = limits_for(context_of(spec.n_context_trained, settings.generation.ctx), kv=settings.machine.kv)
     try:
-        return weights_budget(spec, file, limits, Holding(asked.ram_bytes)) is None
+        return room_for(spec, file, limits, Holding(asked.ram_bytes)).budget_bytes is None
     except DoesNotFit:
         return False
 
 
-def held_here(here: Plan, name: str, file: GGUFFile, spec: ModelSpec, settings: Settings, asked: Wanted) -> Plan:
+def held_here(
+    here: Plan, name: str, file: GGUFFile, spec: ModelSpec, settings: Settings, asked: Wanted
+) -> tuple[Plan, Wanted]:
     """The plan of all of a model on a device, or on the cpu of as much as `run` would keep in memory.
 
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
-    from edgeinfer.engine.limits import limits_for
+    from edgeinfer.engine.limits import limits_for, memory_for_model, memory_need
     from edgeinfer.engine.residency import CPU, Holding, known_disk, planned_weights
     from edgeinfer.scheduling.memory import require_fit
 
-    devices, kept = settings.machine.device, None
+    devices = settings.machine.device
     if devices in ((CPU,), ("auto",)):
         limits = limits_for(here.need.n_context, kv=settings.machine.kv)
-        kept = planned_weights(spec, file, name, limits, Holding(asked.ram_bytes), known_disk())
+        kept, limits = planned_weights(spec, file, name, limits, Holding(asked.ram_bytes), known_disk())
+        need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
+        if kept is not None:
+            return replace(here, kept=kept, need=replace(need, weight_bytes=kept.held_bytes)), asked
+        here = replace(here, need=need)
     elif asked.ram_bytes is not None:
         raise BadSetting(
             "only the cpu reads weights from disk while it runs: use --device cpu with --ram, not "
             f"{','.join(devices)}, or --machine to plan for another one"
         )
-    if kept is not None:
-        here = replace(here, kept=kept, need=replace(here.need, weight_bytes=kept.held_bytes))
-    require_fit(here.need, here.available_bytes)
-    return here
+    require_fit(here.need, memory_for_model())
+    return here, asked
 
 
 def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts, wanted: Wanted) -> Planned:
@@ -73,7 +77,7 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts
     if is_alone and profile.disk is not None:
         limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv)
         holding, available = Holding(wanted.ram_bytes), profile.cpu.memory_bytes
-        kept = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available)
+        kept, limits = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available)
         if kept is not None:
-            return plan_streamed(profile, facts.work, wanted, kept)
+            return plan_streamed(profile, facts.work, replace(wanted, most_tokens=limits.max_tokens), kept)
     return plan_model(profile, facts.work, wanted)

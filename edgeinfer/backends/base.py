@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.errors import DeviceUnavailable, UnsupportedModel
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
@@ -424,6 +424,14 @@ class DeviceKind:
 
 _SEAMS = ("meanings", "base", "cache_rows", "evaluator", "host", "stopping", "weights")
 DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=_SEAMS)
+
+
+def refuse_experts(spec: ModelSpec, device: str) -> None:
+    """Raise UnsupportedModel for a mixture of experts, on behalf of a device that has none."""
+    if spec.has_experts:
+        raise UnsupportedModel(
+            f"{spec.name} is a mixture of experts, which {device} does not run; --device cpu does, and llamacpp"
+        )
 
 
 def kind_of(name: str) -> DeviceKind | EvaluatorKind:

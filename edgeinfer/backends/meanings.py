@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, Floats, Step
+from edgeinfer.ops import Router
 
 ACTIVATION_BLOCK = 32
 SMALLEST = 1e-30
@@ -36,6 +37,15 @@ def rms_norm(source: Floats, weight: Floats, groups: int, epsilon: float) -> Flo
     root: Floats = np.sqrt(mean_square + np.float32(epsilon))
     normed: Floats = sliced / root * weight
     return normed.reshape(source.shape)
+
+
+def layer_norm(source: Floats, weight: Floats, bias: Floats, epsilon: float) -> Floats:
+    """LayerNorm of the rows (Ba et al., arXiv 1607.06450)."""
+    centred: Floats = source - np.mean(source, axis=-1, keepdims=True, dtype=np.float32)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True, dtype=np.float32)
+    deviation: Floats = np.sqrt(variance + np.float32(epsilon))
+    normed: Floats = centred / deviation * weight + bias
+    return normed
 
 
 def rotate(value: Floats, heads: int, cosines: Floats, sines: Floats) -> Floats:
@@ -83,4 +93,29 @@ def gelu_tanh(gate: Floats) -> Floats:
     return np.float32(0.5) * gate * (np.float32(1.0) + turned)
 
 
-ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh}
+def routed_shares(scores: Floats, op: Router) -> Floats:
+    """The shares of the experts in each row: float32[T, E], as `ops.Router` says."""
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares = powers / powers.sum(axis=-1, keepdims=True)
+    if op.scoring == "sigmoid":
+        shares = np.float32(1.0) / (np.float32(1.0) + np.exp(-scores))
+    chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : op.active]
+    kept = np.zeros_like(shares)
+    np.put_along_axis(kept, chosen, np.take_along_axis(shares, chosen, axis=-1), axis=-1)
+    if op.normalised:
+        kept /= kept.sum(axis=-1, keepdims=True)
+    scaled: Floats = kept * np.float32(op.scale)
+    return scaled
+
+
+def relu(gate: Floats) -> Floats:
+    """max(x, 0)."""
+    return np.maximum(gate, np.float32(0.0))
+
+
+def relu2(gate: Floats) -> Floats:
+    """max(x, 0) squared (So et al., arXiv 2109.08668)."""
+    return np.square(relu(gate))
+
+
+ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2}

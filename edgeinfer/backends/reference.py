@@ -31,10 +31,12 @@ from edgeinfer.backends.base import (
 from edgeinfer.backends.meanings import (
     ACTIVATIONS,
     context_slots,
+    layer_norm,
     rms_norm,
     rotate,
     round_activations,
     round_cached,
+    routed_shares,
 )
 from edgeinfer.models import rope
 from edgeinfer.models.fragment import Fragment
@@ -42,15 +44,20 @@ from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
+    Experts,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     RopeTable,
+    Router,
     Rows,
     SoftCap,
     StoreKV,
@@ -59,13 +66,18 @@ from edgeinfer.ops import (
 )
 from edgeinfer.settings import KVKind
 
-Rounding: TypeAlias = Callable[[MatMul | StoreKV | Attention, str, Floats], Floats]
-"""What an op reads instead of a buffer: (op, buffer, float32[n, width]) -> the same shape, rounded."""
+RoundingOp: TypeAlias = MatMul | Experts | StoreKV | Attention
+Rounding: TypeAlias = Callable[[RoundingOp, str, Floats], Floats]
+"""What an op reads instead of a buffer: (op, buffer, float32[n, width]) -> the same shape, rounded.
+
+The rows that `Experts` multiplies by its down matrices are called HIDDEN; they come expert by expert.
+"""
+HIDDEN = "hidden of experts"
 
 
-def round_source(op: MatMul | StoreKV | Attention, name: str, source: Floats) -> Floats:
+def round_source(op: RoundingOp, name: str, source: Floats) -> Floats:
     """The rounding that integer devices do; keys, values and queries are rounded where the cache is met."""
-    return round_activations(source) if isinstance(op, MatMul) else source
+    return round_activations(source) if isinstance(op, MatMul | Experts) else source
 
 
 class ReferenceDevice:
@@ -126,12 +138,12 @@ class ReferenceLane:
         self._values = [np.zeros_like(keys) for keys in self._keys]
 
     def _load(self, file: GGUFFile, limits: Limits, progress: Progress) -> None:
-        all_weights = list(dict.fromkeys(self._spec.weights()))
+        all_weights, matrices = list(dict.fromkeys(self._spec.weights())), set(self._spec.matrices())
         for done, weight in enumerate(all_weights):
-            info = file.tensors[weight.tensor]
-            if len(info.shape) == 2:
+            if weight in matrices:
                 self._matrices[weight] = weights.matrix(file, weight)
-                self._rounded[weight] = isinstance(format_of(info.ggml_type), BlockFormat)
+                form = format_of(file.tensors[weight.tensor].ggml_type)
+                self._rounded[weight] = isinstance(form, BlockFormat)
             else:
                 self._vectors[weight] = weights.vector(file, weight)
             progress("loading weights", done + 1, len(all_weights))
@@ -165,6 +177,11 @@ class ReferenceLane:
             case Embed():
                 rows = self._matrices[op.weight][step.batch.tokens]
                 values[op.out] = rows * np.float32(op.scale)
+            case PositionEmbed():
+                values[op.out] = values[op.out] + self._matrices[op.weight][step.batch.positions]
+            case LayerNorm():
+                vectors = self._vectors[op.weight], self._vectors[op.bias]
+                values[op.out] = layer_norm(values[op.source], *vectors, op.epsilon)
             case RMSNorm():
                 values[op.out] = rms_norm(values[op.source], self._vectors[op.weight], op.groups, op.epsilon)
             case MatMul():
@@ -182,6 +199,12 @@ class ReferenceLane:
                     values[op.out][token] = self._attend(op, queries[token], slots)
             case GatedAct():
                 values[op.out] = ACTIVATIONS[op.activation](values[op.gate]) * values[op.up]
+            case Router():
+                values[op.out] = routed_shares(values[op.scores], op)
+            case Experts():
+                values[op.out] = values[op.out] + self._experts(op, values[op.source], values[op.shares])
+            case Act():
+                values[op.out] = ACTIVATIONS[op.activation](values[op.source])
             case Add():
                 values[op.out] = values[op.out] + values[op.source]
             case TakeOutputs():
@@ -194,6 +217,34 @@ class ReferenceLane:
             source = self._rounding(op, op.source, source)
         product: Floats = source @ self._matrices[op.weight].T
         return product if op.bias is None else product + self._vectors[op.bias]
+
+    def _experts(self, op: Experts, source: Floats, shares: Floats) -> Floats:
+        """What the experts give each row, in the order of their numbers."""
+        total = np.zeros_like(source)
+        rounded = self._rounding(op, op.source, source) if self._int8 and self._rounds(op.gate + op.up) else source
+        pairs = [(expert, np.flatnonzero(shares[:, expert])) for expert in range(shares.shape[1])]
+        hidden = [self._hidden(op, expert, rows, source, rounded, shares) for expert, rows in pairs]
+        if self._int8 and self._rounds(op.down):
+            joined = self._rounding(op, HIDDEN, np.concatenate(hidden))
+            hidden = np.split(joined, np.cumsum([len(each) for each in hidden])[:-1])
+        for (expert, rows), each in zip(pairs, hidden, strict=True):
+            total[rows] += each @ self._matrices[op.down[expert]].T
+        return total
+
+    def _hidden(
+        self, op: Experts, expert: int, rows: NDArray[np.int64], source: Floats, rounded: Floats, shares: Floats
+    ) -> Floats:
+        """share * activation(gate) * up of one expert, for its rows: float32[n, F]."""
+        gate, up = (
+            (rounded if self._rounded[weight] else source)[rows] @ self._matrices[weight].T
+            for weight in (op.gate[expert], op.up[expert])
+        )
+        hidden: Floats = ACTIVATIONS[op.activation](gate) * up * shares[rows, expert, None]
+        return hidden
+
+    def _rounds(self, matrices: tuple[Weight, ...]) -> bool:
+        """Whether any of these is multiplied by rounded activations."""
+        return any(self._rounded[weight] for weight in matrices)
 
     def _store(
         self, op: StoreKV, name: str, cache: NDArray[np.generic], values: Mapping[str, Floats], step: Step

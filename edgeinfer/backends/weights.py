@@ -6,6 +6,8 @@ Shared by all devices; knows nothing of panels or compute.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,15 +25,20 @@ def unpair_order(unpair: Unpair, n_rows: int) -> NDArray[np.int64]:
     return order
 
 
-def raw_rows(file: GGUFFile, weight: Weight) -> NDArray[np.uint8]:
-    """Quantised rows of a 2-D weight in op order: uint8[n_rows, row_bytes]; a view unless the order moves rows."""
+def tensor_rows(file: GGUFFile, weight: Weight) -> NDArray[np.uint8]:
+    """All rows of the tensor of a matrix, each as long as the weight's: uint8[n, row_bytes], a view."""
     info = file.tensors[weight.tensor]
-    rows = file.raw(weight.tensor).reshape(info.shape[0], -1)[weight.start : weight.stop]
+    return file.raw(weight.tensor).reshape(math.prod(info.shape) // weight.columns, -1)
+
+
+def raw_rows(file: GGUFFile, weight: Weight) -> NDArray[np.uint8]:
+    """Quantised rows of a matrix in op order: uint8[n_rows, row_bytes]; a view unless the order moves rows."""
+    rows = tensor_rows(file, weight)[weight.start : weight.stop]
     return rows if weight.unpair is None else rows[unpair_order(weight.unpair, weight.n_rows)]
 
 
 def matrix(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
-    """Exact values of a 2-D weight: float32[n_rows, columns]."""
+    """Exact values of a matrix: float32[n_rows, columns]."""
     info = file.tensors[weight.tensor]
     return dequantise(raw_rows(file, weight), (weight.n_rows, weight.columns), info.ggml_type)
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import psutil
+
 from edgeinfer.backends.base import PAGE, Limits, kind_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.errors import BadGGUF
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.scheduling.memory import MemoryNeed
+from edgeinfer.scheduling.memory import RUNTIME_BYTES, MemoryNeed
+from edgeinfer.scheduling.topology import available_bytes
 from edgeinfer.settings import CTX_CAP, KVKind
 
 SPARE_PAGES = 4
@@ -28,6 +31,12 @@ def context_of(n_context_trained: int, n_context: int | None) -> int:
 def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16") -> Limits:
     """Limits with room for the whole context of so many sessions."""
     return Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES, kv=kv)
+
+
+def memory_for_model() -> int:
+    """Bytes that a model, with the program that runs it, may take: what is available, and what the program has."""
+    rss_bytes: int = psutil.Process().memory_info().rss
+    return available_bytes() + min(rss_bytes, RUNTIME_BYTES)
 
 
 def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:

@@ -29,11 +29,11 @@ from edgeinfer.engine.evaluators import (
 )
 from edgeinfer.engine.executor import AUTO_DEVICE
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
-from edgeinfer.engine.limits import context_of, limits_for, memory_need, unknown_need
+from edgeinfer.engine.limits import context_of, limits_for, memory_for_model, memory_need, unknown_need
 from edgeinfer.engine.llm import LLM, Facts
 from edgeinfer.engine.race import Choices, chosen_device
 from edgeinfer.engine.regime import Regime
-from edgeinfer.engine.residency import Holding, stored, weights_budget
+from edgeinfer.engine.residency import Holding, room_for, stored
 from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for
 from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.texts import Texts, own_texts, texts_with
@@ -42,7 +42,7 @@ from edgeinfer.models.load import spec_of
 from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import vocabulary_of
 from edgeinfer.scheduling.memory import require_fit
-from edgeinfer.scheduling.topology import CoreKind, available_bytes, read_topology
+from edgeinfer.scheduling.topology import CoreKind, read_topology
 from edgeinfer.scheduling.work import work_of
 from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
 
@@ -152,7 +152,7 @@ def _must_stream(subject: Subject, wanted: _Wanted) -> bool:
     if subject.spec is None:
         return False
     limits = limits_for(context_of(subject.spec.n_context_trained, wanted.n_context), wanted.n_sessions, wanted.kv)
-    return weights_budget(subject.spec, subject.gguf, limits, wanted.holding) is not None
+    return room_for(subject.spec, subject.gguf, limits, wanted.holding).budget_bytes is not None
 
 
 def _start_fastest(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
@@ -225,7 +225,7 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
     n_context = context_of(trained, wanted.n_context)
     limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
     if spec is None:
-        require_fit(unknown_need(metadata, tensors, limits), available_bytes())
+        require_fit(unknown_need(metadata, tensors, limits), memory_for_model())
         return subject, limits, trained, ()
     spec = spec_of(metadata, tensors, n_context)
     notices: tuple[str, ...] = ()
@@ -236,7 +236,8 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
         raise BadSetting(
             f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {wanted.device}"
         )
-    require_fit(memory_need(wanted.device, spec, tensors, limits), available_bytes())
+    if limits.stored is None:
+        require_fit(memory_need(wanted.device, spec, tensors, limits), memory_for_model())
     return replace(subject, spec=spec), limits, trained, notices
 
 

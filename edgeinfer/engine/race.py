@@ -101,7 +101,11 @@ def chosen_device(
     choices: Choices | None = None,
 ) -> Chosen:
     """The device for a model: the one remembered, else the winner of a race, else (`may_race` False) the cpu."""
-    if subject.spec is None or work_of(subject.spec, subject.file.tensors).weight_bytes < LEAST_BYTES:
+    if (
+        subject.spec is None
+        or subject.spec.has_experts
+        or work_of(subject.spec, subject.file.tensors).weight_bytes < LEAST_BYTES
+    ):
         return Chosen(AUTO_DEVICE)
     installed = _installed()
     if not installed:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.base import Limits, Progress, Stored, no_progress
-from edgeinfer.engine.limits import memory_need
+from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle
@@ -23,7 +23,7 @@ from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabyt
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import Load, residency
 from edgeinfer.scheduling.streaming import Kept, kept_of
-from edgeinfer.scheduling.topology import available_bytes, read_topology, usable_cores
+from edgeinfer.scheduling.topology import read_topology, usable_cores
 
 if TYPE_CHECKING:
     from edgeinfer.backends.cpu.bundles.contents import Contents
@@ -39,6 +39,10 @@ class Holding:
     packs: bool = True
 
 
+SMALLER_PASSES = (128, 64)
+"""Tokens of a pass where memory is too short for the buffers of more."""
+
+
 class Described(Protocol):
     """A file, or its header alone."""
 
@@ -46,23 +50,33 @@ class Described(Protocol):
     def tensors(self) -> Mapping[str, TensorInfo]: ...
 
 
-def weights_budget(
-    spec: ModelSpec, file: Described, limits: Limits, holding: Holding, available: int | None = None
-) -> int | None:
-    """Bytes of memory for weights if not all of them can stay, None if they can.
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What memory has room for: `budget_bytes` of weights, None for all of them, in passes of `max_tokens`."""
+
+    budget_bytes: int | None
+    max_tokens: int
+
+
+def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding, available: int | None = None) -> Room:
+    """How many weights may stay; passes are made smaller where that lets them be as many as was asked for.
 
     `available` bytes on another machine (None: what there is here). Raises DoesNotFit where there is not even room for
     the rest.
     """
-    need = memory_need(CPU, spec, file.tensors, limits)
-    available = available_bytes() if available is None else available
-    room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - RUNTIME_BYTES
-    budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
-    if need.weight_bytes <= budget:
-        return None
-    if room <= 0:
+    available = memory_for_model() if available is None else available
+    budget = 0
+    for max_tokens in (limits.max_tokens, *SMALLER_PASSES):
+        need = memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=max_tokens))
+        room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - RUNTIME_BYTES
+        budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
+        if need.weight_bytes <= budget:
+            return Room(None, max_tokens)
+        if budget == holding.ram_bytes or (holding.ram_bytes is None and room > need.buffer_bytes):
+            return Room(budget, max_tokens)
+    if budget <= 0:
         require_fit(need, available)
-    return budget
+    return Room(budget, max_tokens)
 
 
 def kept_weights(contents: Contents, budget: int, disk: Disk | None, name: str) -> Kept:
@@ -79,15 +93,19 @@ def planned_weights(
     holding: Holding,
     disk: Disk | None,
     available: int | None = None,
-) -> Kept | None:
-    """What will stay of a model, from its header alone; None where all of it does. Raises as `stored`."""
-    budget = weights_budget(spec, file, limits, holding, available)
-    if budget is None:
-        return None
+) -> tuple[Kept | None, Limits]:
+    """What will stay of a model (None: all of it) and the limits it will run with, from its header alone.
+
+    `available` bytes on another machine, None for this one. Raises DoesNotFit as `stored`.
+    """
+    room = room_for(spec, file, limits, holding, available)
+    limits = replace(limits, max_tokens=room.max_tokens)
+    if room.budget_bytes is None:
+        return None, limits
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
-    kept = kept_weights(contents_of(spec, file.tensors), budget, disk, name)
-    return kept if kept.window_bytes else None
+    kept = kept_weights(contents_of(spec, file.tensors), room.budget_bytes, disk, name)
+    return kept if kept.window_bytes else None, limits
 
 
 def stored(
@@ -103,18 +121,14 @@ def stored(
 
     Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, and what packing raises.
     """
-    budget = weights_budget(spec, file, limits, holding)
-    if budget is None:
+    disk = known_disk()
+    kept, limits = planned_weights(spec, file, name, limits, holding, disk)
+    if kept is None:
         return limits, ()
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
-    contents = contents_of(spec, file.tensors)
-    disk = known_disk()
-    kept = kept_weights(contents, budget, disk, name)
-    if not kept.window_bytes:
-        return limits, ()
+    contents, found = contents_of(spec, file.tensors), kept.residency
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
-    found = kept.residency
     place = Stored(path, fingerprint, found.pinned, kept.pinned_bytes, found.window_bytes, found.n_readers)
     return replace(limits, stored=place), (told(kept, disk),)
 

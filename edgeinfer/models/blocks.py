@@ -1,26 +1,33 @@
 """The decoder-only transformer that all families share, as ops; a `LayerStyle` says what differs.
 
 In: Hyperparameters, sizes and a style for each layer. Out: a ModelSpec. Knows GGUF's tensor names, not the families.
-Biases, fused query-key-value projections and tied heads are used wherever the file has them.
+Biases, fused query-key-value projections, tied heads and an activation of the file's own (`feed_forward_activation`)
+are used wherever the file has them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import get_args
 
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.sizes import Sizes
 from edgeinfer.models.spec import KVLayer, ModelSpec, Stage
 from edgeinfer.ops import (
+    Act,
+    Activation,
     Add,
     Attention,
     Buffer,
     Embed,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     RopeTable,
@@ -29,6 +36,7 @@ from edgeinfer.ops import (
     StoreKV,
     TakeOutputs,
     Unpair,
+    Weight,
 )
 
 
@@ -36,20 +44,25 @@ from edgeinfer.ops import (
 class LayerStyle:
     """What differs between families, or between the layers of one.
 
+    `rope`: None where positions are learned. `gated`: whether the feed-forward network has a gate.
     `paired`: rotary pairs are neighbours in the file, not halves of a head. `window` and `soft_cap`, `scale`: as in
     `ops.Attention`, a scale of None being 1 / sqrt(head width). `head_norms`: queries and keys are normed per head.
+    `whole_norms`: they are normed over all heads at once. `mixture`: experts are in place of gate, up and down.
     `fused_ffn`: gate and up are the row halves of ffn_up. `post_norms`: a branch is normed before it is added.
     """
 
-    rope: RopeTable
+    rope: RopeTable | None
     paired: bool = False
     window: int | None = None
     soft_cap: float | None = None
     scale: float | None = None
     head_norms: bool = False
-    activation: Literal["silu", "gelu_tanh"] = "silu"
+    whole_norms: bool = False
+    activation: Activation = "silu"
+    gated: bool = True
     fused_ffn: bool = False
     post_norms: bool = False
+    mixture: Mixture | None = None
 
 
 def decoder(
@@ -58,11 +71,13 @@ def decoder(
     styles: Sequence[LayerStyle],
     *,
     embedding_scale: float = 1.0,
+    positions: Weight | None = None,
     logits_cap: float | None = None,
 ) -> ModelSpec:
     """The whole model: embedding, one layer for each style, and the head. Raises BadGGUF where the tensors differ."""
     table = hp.matrix("token_embd.weight", (sizes.n_vocab, sizes.width))
-    stages = [Stage("embed", (Embed(table, "x", embedding_scale),))]
+    learned = () if positions is None else (PositionEmbed(positions, "x"),)
+    stages = [Stage("embed", (Embed(table, "x", embedding_scale), *learned))]
     for number, style in enumerate(styles):
         stages.append(Stage(f"blk.{number}", tuple(_layer(hp, sizes, number, style))))
     stages.append(Stage("head", tuple(_head(hp, sizes, logits_cap))))
@@ -77,15 +92,18 @@ def decoder(
         ffn_width=sizes.ffn_width,
         n_vocab=sizes.n_vocab,
         n_context_trained=sizes.n_context_trained,
-        buffers=_buffers(sizes, any(style.post_norms for style in styles)),
+        buffers=_buffers(sizes, styles),
         stages=tuple(stages),
         kv=tuple(KVLayer(sizes.kv_heads, sizes.head_width, style.window) for style in styles),
     )
 
 
-def _buffers(sizes: Sizes, post_norms: bool) -> tuple[Buffer, ...]:
+def _buffers(sizes: Sizes, styles: Sequence[LayerStyle]) -> tuple[Buffer, ...]:
     """The buffers that the ops below read and write."""
-    branch = (Buffer("branch", sizes.width),) if post_norms else ()
+    branch = (Buffer("branch", sizes.width),) if any(style.post_norms for style in styles) else ()
+    mixture = next((style.mixture for style in styles if style.mixture is not None), None)
+    gate = (Buffer("gate", sizes.ffn_width),) if any(style.gated for style in styles) else ()
+    dense = (*gate, Buffer("up", sizes.ffn_width), Buffer("hidden", sizes.ffn_width))
     return (
         Buffer("x", sizes.width),
         Buffer("normed", sizes.width),
@@ -93,9 +111,7 @@ def _buffers(sizes: Sizes, post_norms: bool) -> tuple[Buffer, ...]:
         Buffer("key", sizes.kv_width),
         Buffer("value", sizes.kv_width),
         Buffer("attended", sizes.query_width),
-        Buffer("gate", sizes.ffn_width),
-        Buffer("up", sizes.ffn_width),
-        Buffer("hidden", sizes.ffn_width),
+        *(dense if mixture is None else mixture.buffers()),
         *branch,
         Buffer("x_out", sizes.width, Rows.OUTPUTS),
         Buffer("normed_out", sizes.width, Rows.OUTPUTS),
@@ -111,14 +127,18 @@ def _layer(hp: Hyperparameters, sizes: Sizes, number: int, style: LayerStyle) ->
         *_attention(hp, sizes, number, style),
         *_rejoin(hp, sizes, f"{prefix}post_attention_norm.weight", style),
         _norm(hp, sizes, "x", "normed", f"{prefix}ffn_norm.weight"),
-        *_gated_ffn(hp, sizes, prefix, style),
+        *_feed_forward(hp, sizes, prefix, style),
         *_rejoin(hp, sizes, f"{prefix}post_ffw_norm.weight", style),
     ]
 
 
-def _norm(hp: Hyperparameters, sizes: Sizes, source: str, out: str, tensor: str) -> RMSNorm:
-    """RMSNorm over the model width."""
-    return RMSNorm(source, out, hp.vector(tensor, sizes.width), sizes.width, sizes.epsilon)
+def _norm(hp: Hyperparameters, sizes: Sizes, source: str, out: str, tensor: str) -> LayerNorm | RMSNorm:
+    """The family's norm over the model width."""
+    weight = hp.vector(tensor, sizes.width)
+    if sizes.layer_norms:
+        bias = hp.vector(tensor.removesuffix("weight") + "bias", sizes.width)
+        return LayerNorm(source, out, weight, bias, sizes.width, sizes.epsilon)
+    return RMSNorm(source, out, weight, sizes.width, sizes.epsilon)
 
 
 def _rejoin(hp: Hyperparameters, sizes: Sizes, tensor: str, style: LayerStyle) -> list[Op]:
@@ -139,11 +159,12 @@ def _attention(hp: Hyperparameters, sizes: Sizes, number: int, style: LayerStyle
     """Projections of `normed`, rotary embedding, cache write, attention and output projection."""
     prefix, heads, kv_heads, width = f"blk.{number}.", sizes.heads, sizes.kv_heads, sizes.head_width
     scale = hp.number("attention.scale", 0.0) or (width**-0.5 if style.scale is None else style.scale)
+    rope = style.rope
     return [
         *_qkv(hp, sizes, prefix, style),
         *(_head_norms(hp, sizes, prefix) if style.head_norms else []),
-        Rope("query", heads, width, style.rope),
-        Rope("key", kv_heads, width, style.rope),
+        *(_whole_norms(hp, sizes, prefix) if style.whole_norms else []),
+        *([] if rope is None else [Rope("query", heads, width, rope), Rope("key", kv_heads, width, rope)]),
         StoreKV("key", "value", number, kv_heads, width),
         Attention("query", "attended", number, heads, kv_heads, width, scale, style.window, style.soft_cap),
         _project_back(hp, sizes, "attended", f"{prefix}attn_output", sizes.query_width, style),
@@ -178,8 +199,48 @@ def _head_norms(hp: Hyperparameters, sizes: Sizes, prefix: str) -> list[Op]:
     ]
 
 
-def _gated_ffn(hp: Hyperparameters, sizes: Sizes, prefix: str, style: LayerStyle) -> list[Op]:
-    """down(activation(gate(normed)) * up(normed))."""
+def _whole_norms(hp: Hyperparameters, sizes: Sizes, prefix: str) -> list[Op]:
+    """RMSNorm of all query and of all key heads."""
+    widths = {"query": sizes.query_width, "key": sizes.kv_width}
+    return [
+        RMSNorm(name, name, hp.vector(f"{prefix}attn_{name[0]}_norm.weight", width), width, sizes.epsilon)
+        for name, width in widths.items()
+    ]
+
+
+def _feed_forward(hp: Hyperparameters, sizes: Sizes, prefix: str, style: LayerStyle) -> list[Op]:
+    """The second branch of a layer."""
+    if style.mixture is None:
+        return _ffn(hp, sizes, prefix, style)
+    return style.mixture.ops(hp, prefix, sizes.width, "silu", "x")
+
+
+def _activation(hp: Hyperparameters, usual: Activation) -> Activation:
+    """What the file's own key says, else what is usual in the family. Raises UnsupportedModel."""
+    key = "feed_forward_activation"
+    found, known = hp.text(key, usual), get_args(Activation)
+    for activation in known:
+        if activation == found:
+            return activation  # type: ignore[no-any-return]
+    raise UnsupportedModel(f"{hp.architecture}.{key} is {found[:80]!r}; edgeinfer has {', '.join(known)}")
+
+
+def _ffn(hp: Hyperparameters, sizes: Sizes, prefix: str, style: LayerStyle) -> list[Op]:
+    """down(activation(gate(normed)) * up(normed)), or without a gate down(activation(up(normed)))."""
+    ffn, activation = sizes.ffn_width, _activation(hp, style.activation)
+    if style.gated:
+        ops = _gate_and_up(hp, sizes, prefix, style)
+        ops.append(GatedAct("gate", "up", "hidden", ffn, activation))
+    else:
+        weight = hp.matrix(f"{prefix}ffn_up.weight", (ffn, sizes.width))
+        ops = [MatMul("normed", "up", weight, hp.bias(f"{prefix}ffn_up.bias", ffn))]
+        ops.append(Act("up", "hidden", ffn, activation))
+    ops.append(_project_back(hp, sizes, "hidden", f"{prefix}ffn_down", ffn, style))
+    return ops
+
+
+def _gate_and_up(hp: Hyperparameters, sizes: Sizes, prefix: str, style: LayerStyle) -> list[Op]:
+    """Both products of `normed`, from two tensors or from the halves of one."""
     ffn = sizes.ffn_width
     total = 2 * ffn if style.fused_ffn else ffn
     gate_tensor = f"{prefix}ffn_up" if style.fused_ffn else f"{prefix}ffn_gate"
@@ -187,8 +248,6 @@ def _gated_ffn(hp: Hyperparameters, sizes: Sizes, prefix: str, style: LayerStyle
     for out, tensor, rows in (("gate", gate_tensor, (0, ffn)), ("up", f"{prefix}ffn_up", (total - ffn, total))):
         weight = hp.matrix(f"{tensor}.weight", (total, sizes.width), rows)
         ops.append(MatMul("normed", out, weight, hp.bias(f"{tensor}.bias", total, rows)))
-    ops.append(GatedAct("gate", "up", "hidden", ffn, style.activation))
-    ops.append(_project_back(hp, sizes, "hidden", f"{prefix}ffn_down", ffn, style))
     return ops
 
 

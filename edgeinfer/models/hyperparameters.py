@@ -47,6 +47,10 @@ class Hyperparameters:
         values = self.metadata.get(self._full(key))
         return [bool(value) for value in values] if isinstance(values, np.ndarray) else None
 
+    def flag(self, key: str, *, default: bool) -> bool:
+        """`<architecture>.<key>` as a truth value."""
+        return self.metadata.flag(self._full(key), default)
+
     def integer(self, key: str, default: int | None = None, *, least: int = 1, most: int = COUNT_MAX) -> int:
         """`<architecture>.<key>` as an integer between `least` and `most`.
 
@@ -81,6 +85,16 @@ class Hyperparameters:
         self._check(name, shape)
         start, stop = rows or (0, shape[0])
         return Weight(name, start, stop, shape[1], unpair)
+
+    def stacked(self, name: str, count: int, shape: tuple[int, int]) -> tuple[Weight, ...]:
+        """Each of the `count` matrices of the 3-D tensor `name`. Raises BadGGUF as `matrix` does."""
+        self._check(name, (count, *shape))
+        return tuple(Weight(name, at * shape[0], (at + 1) * shape[0], shape[1]) for at in range(count))
+
+    def row(self, name: str, length: int) -> Weight:
+        """The 1-D tensor `name` as a matrix of one row. Raises BadGGUF as `matrix` does."""
+        self._check(name, (length,))
+        return Weight(name, 0, 1, length)
 
     def vector(
         self, name: str, length: int, rows: tuple[int, int] | None = None, unpair: Unpair | None = None

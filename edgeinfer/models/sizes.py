@@ -15,7 +15,10 @@ LAYERS_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What every family has: layers, widths, heads, vocabulary, trained context, and the epsilon of its norms."""
+    """What every family has: layers, widths, heads, vocabulary, trained context, and its norms.
+
+    `layer_norms`: they subtract the mean and have biases, else they are RMSNorms; `epsilon` is theirs.
+    """
 
     n_layers: int
     width: int
@@ -27,15 +30,22 @@ class Sizes:
     n_vocab: int
     n_context_trained: int
     epsilon: float
+    layer_norms: bool = False
 
     @classmethod
-    def read(cls, hp: Hyperparameters) -> Sizes:
-        """Sizes from the keys all families share; the vocabulary is the height of the embedding table."""
+    def read(cls, hp: Hyperparameters, *, mixture: bool = False, layer_norms: bool = False) -> Sizes:
+        """Sizes from the keys all families share; the vocabulary is the height of the embedding table.
+
+        `mixture`: the family may be a mixture of experts.
+        """
         embedding = hp.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
             raise BadGGUF("the file has no tensor token_embd.weight: it holds only a vocabulary, or a part of a model")
-        if hp.integer("expert_count", 0, least=0) > 0:
-            raise UnsupportedModel(f"this {hp.architecture} is a mixture of experts; edgeinfer has dense models only")
+        if not mixture and hp.integer("expert_count", 0, least=0) > 0:
+            raise UnsupportedModel(
+                f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
+                "qwen3moe and olmoe"
+            )
         width, heads = hp.integer("embedding_length"), hp.integer("attention.head_count")
         kv_heads = hp.integer("attention.head_count_kv", heads)
         if heads % kv_heads:
@@ -56,7 +66,8 @@ class Sizes:
             ffn_width=hp.integer("feed_forward_length"),
             n_vocab=embedding.shape[0],
             n_context_trained=hp.integer("context_length"),
-            epsilon=hp.number("attention.layer_norm_rms_epsilon"),
+            epsilon=hp.number("attention.layer_norm_epsilon" if layer_norms else "attention.layer_norm_rms_epsilon"),
+            layer_norms=layer_norms,
         )
 
     @property

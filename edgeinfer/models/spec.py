@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgeinfer.ops import Buffer, Embed, MatMul, Op, RMSNorm, Weight
+from edgeinfer.ops import Buffer, Embed, Experts, LayerNorm, MatMul, Op, PositionEmbed, RMSNorm, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,25 @@ class ModelSpec:
     def weights(self) -> Iterator[Weight]:
         """Every weight the ops read, once per op that reads it (a tied head names the embedding again)."""
         for op in self.ops():
-            if isinstance(op, Embed | RMSNorm | MatMul):
+            if isinstance(op, Embed | PositionEmbed | LayerNorm | RMSNorm | MatMul):
                 yield op.weight
-            if isinstance(op, MatMul) and op.bias is not None:
+            if isinstance(op, LayerNorm | MatMul) and op.bias is not None:
                 yield op.bias
+            if isinstance(op, Experts):
+                yield from op.weights
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether it is a mixture of experts."""
+        return any(isinstance(op, Experts) for op in self.ops())
+
+    def matrices(self) -> Iterator[Weight]:
+        """Those of the weights that are matrices: rows of numbers, not single ones."""
+        for op in self.ops():
+            if isinstance(op, Embed | PositionEmbed | MatMul):
+                yield op.weight
+            if isinstance(op, Experts):
+                yield from op.weights
 
     def buffer(self, name: str) -> Buffer:
         """The buffer of that name."""

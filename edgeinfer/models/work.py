@@ -1,17 +1,19 @@
 """How much work a pass is: weight bytes read, KV bytes read and multiply-adds, counted from the spec alone.
 
 In: a ModelSpec, the tensor table of a header, and the shape of a pass. Out: a `Work`. Used by the null device and by
-planning; nothing is read or computed, so a 100 GB model counts in milliseconds.
+planning; nothing is read or computed, so a 100 GB model counts in milliseconds. Of experts those are counted that the
+tokens of a pass are expected to have.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, MatMul, Op, RMSNorm, TakeOutputs, Weight
+from edgeinfer.ops import Attention, Embed, Experts, LayerNorm, MatMul, Op, PositionEmbed, RMSNorm, TakeOutputs, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,23 @@ class Work:
 def weight_bytes(weight: Weight, tensors: Mapping[str, TensorInfo]) -> int:
     """Bytes of the file that a weight's rows take."""
     info = tensors[weight.tensor]
-    return info.nbytes * weight.n_rows // info.shape[0]
+    return info.nbytes * weight.n_rows * weight.columns // math.prod(info.shape)
+
+
+def share_read(experts: int, active: int, n_tokens: int) -> float:
+    """The share of the experts that `n_tokens` are expected to have, `active` each, all equally likely."""
+    return 1.0 - (1.0 - active / experts) ** n_tokens
+
+
+def unread_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_tokens: int) -> float:
+    """Bytes of the file that are weights of experts which no token of a pass is expected to have."""
+    ops = [op for op in spec.ops() if isinstance(op, Experts)]
+    return sum(_expert_bytes(op, tensors) * (1.0 - share_read(len(op.gate), op.active, n_tokens)) for op in ops)
+
+
+def _expert_bytes(op: Experts, tensors: Mapping[str, TensorInfo]) -> int:
+    """Bytes of the file that all experts of an op take."""
+    return sum(weight_bytes(weight, tensors) for weight in op.weights)
 
 
 def pass_work(
@@ -50,13 +68,19 @@ def pass_work(
 
 def _op_work(op: Op, tensors: Mapping[str, TensorInfo], n_rows: int, n_cached: int) -> Work:
     match op:
-        case Embed():
+        case Embed() | PositionEmbed():
             row_bytes = weight_bytes(op.weight, tensors) // op.weight.n_rows
             return Work(row_bytes * n_rows, 0, 0)
+        case LayerNorm():
+            return Work(weight_bytes(op.weight, tensors) + weight_bytes(op.bias, tensors), 0, 0)
         case RMSNorm():
             return Work(weight_bytes(op.weight, tensors), 0, 0)
         case MatMul():
             return Work(weight_bytes(op.weight, tensors), 0, op.weight.n_rows * op.weight.columns * n_rows)
+        case Experts():
+            n_bytes = _expert_bytes(op, tensors) * share_read(len(op.gate), op.active, n_rows)
+            one = sum(each.n_rows * each.columns for each in (op.gate[0], op.up[0], op.down[0]))
+            return Work(round(n_bytes), 0, one * op.active * n_rows)
         case Attention():
             reach = n_cached + n_rows if op.window is None else min(op.window + n_rows, n_cached + n_rows)
             seen = sum(min(n_cached + token + 1, op.window or n_cached + token + 1) for token in range(n_rows))

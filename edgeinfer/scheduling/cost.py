@@ -49,19 +49,20 @@ class DeviceCost:
         self._footprint = footprint
 
     def product(self, product: Product, n_rows: float, n_tokens: int) -> Spent:
-        """Rows of a matrix times `n_tokens` activations."""
+        """Rows of a matrix times `n_tokens` activations; of experts, those that the tokens are expected to have."""
         if n_rows <= 0 or n_tokens <= 0:
             return Spent()
         rates = self.rates.product(product.form, product.bytes_per_weight)
-        n_weights = n_rows * product.columns
-        computed = n_weights * self._weight_s(rates, n_tokens, product.columns)
+        n_weights = n_rows * product.columns * product.share_read(n_tokens)
+        n_multiplied = n_rows * product.columns * product.share_used * n_tokens
+        computed = n_weights * self._weight_s(rates, n_multiplied / n_weights, product.columns)
         read = n_weights * product.bytes_per_weight / self._read_bytes_s
-        busy = n_weights * n_tokens / rates.best / self._speed
+        busy = n_multiplied / rates.best / self._speed
         seconds = max(computed, read, busy)
         arithmetic = busy if busy >= read else min(busy, seconds - read)
         return Spent(memory=seconds - arithmetic, arithmetic=arithmetic)
 
-    def _weight_s(self, rates: ProductRates, n_tokens: int, columns: int) -> float:
+    def _weight_s(self, rates: ProductRates, n_tokens: float, columns: int) -> float:
         """Seconds a weight takes, from memory or from caches as the footprint has it."""
         measured = rates.weight_s(n_tokens, columns)
         if rates.cached is None:

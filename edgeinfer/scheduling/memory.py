@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from edgeinfer.errors import DoesNotFit
 
-RUNTIME_BYTES = 160 << 20
-"""Python, NumPy, Numba and LLVM with compiled kernels, before any model (measured peak about 150 MB)."""
+RUNTIME_BYTES = 144 << 20
+"""Python, NumPy and LLVM with compiled kernels, before any model (measured peak about 135 MB)."""
 FIXED_BUFFER_BYTES = 128 << 20
 """Most that buffers of one pass take whatever the context is (512 tokens of a large model)."""
 RESERVE_SHARE = 0.05

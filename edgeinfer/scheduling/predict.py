@@ -24,13 +24,28 @@ DEPTH_STEP = 32
 class Predictor:
     """Predicts one model on a machine: on its CPU, or as it is placed."""
 
-    def __init__(self, profile: Profile, work: ModelWork, kv: str = "f16", placement: Placement | None = None) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        work: ModelWork,
+        kv: str = "f16",
+        placement: Placement | None = None,
+        *,
+        disk_s: float = 0.0,
+        most_tokens: int = MOST_TOKENS,
+    ) -> None:
+        """`disk_s`: seconds that reading takes meanwhile in every pass; `most_tokens`: those of a pass of a prompt."""
         self._profile, self._work, self._kv, self._placement = profile, work, kv, placement
-        self._most_tokens = reading_tokens(profile, work, placement)
+        self._disk_s = disk_s
+        self._most_tokens = reading_tokens(profile, work, placement, most_tokens)
         self.seconds = lru_cache(maxsize=4096)(self._seconds)
 
     def _seconds(self, step: Pass) -> Spent:
-        """What a pass is spent on."""
+        """What a pass is spent on: on the disk alone where that takes longest."""
+        computed = self._computed(step)
+        return computed if computed.total >= self._disk_s else Spent(disk=self._disk_s)
+
+    def _computed(self, step: Pass) -> Spent:
         if self._placement is not None:
             return step_time(self._profile, self._work, self._placement, step, self._kv).spent
         footprint = self._work.weight_bytes + self._work.kv_bytes_per_token() * step.n_cached
@@ -54,8 +69,11 @@ class Predictor:
         return total
 
 
-def reading_tokens(profile: Profile, work: ModelWork, placement: Placement | None) -> int:
-    """Tokens of a pass, at most, in which prompts are read by a model that is placed so (None: on the CPU)."""
+def reading_tokens(profile: Profile, work: ModelWork, placement: Placement | None, most: int = MOST_TOKENS) -> int:
+    """Tokens of a pass, at most, in which prompts are read by a model that is placed so (None: on the CPU).
+
+    `most`: those of a pass that comes to it.
+    """
     devices = () if placement is None else placement.devices
     joining = profile.device(devices[0]).joining if len(devices) == 1 else None
-    return MOST_TOKENS if joining is None else joining.tokens(work.n_weights, MOST_TOKENS)
+    return most if joining is None else joining.tokens(work.n_weights, most)

@@ -40,7 +40,7 @@ class Curve:
     def __call__(self, place: float) -> float:
         return _straight(self.at, self.values, place)
 
-    def seconds(self, n_tokens: int) -> float:
+    def seconds(self, n_tokens: float) -> float:
         """Seconds for one unit of work a token, of a curve of units per second: times lie on straight lines, not rates.
 
         Before and beyond the measured numbers of tokens the rate stays what it is.
@@ -79,7 +79,7 @@ class ProductRates:
     wide: Curve | None = None
     wide_columns: int = 0
 
-    def weight_s(self, n_tokens: int, columns: int) -> float:
+    def weight_s(self, n_tokens: float, columns: int) -> float:
         """Seconds that a weight from memory takes in a pass of so many tokens."""
         narrow = self.rate.seconds(n_tokens)
         if self.wide is None or columns <= self.columns:

@@ -6,35 +6,56 @@ weights and knows no device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec, Stage
+from edgeinfer.models.work import share_read
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
+    Experts,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
+    Router,
     SoftCap,
     StoreKV,
     TakeOutputs,
+    Weight,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A matrix of `n_rows` times `columns` weights in a quant format. `kind`: its tensor's name without the layer."""
+    """A matrix of `n_rows` times `columns` weights in a quant format. `kind`: its tensor's name without the layer.
+
+    Of `experts` it is the matrices of all, one after the other, and a token has `active` of them.
+    """
 
     kind: str
     form: str
     bytes_per_weight: float
     n_rows: int
     columns: int
+    experts: int = 1
+    active: int = 1
+
+    def share_read(self, n_tokens: int) -> float:
+        """The share of the rows that a pass of so many tokens is expected to read."""
+        return share_read(self.experts, self.active, n_tokens)
+
+    @property
+    def share_used(self) -> float:
+        """The share of the rows that a token is multiplied by."""
+        return self.active / self.experts
 
     @property
     def n_weights(self) -> int:
@@ -139,27 +160,37 @@ def work_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> ModelWork:
     stages = []
     for stage in spec.stages:
         shape = _shape(stage, tensors)
-        found = [op.weight.tensor for op in stage.ops if isinstance(op, MatMul)]
-        stages.append(StageWork(stage.name, shapes.setdefault(shape, shape), tuple(found)))
+        found = tuple(weight.tensor for op in stage.ops for weight, _, _ in _matrices(op))
+        stages.append(StageWork(stage.name, shapes.setdefault(shape, shape), found))
     return ModelWork(spec.name, tuple(stages), spec.width)
 
 
 def _shape(stage: Stage, tensors: Mapping[str, TensorInfo]) -> StageShape:
-    products = tuple(_product(op, tensors) for op in stage.ops if isinstance(op, MatMul))
+    products = tuple(_product(*each, tensors) for op in stage.ops for each in _matrices(op))
     heads = [Heads(op.heads, op.kv_heads, op.head_width, op.window) for op in stage.ops if isinstance(op, Attention)]
     attention = heads[0] if heads else None
     for_outputs = any(isinstance(op, TakeOutputs) for op in stage.ops)
     return StageShape(products, attention, sum(map(_elements, stage.ops)), len(stage.ops), for_outputs)
 
 
-def _product(op: MatMul, tensors: Mapping[str, TensorInfo]) -> Product:
-    info, weight = tensors[op.weight.tensor], op.weight
+def _matrices(op: Op) -> Iterator[tuple[Weight, int, int]]:
+    """A matrix of each of an op's products, how many there are of its kind, and how many of them a token has."""
+    if isinstance(op, MatMul):
+        yield op.weight, 1, 1
+    if isinstance(op, Experts):
+        for weights in (op.gate, op.up, op.down):
+            yield weights[0], len(weights), op.active
+
+
+def _product(weight: Weight, experts: int, active: int, tensors: Mapping[str, TensorInfo]) -> Product:
+    info = tensors[weight.tensor]
     n_weights = 1
     for side in info.shape:
         n_weights *= side
     parts = weight.tensor.removesuffix(".weight").split(".")
     kind = parts[-1] if parts[0] == "blk" else ".".join(parts)
-    return Product(kind, info.type_name, info.nbytes / n_weights, weight.n_rows, weight.columns)
+    rows = experts * weight.n_rows
+    return Product(kind, info.type_name, info.nbytes / n_weights, rows, weight.columns, experts, active)
 
 
 def _elements(op: Op) -> int:
@@ -167,13 +198,19 @@ def _elements(op: Op) -> int:
     match op:
         case Embed() | MatMul():
             return op.weight.columns if isinstance(op, Embed) or not op.source.startswith("normed") else 0
+        case PositionEmbed():
+            return op.weight.columns
         case RMSNorm():
             return op.width * op.groups
         case Rope():
             return op.heads * op.head_width
         case StoreKV():
             return 2 * op.kv_heads * op.head_width
-        case GatedAct() | Add() | TakeOutputs() | SoftCap():
+        case Router():
+            return op.experts
+        case Experts():
+            return op.active * op.gate[0].n_rows
+        case LayerNorm() | GatedAct() | Act() | Add() | TakeOutputs() | SoftCap():
             return op.width
         case Attention():
             return 0

@@ -13,14 +13,20 @@ from transformers import (
     Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
+    OlmoeConfig,
+    OPTConfig,
     Phi3Config,
     PretrainedConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3MoeConfig,
 )
 
 VOCABULARY = 264
 N_TOKENS = 72  # more than one page of 64 cached positions
+OPT_CONTEXT = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class Case:
     """A model family or a variation: `architecture` is GGUF's key, `config` makes the configuration.
 
     `turn` is where a "k" file begins in the lists of formats, so that all cases together hold all of them.
+    `quiet` is added to the biases of the first products of feed-forward networks: below zero it makes ReLU give zeros.
     `runs` are (name, tokens evaluated, context edgeinfer is opened with); a run's name is part of its file's name.
     """
 
@@ -81,6 +88,7 @@ class Case:
     formats: tuple[str, ...] = ("q8_0",)
     sizes: Sizes | None = None
     turn: int = 0
+    quiet: float = 0.0
     runs: tuple[tuple[str, int, int], ...] = (("", N_TOKENS, 256),)
 
 
@@ -105,6 +113,46 @@ def qwen3(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """Qwen 3: head norms, a tied head."""
     own = {"head_dim": sizes.head_width, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
     return Qwen3Config(**sizes.common() | own | {"tie_word_embeddings": True} | changes)
+
+
+def mixtral(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Mixtral: two of four experts, shares that add up to one."""
+    own = {"head_dim": sizes.head_width, "num_local_experts": 4, "num_experts_per_tok": 2}
+    return MixtralConfig(**sizes.common() | own | changes)
+
+
+def qwen2moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Qwen 2's mixture: two of six experts narrower than the shared one, shares that do not add up to one."""
+    own = {
+        "intermediate_size": 3 * sizes.ffn_width,  # of dense layers, which there are none of
+        "num_experts": 6,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": sizes.ffn_width,
+        "shared_expert_intermediate_size": 2 * sizes.ffn_width,
+        "decoder_sparse_step": 1,
+        "norm_topk_prob": False,
+    }
+    return Qwen2MoeConfig(**sizes.common() | own | changes)
+
+
+def qwen3moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Qwen 3's mixture: three of eight experts, head norms, shares that add up to one."""
+    own = {
+        "head_dim": sizes.head_width,
+        "intermediate_size": 3 * sizes.ffn_width,  # of dense layers, which there are none of
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": sizes.ffn_width,
+        "norm_topk_prob": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    }
+    return Qwen3MoeConfig(**sizes.common() | own | changes)
+
+
+def olmoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """OLMoE: norms over all heads, four of eight experts, shares that do not add up to one."""
+    own = {"num_experts": 8, "num_experts_per_tok": 4, "norm_topk_prob": False, "rms_norm_eps": 1e-5}
+    return OlmoeConfig(**sizes.common() | own | changes)
 
 
 def phi3(sizes: Sizes, **changes: object) -> PretrainedConfig:
@@ -153,10 +201,25 @@ def gemma3(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Gemma3TextConfig(**sizes.common() | own | changes)
 
 
+def opt(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """OPT: learned positions, a tied head."""
+    own = {"ffn_dim": sizes.ffn_width, "word_embed_proj_dim": sizes.width, "max_position_embeddings": OPT_CONTEXT}
+    return OPTConfig(**sizes.common() | own | changes)
+
+
+def relu_llama(sizes: Sizes, activation: str, **changes: object) -> PretrainedConfig:
+    """Llama with another activation."""
+    return llama(sizes, hidden_act=activation, **changes)
+
+
 def scaled(kind: str, **settings: object) -> dict[str, object]:
     """Rotary settings with scaling."""
     return {"rope_type": kind, "rope_theta": 10000.0, **settings}
 
+
+QUIET = -1.6
+"""Biases about which nine of ten activations of a random layer are zero."""
+OPT_RUNS = (("", N_TOKENS, OPT_CONTEXT),)
 
 YARN = scaled("yarn", factor=4.0, original_max_position_embeddings=64)
 YARN_OWN = YARN | {"attention_factor": 1.3, "beta_fast": 8.0, "beta_slow": 2.0}
@@ -183,4 +246,21 @@ CASES = (
     Case("gemma2", "gemma2", gemma2, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=4),
     Case("gemma3", "gemma3", gemma3, ("f32", "bf16", "q8_0", "q4_0"), PERIOD),
     Case("gemma3", "gemma3", gemma3, ("k",), turn=3),
+    Case("qwen3moe", "qwen3moe", qwen3moe, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=1),
+    Case("mixtral", "llama", mixtral, ("f16", "q8_0", "q4_0"), turn=3),
+    Case("qwen2moe", "qwen2moe", qwen2moe, ("f32", "q8_0", "q4_0"), SQUARE),
+    Case("olmoe", "olmoe", olmoe, ("f32", "q8_0", "q4_0"), SQUARE),
+    Case("opt", "opt", opt, FORMATS[:4], runs=OPT_RUNS),
+    Case("opt", "opt", opt, ("k",), WIDE_SQUARE, turn=3, runs=OPT_RUNS),
+    Case("opt-sparse", "opt", opt, ("q4_0",), quiet=QUIET, runs=OPT_RUNS),
+    Case("llama-relu", "llama", lambda sizes: relu_llama(sizes, "relu"), ("f16", "q4_0")),
+    Case(
+        "llama-relu-sparse",
+        "llama",
+        lambda sizes: relu_llama(sizes, "relu", mlp_bias=True),
+        ("q4_1", "q8_0"),
+        SMALL,
+        quiet=QUIET,
+    ),
+    Case("llama-relu2", "llama", lambda sizes: relu_llama(sizes, "relu2"), ("q8_0", "k"), turn=1),
 )

@@ -8,7 +8,7 @@ The conventions: Llama's query and key rows are permuted so that rotary pairs ar
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from goldens import opt
 from goldens.tokenizer import add_tokenizer
 from goldens.weights import Type, Types, quantise
 
@@ -33,34 +34,68 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_type("model")
     writer.add_name(name)
-    _add_sizes(writer, config, architecture)
-    _add_rope(writer, config, architecture)
+    if architecture == "opt":
+        opt.add_sizes(writer, config)
+    else:
+        _add_sizes(writer, config, architecture)
+        _add_rope(writer, config, architecture)
     add_tokenizer(writer)
-    names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
     held: Arrays = {}
     types = Types(form, turn)
     for key, parameter in model.named_parameters():
-        values = _to_file(parameter.detach().numpy(), key, config, architecture)
-        target = names.get_name(key, try_suffixes=(".weight", ".bias"))
-        if target is None:
-            raise RuntimeError(f"{key} has no name in GGUF")
-        kind = types.next(values.shape[1]) if values.ndim == 2 else Type.F32
-        stored = quantise(values, kind) if values.ndim == 2 else values
-        if kind in (Type.F32, Type.F16):
-            stored = stored.view(np.float32 if kind == Type.F32 else np.float16)
-            writer.add_tensor(target, stored)
-            values = stored.astype(np.float32)
-        else:
-            writer.add_tensor(target, stored, raw_dtype=kind)
-            values = gguf.quants.dequantize(stored, kind)
-        held[key] = _from_file(values, key, config, architecture)
-    for target, factors in _rope_tensors(config).items():
+        exact = parameter.detach().numpy()
+        parts = []
+        for target, part in _parts(exact, key, config, architecture):
+            values = _to_file(part, key, config, architecture)
+            parts.append(_from_file(_add(writer, target, values, types), key, config, architecture))
+        held[key] = np.concatenate(parts, axis=-2) if len(parts) > 1 else parts[0].reshape(exact.shape)
+    for target, factors in ({} if architecture == "opt" else _rope_tensors(config)).items():
         writer.add_tensor(target, factors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return held
+
+
+def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> Iterator[tuple[str, Any]]:
+    """GGUF's name and the values of each tensor that a parameter becomes: gate and up of experts are two there."""
+    if key.endswith(".experts.gate_up_proj"):
+        layer = key.split(".")[2]
+        for name, half in zip(("gate", "up"), np.split(values, 2, axis=1), strict=True):
+            yield f"blk.{layer}.ffn_{name}_exps.weight", half
+        return
+    target = _name(key, config, architecture)
+    is_single = key.endswith("shared_expert_gate.weight")
+    yield f"{target}.weight" if target.endswith("_exps") else target, values[0] if is_single else values
+
+
+def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], types: Types) -> NDArray[np.float32]:
+    """Write a tensor, its matrices in the next type but for a router's; returns what the file then holds."""
+    is_exact = values.ndim < 2 or "ffn_gate_inp" in target
+    kind = Type.F32 if is_exact else types.next(values.shape[-1])
+    rows = values.reshape(-1, values.shape[-1])
+    if kind == Type.F32:
+        writer.add_tensor(target, values)
+        return values
+    stored = quantise(rows, kind)
+    if kind == Type.F16:
+        halves = stored.view(np.float16).reshape(values.shape)
+        writer.add_tensor(target, halves)
+        return halves.astype(np.float32)
+    writer.add_tensor(target, stored.reshape(*values.shape[:-1], -1), raw_dtype=kind)
+    return gguf.quants.dequantize(stored, kind).reshape(values.shape)
+
+
+def _name(key: str, config: Any, architecture: str) -> str:
+    """GGUF's name of a parameter."""
+    if architecture == "opt":
+        return opt.tensor_name(key)
+    names = gguf.get_tensor_name_map(ARCHITECTURES[architecture], config.num_hidden_layers)
+    target = names.get_name(key, try_suffixes=(".weight", ".bias"))
+    if target is None:
+        raise RuntimeError(f"{key} has no name in GGUF")
+    return str(target)
 
 
 def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
@@ -75,8 +110,18 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     if explicit is not None and explicit != config.hidden_size // config.num_attention_heads:
         writer.add_key_length(explicit)
         writer.add_value_length(explicit)
+    if getattr(config, "hidden_act", None) in ("relu", "relu2"):
+        writer.add_string(f"{architecture}.feed_forward_activation", config.hidden_act)
     if architecture == "llama":
         writer.add_vocab_size(config.vocab_size)
+    count = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
+    if count:
+        writer.add_expert_count(count)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+    if getattr(config, "moe_intermediate_size", None):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if getattr(config, "shared_expert_intermediate_size", None):
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if getattr(config, "sliding_window", None) or architecture == "phi3":
         writer.add_sliding_window(config.sliding_window or 0)
     if getattr(config, "attn_logit_softcapping", None):

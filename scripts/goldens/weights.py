@@ -19,11 +19,22 @@ from numpy.typing import NDArray
 Type = gguf.GGMLQuantizationType
 WIDE_TYPES = (Type.Q4_K, Type.Q6_K, Type.Q3_K, Type.Q5_K, Type.IQ4_XS, Type.Q2_K)
 NARROW_TYPES = (Type.Q5_0, Type.IQ4_NL, Type.Q4_1, Type.MXFP4, Type.Q5_1)
-UNIFORM = {"f32": Type.F32, "f16": Type.F16, "bf16": Type.BF16, "q8_0": Type.Q8_0, "q4_0": Type.Q4_0}
+UNIFORM = {
+    "f32": Type.F32,
+    "f16": Type.F16,
+    "bf16": Type.BF16,
+    "q8_0": Type.Q8_0,
+    "q4_0": Type.Q4_0,
+    "q4_1": Type.Q4_1,
+}
+FIRST_OF_FFN = ("gate_proj.bias", "fc1.bias")
 
 
-def randomise(model: torch.nn.Module, seed: int) -> None:
-    """Fill a model: branches at least as large as the residual stream, uneven attention, logits spread by about 2."""
+def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
+    """Fill a model: branches at least as large as the residual stream, uneven attention, logits spread by about 2.
+
+    `quiet` moves the biases before activations.
+    """
     random = np.random.default_rng(seed)
     gemma = "Gemma" in type(model).__name__
     for name, parameter in model.named_parameters():
@@ -31,15 +42,17 @@ def randomise(model: torch.nn.Module, seed: int) -> None:
         if name.endswith("norm.weight"):
             values = 0.3 * noise + (0.0 if gemma else 1.0)
         elif parameter.ndim == 1:
-            values = 0.5 * noise
+            values = 0.5 * noise + (quiet if name.endswith(FIRST_OF_FFN) else 0.0)
         else:
-            values = noise * _gain(name) / parameter.shape[1] ** 0.5
+            values = noise * _gain(name) / parameter.shape[-1] ** 0.5
         parameter.data = torch.from_numpy(values.astype(np.float32))
 
 
 def _gain(name: str) -> float:
     if "embed_tokens" in name or "lm_head" in name:
         return 2.0
+    if "embed_positions" in name:
+        return 4.0
     return 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 1.0
 
 

@@ -10,12 +10,15 @@ from edgeinfer.models.architectures import ARCHITECTURES
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     Rows,
@@ -35,6 +38,8 @@ def accesses(op: Op) -> tuple[Access, Access]:
     match op:
         case Embed():
             return [], [(op.out, op.weight.columns)]
+        case PositionEmbed():
+            return [(op.out, op.weight.columns)], [(op.out, op.weight.columns)]
         case RMSNorm():
             return [(op.source, op.groups * op.width)], [(op.out, op.groups * op.width)]
         case MatMul():
@@ -50,7 +55,7 @@ def accesses(op: Op) -> tuple[Access, Access]:
             return [(op.gate, op.width), (op.up, op.width)], [(op.out, op.width)]
         case Add():
             return [(op.source, op.width), (op.out, op.width)], [(op.out, op.width)]
-        case TakeOutputs():
+        case Act() | LayerNorm() | TakeOutputs():
             return [(op.source, op.width)], [(op.out, op.width)]
         case SoftCap():
             return [(op.value, op.width)], [(op.value, op.width)]
@@ -93,8 +98,8 @@ def check_weights(path: Path, spec: ModelSpec) -> None:
     """Weights lie within their tensors; matrices and vectors are where ops want them; row orders fit whole heads."""
     with open_model(path) as model:
         tensors = model.file.tensors
-    vectors = {op.weight for op in spec.ops() if isinstance(op, RMSNorm)}
-    vectors |= {op.bias for op in spec.ops() if isinstance(op, MatMul) and op.bias is not None}
+    vectors = {op.weight for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm)}
+    vectors |= {op.bias for op in spec.ops() if isinstance(op, LayerNorm | MatMul) and op.bias is not None}
     for weight in spec.weights():
         shape = tensors[weight.tensor].shape
         assert 0 <= weight.start < weight.stop <= shape[0]
@@ -105,8 +110,10 @@ def check_weights(path: Path, spec: ModelSpec) -> None:
     for op in spec.ops():
         if isinstance(op, MatMul) and op.bias is not None:
             assert (op.bias.n_rows, op.bias.unpair) == (op.weight.n_rows, op.weight.unpair)
-        if isinstance(op, RMSNorm):
+        if isinstance(op, LayerNorm | RMSNorm):
             assert op.weight.n_rows == op.width
+        if isinstance(op, LayerNorm):
+            assert op.bias.n_rows == op.width
         if isinstance(op, Rope) and op.table.factors is not None:
             assert tensors[op.table.factors].shape == (op.table.rotary_width // 2,)
 

@@ -18,7 +18,7 @@ from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance
 from tests.unit.engine.test_executor import chain
 
 GOLDEN = "llama-q8_0"
-FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "phi3-f16")
+FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "phi3-f16", "opt-q8_0", "llama-relu-q4_0", "llama-relu2-k")
 KEYS = tuple(device_kinds())
 COUNTING = {"null"}
 """Devices that compute nothing."""

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Floats, Int32s, Limits, Progress, Step, no_progress
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.reference import HIDDEN, RoundingOp
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, MatMul, Op, StoreKV
+from edgeinfer.ops import Attention, Experts, MatMul, Op, StoreKV
 
 
 class Replay:
@@ -33,7 +34,7 @@ class Replay:
         """Record what an op read from a buffer."""
         self._values[op, name].append(values)
 
-    def rounding(self, op: MatMul | StoreKV | Attention, name: str, source: Floats) -> Floats:
+    def rounding(self, op: RoundingOp, name: str, source: Floats) -> Floats:
         """The recorded values, oldest first; they must be near what the reference itself would read."""
         values = self._values[op, name].popleft()
         assert np.abs(values - source).max() <= np.abs(source).max() / 100
@@ -62,6 +63,10 @@ class RecordingLane:
     def _record(self, op: Op) -> None:
         if isinstance(op, MatMul) and op.weight.tensor in self._integer_tensors:
             self._replay.add(op, op.source, self._lane.rounded(op.source))
+        if isinstance(op, Experts) and {op.gate[0].tensor, op.up[0].tensor} & self._integer_tensors:
+            self._replay.add(op, op.source, self._lane.rounded(op.source))
+        if isinstance(op, Experts) and op.down[0].tensor in self._integer_tensors:
+            self._replay.add(op, HIDDEN, self._lane.hidden(op))
         if isinstance(op, StoreKV):
             for name in (op.key, op.value):
                 self._replay.add(op, name, self._lane.value(name))

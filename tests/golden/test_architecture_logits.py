@@ -11,7 +11,7 @@ import pytest
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, GatedAct, MatMul, Op, RMSNorm, Rope, SoftCap
+from edgeinfer.ops import Act, Attention, Embed, GatedAct, LayerNorm, MatMul, Op, PositionEmbed, RMSNorm, Rope, SoftCap
 from tests.golden.conftest import Judged
 from tests.golden.goldens import RESULTS, Golden, Player, distance
 
@@ -108,6 +108,23 @@ def without_head_norms(op: Op) -> Op | None:
     return None if isinstance(op, RMSNorm) and op.source in ("query", "key") else op
 
 
+def no_mean(op: Op) -> Op:
+    """RMSNorm for LayerNorm."""
+    return RMSNorm(op.source, op.out, op.weight, op.width, op.epsilon) if isinstance(op, LayerNorm) else op
+
+
+def shifted_positions(op: Op) -> Op:
+    """Positions from the first row of the table on."""
+    if not isinstance(op, PositionEmbed):
+        return op
+    return replace(op, weight=replace(op.weight, start=op.weight.start - 2, stop=op.weight.stop - 2))
+
+
+def without_positions(op: Op) -> Op | None:
+    """No learned positions."""
+    return None if isinstance(op, PositionEmbed) else op
+
+
 def without_post_norms(op: Op) -> Op | None:
     """No norms of finished branches."""
     return None if isinstance(op, RMSNorm) and op.source == "branch" else op
@@ -140,6 +157,13 @@ MISTAKES = {
     "yarn: no magnitude": ("llama-yarn-q8_0", rope_change(magnitude=1.0)),
     "yarn: other betas": ("qwen2-yarn-q8_0", rope_change(beta_fast=32.0, beta_slow=1.0)),
     "longrope: short for long": ("phi3-longrope-q8_0@long", rope_change(factors="rope_factors_short.weight")),
+    "opt: no positions": ("opt-f32", without_positions),
+    "opt: positions without their offset": ("opt-f32", shifted_positions),
+    "opt: no mean, no bias": ("opt-f32", no_mean),
+    "opt: other activation": ("opt-f32", change(Act, activation="relu2")),
+    "opt: no bias": ("opt-f32", change(MatMul, bias=None)),
+    "relu: other activation": ("llama-relu-f16", change(GatedAct, activation="silu")),
+    "relu2: other activation": ("llama-relu2-q8_0", change(GatedAct, activation="relu")),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 

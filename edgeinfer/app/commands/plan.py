@@ -134,7 +134,7 @@ def _plans(
         profile = _machine(machine, asked)
         return facts, here, planned_there(profile, name, file, facts, asked), None
     try:
-        here = held_here(here, name, file, facts.spec, settings, asked)
+        here, asked = held_here(here, name, file, facts.spec, settings, asked)
         return facts, here, _planned(settings.machine.device, asked, facts, here), None
     except DoesNotFit as refusal:
         return facts, here, None, refusal

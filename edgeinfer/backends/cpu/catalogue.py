@@ -68,15 +68,19 @@ class Source:
 
 ROUND_ROWS = Kernel("round_rows", Source("activations", "round_rows"), records.ROUND_ROWS)
 RMS_NORM = Kernel("rms_norm", Source("rows", "rms_norm"), records.RMS_NORM)
-GATED = {
-    "silu": Kernel("gated_silu", Source("rows", "gated_silu"), records.COLUMNS),
-    "gelu_tanh": Kernel("gated_gelu_tanh", Source("rows", "gated_gelu_tanh"), records.COLUMNS),
-}
+LAYER_NORM = Kernel("layer_norm", Source("rows", "layer_norm"), records.LAYER_NORM)
+GATED = {name: Kernel(f"gated_{name}", Source("rows", "gated", (name,)), records.COLUMNS) for name in records.CURVES}
+ACT = {name: Kernel(f"act_{name}", Source("rows", "act", (name,)), records.COLUMNS) for name in records.CURVES}
 ADD = Kernel("add_rows", Source("rows", "add_rows"), records.COLUMNS)
 SOFT_CAP = Kernel("soft_cap", Source("rows", "soft_cap"), records.COLUMNS)
 FIND_PEAKS = Kernel("find_peaks", Source("rows", "find_peaks"), records.PEAKS)
 TAKE_OUTPUTS = Kernel("take_outputs", Source("rows", "take_outputs"), records.TAKE_OUTPUTS)
 ROPE = Kernel("rope", Source("rotary", "rope"), records.ROPE)
+ROUTE = Kernel("route", Source("experts", "route"), records.ROUTER)
+GROUP_BY_EXPERT = Kernel("group_by_expert", Source("experts", "group"), records.EXPERT_LISTS)
+MULTIPLY_EXPERTS = Kernel("multiply_experts", Source("experts", "multiply"), records.EXPERT_PRODUCTS)
+MULTIPLY_EXPERT_FLOATS = Kernel("multiply_floats", Source("experts", "multiply_floats"), records.EXPERT_PRODUCTS)
+FINISH_HIDDEN = Kernel("finish_hidden", Source("experts", "finish_hidden"), records.EXPERT_HIDDEN)
 NOTHING = Kernel("nothing", Source("launch", "nothing"), records.NOTHING)
 
 LEAD = Function("lead", Source("launch", "lead"), 5)

@@ -5,6 +5,8 @@ In: values in registers. Out: the same. Every function is a fixed chain of opera
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from llvmlite import ir
 
 from edgeinfer.backends.cpu import emit
@@ -56,3 +58,18 @@ def gelu_tanh(builder: Builder, x: Value) -> Value:
     inner = emit.fma(builder, constant(0.044715), cube, x)
     turned = tanh(builder, builder.fmul(constant(0.7978845608028654), inner))
     return builder.fmul(builder.fmul(constant(0.5), x), builder.fadd(constant(1.0), turned))
+
+
+def relu(builder: Builder, x: Value) -> Value:
+    """max(x, 0): +0 where x is not above it, NaN included."""
+    return larger(builder, x, constant(0.0))
+
+
+def relu2(builder: Builder, x: Value) -> Value:
+    """max(x, 0) squared."""
+    positive = relu(builder, x)
+    return builder.fmul(positive, positive)
+
+
+ACTIVATIONS = MappingProxyType({"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2})
+"""By their names in `ops.Activation`."""

@@ -1,39 +1,44 @@
 """Rows of the embedding, decoded: the few that a text uses again and again are kept.
 
 In: tokens. Out: float32 rows in the buffer that a model begins with. Rows are read straight from the file, so only
-those of tokens that occur are ever touched.
+those of tokens that occur are ever touched. Learned positions are added to them; these few thousand stay decoded.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from edgeinfer.backends import weights
 from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.backends.cpu.layout import embedding_rows
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
-from edgeinfer.ops import Embed
+from edgeinfer.ops import Embed, Weight
 
 
 class Embedding:
-    """The embedding of one model. A kept row has the place of its token modulo their number."""
+    """The embedding of one model. A kept row has the place of its token modulo their number.
 
-    def __init__(self, file: GGUFFile, op: Embed) -> None:
+    `positions`: the rows of learned positions, from that of position 0 on.
+    """
+
+    def __init__(self, file: GGUFFile, op: Embed, positions: Weight | None = None) -> None:
         tensor = file.tensors[op.weight.tensor]
         self._format = format_of(tensor.ggml_type)
         self._raw = file.raw(op.weight.tensor).reshape(tensor.shape[0], -1)
         self._width, self._scale = op.weight.columns, np.float32(op.scale)
         self._kept: Floats = aligned((embedding_rows(op.weight), self._width), np.float32)
         self._owners = [-1] * len(self._kept)
+        self._positions = None if positions is None else np.array(weights.matrix(file, positions))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the rows that are kept."""
-        return self._kept.nbytes
+        return self._kept.nbytes + (0 if self._positions is None else self._positions.nbytes)
 
-    def write(self, tokens: Int32s, out: Floats) -> None:
-        """Fill the first rows of float32[n, padded width] with those of the tokens."""
+    def write(self, tokens: Int32s, positions: Int32s, out: Floats) -> None:
+        """Fill the first rows of float32[n, padded width] with those of the tokens at their positions."""
         wanted, owners = tokens.tolist(), self._owners
         slots = [token % len(owners) for token in wanted]
         missing = [
@@ -44,6 +49,8 @@ class Embedding:
             rows = out[missing, : self._width] = self._decoded(tokens[missing])
             for place, row in zip(missing, rows, strict=True):
                 self._kept[slots[place]], owners[slots[place]] = row, wanted[place]
+        if self._positions is not None:
+            out[: len(slots), : self._width] += self._positions[positions]
 
     def _decoded(self, tokens: Int32s) -> Floats:
         values = decode_rows(self._raw[tokens], self._format)

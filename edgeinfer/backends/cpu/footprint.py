@@ -14,13 +14,14 @@ from edgeinfer.backends.cpu.panels import UNIT_ROWS, panel_for
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import MatMul
+from edgeinfer.ops import Experts, MatMul
 
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """Bytes of panels, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
     heads = heads_of(spec)
     matrices = {(op.weight, heads.get(op.out)) for op in spec.ops() if isinstance(op, MatMul)}
+    matrices |= {(weight, None) for op in spec.ops() if isinstance(op, Experts) for weight in op.weights}
     panels = 0
     for weight, cut in matrices:
         n_rows = cut.count * cut.padded if cut else weight.n_rows

@@ -15,7 +15,7 @@ from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, OpSeconds, Pro
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.fusion import Sections
-from edgeinfer.backends.cpu.layout import heads_of, tile_tokens
+from edgeinfer.backends.cpu.layout import heads_of, learned_positions, tile_tokens
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights, Weights
@@ -28,7 +28,7 @@ from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Embed, MatMul, Op
+from edgeinfer.ops import Embed, Experts, MatMul, Op
 
 
 class CpuLane:
@@ -51,7 +51,7 @@ class CpuLane:
         self._spec, self._file, self._limits, self._team = spec, file, limits, team
         self._closed = False
         embed = _embedding(spec)
-        self._embedding = None if embed is None else Embedding(file, embed)
+        self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
         packed = self._weights(isa_name, library, progress)
         layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
         self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages, huge=n_nodes == 1)
@@ -76,8 +76,9 @@ class CpuLane:
     def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> Weights:
         """The model's matrices, packed."""
         packed, heads, team = PackedWeights(self._file, isa_name, library), heads_of(self._spec), self._team
-        products = [op for op in self._spec.ops() if isinstance(op, MatMul)]
-        packed.pack([(op.weight, heads.get(op.out)) for op in products], team.n_workers, progress, team.cores)
+        wanted = [(op.weight, heads.get(op.out)) for op in self._spec.ops() if isinstance(op, MatMul)]
+        wanted += [(weight, None) for op in self._spec.ops() if isinstance(op, Experts) for weight in op.weights]
+        packed.pack(wanted, team.n_workers, progress, team.cores)
         return packed
 
     @property
@@ -158,6 +159,10 @@ class CpuLane:
         """What the int8 form of a buffer that products read stands for now: float32[T or O, width]."""
         return self._values.rounded(name)
 
+    def hidden(self, op: Experts) -> Floats:
+        """What the int8 form of the hidden rows of experts stands for, if `op` is the last of its kind that ran."""
+        return self._lowering.hidden(op)
+
     def _start(self, step: Step) -> None:
         """Take over a step and embed its tokens."""
         if self._closed:
@@ -165,7 +170,7 @@ class CpuLane:
         self._step.fill(step)
         self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
         if self._embedding is not None and self._embedded is not None:
-            self._embedding.write(step.batch.tokens, self._embedded)
+            self._embedding.write(step.batch.tokens, step.batch.positions, self._embedded)
 
     @property
     def peaks(self) -> Floats:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PAGE, PEAK_BLOCK, PEAK_LANES, Limits
+from edgeinfer.backends.cpu.expert_memory import expert_panels, expert_sizes
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, MatMul, Rope, Rows, StoreKV, Weight
+from edgeinfer.ops import Attention, Embed, Experts, MatMul, PositionEmbed, Rope, Rows, StoreKV, Weight
 
 LANES = 16
 BLOCK = 32
@@ -42,6 +43,14 @@ def padded(width: int, multiple: int = LANES) -> int:
 def embedding_rows(weight: Weight) -> int:
     """Decoded rows of an embedding that are kept."""
     return max(1, min(weight.n_rows, EMBEDDING_BYTES // (4 * weight.columns)))
+
+
+def learned_positions(spec: ModelSpec, limits: Limits) -> Weight | None:
+    """The rows of learned positions that a lane's contexts reach, None where positions are not learned."""
+    found = [op.weight for op in spec.ops() if isinstance(op, PositionEmbed)]
+    if not found:
+        return None
+    return replace(found[0], stop=min(found[0].stop, found[0].start + limits.n_context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,9 @@ class BufferLayout:
             for op in spec.ops()
             if isinstance(op, MatMul) and isinstance(format_of(tensors[op.weight.tensor].ggml_type), BlockFormat)
         }
+        mixtures = [(op, expert_panels(op, tensors)) for op in spec.ops() if isinstance(op, Experts)]
+        self.rounded |= {op.source for op, panels in mixtures if panels.rounds_source}
+        self.expert_sizes = expert_sizes(mixtures, limits.max_tokens)
         """Buffers that are also kept as int8: the inputs of products with integer weights."""
 
     def shape(self, name: str) -> tuple[int, int]:
@@ -125,7 +137,7 @@ class BufferLayout:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all buffers, int8 forms, rotary tables, partials, peaks and kept rows."""
+        """Bytes of all buffers, int8 forms, rotary tables, partials, peaks, rows of experts and kept rows."""
         floats = sum(4 * rows * width for rows, width in map(self.shape, self._buffers))
         tables = {op.table for op in self._spec.ops() if isinstance(op, Rope)}
         rotary = sum(4 * table.rotary_width * self._limits.n_context for table in tables)
@@ -133,4 +145,6 @@ class BufferLayout:
         others = rotary + 4 * tokens * heads * pages * width + 4 * math.prod(self.peaks_shape)
         embeddings = [op.weight for op in self._spec.ops() if isinstance(op, Embed)]
         others += sum(4 * embedding_rows(weight) * weight.columns for weight in embeddings)
-        return floats + sum(map(self.rounded_bytes, self.rounded)) + others
+        learned = learned_positions(self._spec, self._limits)
+        others += 0 if learned is None else 4 * learned.n_rows * learned.columns
+        return floats + sum(map(self.rounded_bytes, self.rounded)) + others + self.expert_sizes.total_bytes

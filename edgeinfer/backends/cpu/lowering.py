@@ -17,6 +17,7 @@ from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.mixing import Mixing
 from edgeinfer.backends.cpu.needs import Choice
 from edgeinfer.backends.cpu.packing import Weights
 from edgeinfer.backends.cpu.pages import KVPool
@@ -28,14 +29,19 @@ from edgeinfer.backends.cpu.values import Values
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
+    Experts,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
+    Router,
     SoftCap,
     StoreKV,
     TakeOutputs,
@@ -61,17 +67,23 @@ class Lowering:
         self._is_whole = sections is None
         self._products = Products(self._choice, packed, self.values, step, n_workers)
         self._attending = Attending(spec, file, limits.n_context, pools, self.values, step, n_workers, packed.isa_name)
+        self._mixing = Mixing(self._choice, packed, self.values, self._products, step, n_workers)
         self.peaks: Floats = aligned(self.values.layout.peaks_shape, np.float32)
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and tables."""
-        return self._attending.resident_bytes + self.values.resident_bytes + self.peaks.nbytes
+        parts = self._attending, self.values, self._mixing
+        return sum(part.resident_bytes for part in parts) + self.peaks.nbytes
 
     @property
     def rotations(self) -> Rotations:
         """The rotary tables, which are filled as positions are reached."""
         return self._attending.rotations
+
+    def hidden(self, op: Experts) -> Floats:
+        """What the int8 form of hidden rows of experts stands for, after the op and before the next of its kind."""
+        return self._mixing.hidden(op)
 
     def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
         """The calls of each op of the model, in order; an op that another takes in has none.
@@ -110,7 +122,7 @@ class Lowering:
 
     def _lower(self, op: Op) -> list[Call]:
         match op:
-            case Embed():
+            case Embed() | PositionEmbed():
                 return self._written([], op.out)  # the lane fills it before the tape runs
             case RMSNorm():
                 return self._written([self._norm(op)], op.out)
@@ -124,6 +136,15 @@ class Lowering:
                 return self._written(self._attending.attention(op), op.out)
             case GatedAct():
                 return self._written([self._columns(catalogue.GATED[op.activation], op.gate, op.up, op.out)], op.out)
+            case Router():
+                return self._written([self._mixing.route(op)], op.out)
+            case Experts():
+                return self._written(self._mixing.experts(op), op.out)
+            case LayerNorm():
+                return self._written([self._layer_norm(op)], op.out)
+            case Act():
+                kernel = catalogue.ACT[op.activation]
+                return self._written([self._columns(kernel, op.source, op.source, op.out)], op.out)
             case Add():
                 return self._written([self._columns(catalogue.ADD, op.source, op.source, op.out)], op.out)
             case SoftCap():
@@ -143,16 +164,28 @@ class Lowering:
         return f"by {self.values.buffers[name].shape[1] // BLOCK} column pairs"
 
     def _norm(self, op: RMSNorm) -> Call:
-        heads = self.values.heads.get(op.source) if op.groups > 1 or op.source in self.values.heads else None
-        group = heads.padded if heads else padded(op.width)
+        heads = self.values.heads.get(op.source)
+        is_whole = heads is not None and op.groups == 1 and op.width != heads.width  # all heads are normed as one
+        group = padded(op.width) if heads is None else heads.padded * (heads.count if is_whole else 1)
         args = np.zeros(1, records.RMS_NORM)
         args["source"], args["source_stride"] = self.values.at(op.source)
         args["out"], args["out_stride"] = self.values.at(op.out)
-        args["weight"] = address(self.values.vector(op.weight, group))
+        args["weight"] = address(self.values.vector(op.weight, group, heads))
         args["groups"], args["group_stride"], args["n_vectors"] = op.groups, group * 4, group // LANES
         args["count"], args["width"], args["epsilon"] = self.values.count(op.source), op.width, op.epsilon
         share = self._by_tokens(op.source)
         return Call(catalogue.RMS_NORM, args, frozenset({op.source}), frozenset({op.out}), share)
+
+    def _layer_norm(self, op: LayerNorm) -> Call:
+        args = np.zeros(1, records.LAYER_NORM)
+        args["source"], args["source_stride"] = self.values.at(op.source)
+        args["out"], args["out_stride"] = self.values.at(op.out)
+        length = padded(op.width)
+        args["weight"], args["bias"] = (address(self.values.vector(part, length)) for part in (op.weight, op.bias))
+        args["n_vectors"], args["last"] = length // LANES, op.width - length + LANES
+        args["count"], args["width"], args["epsilon"] = self.values.count(op.source), op.width, op.epsilon
+        share = self._by_tokens(op.source)
+        return Call(catalogue.LAYER_NORM, args, frozenset({op.source}), frozenset({op.out}), share)
 
     def _columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
         args = np.zeros(1, records.COLUMNS)

@@ -10,13 +10,29 @@ from collections.abc import Mapping
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.catalogue import Function, Kernel
+from edgeinfer.backends.cpu.expert_memory import ExpertPanels, expert_panels, panel_of
 from edgeinfer.backends.cpu.fusion import Fusion, Sections, fuse
 from edgeinfer.backends.cpu.pages import PageLayout
-from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel, panel_for
+from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Add, Attention, GatedAct, MatMul, Op, RMSNorm, Rope, Rows, SoftCap, StoreKV, TakeOutputs
+from edgeinfer.ops import (
+    Act,
+    Add,
+    Attention,
+    Experts,
+    GatedAct,
+    LayerNorm,
+    MatMul,
+    Op,
+    RMSNorm,
+    Rope,
+    Router,
+    Rows,
+    SoftCap,
+    StoreKV,
+    TakeOutputs,
+)
 from edgeinfer.settings import KVKind
 
 TEAM = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
@@ -34,7 +50,11 @@ class Choice:
 
     def panel(self, op: MatMul) -> Panel:
         """How a product's weights are packed."""
-        return panel_for(format_of(self._tensors[op.weight.tensor].ggml_type))
+        return panel_of(op.weight, self._tensors)
+
+    def expert_panels(self, op: Experts) -> ExpertPanels:
+        """How the weights of experts are packed. Raises UnsupportedModel where one differs from another."""
+        return expert_panels(op, self._tensors)
 
     def tiles(self, op: MatMul, isa_name: str) -> Kernel | None:
         """The kernel for many tokens, where there is one; passes want the logits of few."""
@@ -86,6 +106,14 @@ def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str
             return [kernels.by_tile, kernels.by_chunk, kernels.join]
         case GatedAct():
             return [] if place in fusion.gated else [catalogue.GATED[op.activation]]
+        case Router():
+            return [catalogue.ROUTE]
+        case Experts():
+            return _kernels_of_experts(choice.expert_panels(op), isa_name)
+        case LayerNorm():
+            return [catalogue.LAYER_NORM]
+        case Act():
+            return [catalogue.ACT[op.activation]]
         case Add():
             return [catalogue.ADD]
         case SoftCap():
@@ -94,3 +122,13 @@ def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str
             return [] if place in fusion.taken_rows else [catalogue.TAKE_OUTPUTS]
         case _:
             return []
+
+
+def _kernels_of_experts(panels: ExpertPanels, isa_name: str) -> list[Kernel]:
+    found = [catalogue.GROUP_BY_EXPERT, catalogue.FINISH_HIDDEN]
+    for panel in panels.all:
+        if isinstance(panel, FloatPanel):
+            found += [catalogue.MULTIPLY_EXPERT_FLOATS, catalogue.product_float(panel)]
+        else:
+            found += [catalogue.MULTIPLY_EXPERTS, catalogue.product(panel, isa_name)]
+    return [*found, catalogue.ROUND_ROWS] if panels.rounds_source else found

@@ -131,7 +131,7 @@ class PackedWeights:
 
     def pack(
         self,
-        wanted: list[tuple[Weight, HeadLayout | None]],
+        wanted: Sequence[tuple[Weight, HeadLayout | None]],
         n_workers: int,
         progress: Progress,
         cores: Sequence[int] = (),

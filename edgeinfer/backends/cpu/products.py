@@ -141,15 +141,15 @@ class Products:
         assert isinstance(panel, IntegerPanel)
         if not self.alone:
             share += " or tokens"  # as the kernel finds better: nobody else's share is the same
-        rest = Call(catalogue.product(panel, isa_name), args, own, out, share, reads, bundle)
+        rest = Call(catalogue.product(panel, isa_name), args, own, out, share, reads, bundle=bundle)
         tiles = self._choice.tiles(op, isa_name)
         if self.alone or tiles is None:
             return [rest]
         scratch = self._tile_memory()
         args["tiled"], args["unpacked"], args["unpacked_stride"] = 1, address(scratch), scratch.strides[0]
         of_tiles = args.copy()
-        of_tiles["block_tokens"] = _block_tokens(int(args["n_blocks"][0]) * RECORD_BYTES, TILED_BYTES)
-        return [Call(tiles, of_tiles, own, out, share, reads, bundle), rest]
+        of_tiles["block_tokens"] = block_tokens(int(args["n_blocks"][0]) * RECORD_BYTES, TILED_BYTES)
+        return [Call(tiles, of_tiles, own, out, share, reads, bundle=bundle), rest]
 
     def _tile_memory(self) -> NDArray[np.uint8]:
         """Scratch of each worker, shared by all products."""
@@ -166,7 +166,7 @@ class Products:
         args["weights"], args["n_records"] = piece.address, matrix.panel.n_records(op.weight.columns)
         args["n_blocks"], args["count"] = n_padded, self._values.count(op.source)
         args["activations"], args["activations_stride"] = self._values.rounded_at(op.source, self.alone)
-        args["block_tokens"] = _block_tokens(n_padded * RECORD_BYTES, CACHED_BYTES)
+        args["block_tokens"] = block_tokens(n_padded * RECORD_BYTES, CACHED_BYTES)
         return args, NOTHING if self.alone else frozenset({f"{op.source} int8"})
 
     def _float_product(self, op: MatMul, matrix: Matrix, piece: Piece) -> Call:
@@ -176,7 +176,7 @@ class Products:
         args["n_units"] = piece.n_panels // 2
         args["n_rounds"] = padded(op.weight.columns, FLOAT_COLUMNS) // FLOAT_COLUMNS
         args["source"], args["source_stride"] = self._values.at(op.source)
-        args["block_tokens"] = _block_tokens(self._values.at(op.source)[1], CACHED_BYTES)
+        args["block_tokens"] = block_tokens(self._values.at(op.source)[1], CACHED_BYTES)
         self._to_columns(args, op.out, piece)
         args["count"], args["accumulate"] = self._values.count(op.source), op.accumulate
         args["bias"], args["bias_stride"] = self._bias(op, matrix, piece)
@@ -185,7 +185,7 @@ class Products:
         if not self.alone:
             share += " or tokens of floats"
         kernel = catalogue.product_float(matrix.panel)
-        return Call(kernel, args, reads, out, share, frozenset({op.source}), piece.bundle)
+        return Call(kernel, args, reads, out, share, frozenset({op.source}), bundle=piece.bundle)
 
     def _bias(self, op: MatMul, matrix: Matrix, piece: Piece) -> tuple[int, int]:
         """Address of the bias of a piece and bytes between pairs of panels."""
@@ -202,6 +202,6 @@ def _share(op: MatMul, matrix: Matrix, piece: Piece, panels: int) -> str:
     return whole if piece.n_panels == matrix.n_panels else f"{whole} in pieces of {op.weight.tensor}"
 
 
-def _block_tokens(token_bytes: int, cached_bytes: int) -> int:
+def block_tokens(token_bytes: int, cached_bytes: int) -> int:
     """Whole tiles of tokens whose activations take about so many bytes."""
     return max(TILE, cached_bytes // token_bytes // TILE * TILE)

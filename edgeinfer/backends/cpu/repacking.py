@@ -36,7 +36,7 @@ class MatrixPacking:
     ) -> None:
         info = file.tensors[weight.tensor]
         self._form, self._data = format_of(info.ggml_type), data
-        self._raw = file.raw(weight.tensor).reshape(info.shape[0], -1)
+        self._raw = weights.tensor_rows(file, weight)
         self._parts = recipes.parts(self._form, weight.columns)
         row_bytes = self._raw.shape[1]
         self.source_bytes = weight.n_rows * row_bytes

@@ -218,8 +218,16 @@ def keep_lanes(builder, x, first, stop, other):
 
 exp = operation(FLOATS, FLOATS)(curves.exp)
 tanh = operation(FLOATS, FLOATS)(curves.tanh)
-silu = operation(FLOATS, FLOATS)(curves.silu)
-gelu_tanh = operation(FLOATS, FLOATS)(curves.gelu_tanh)
+
+
+@intrinsic(prefer_literal=True)
+def activated(typing_context, activation, x):
+    """An activation, by its name as a literal."""
+
+    def generate(context, builder, signature, values):
+        return curves.ACTIVATIONS[activation.literal_value](builder, values[1])
+
+    return FLOATS(activation, FLOATS), generate
 
 
 @operation(INT, ADDRESS, FLOATS)

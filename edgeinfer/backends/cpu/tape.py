@@ -23,8 +23,9 @@ class Call:
     """A kernel with its argument record (an array of one), and what orders it against other calls.
 
     `share` names how workers split it: calls of equal share give each worker the same rows or columns. Of the buffers
-    it `gathers` every worker reads all, whatever its own share; of those it `reads` only its share. `bundle`: what its
-    weights are part of, where they have no place of their own.
+    it `gathers` every worker reads all, whatever its own share; of those it `reads` only its share. `calls`: a kernel
+    that this one calls, whose address goes into the field `kernel` of its arguments. `bundle`: what its weights are
+    part of, where they have no place of their own.
     """
 
     kernel: Kernel
@@ -33,6 +34,7 @@ class Call:
     writes: frozenset[str]
     share: str
     gathers: frozenset[str] = frozenset()
+    calls: Kernel | None = None
     bundle: int | None = None
 
 
@@ -69,7 +71,7 @@ class Tape:
 
     def __init__(self, calls: list[Call], library: KernelLibrary, progress: Progress = no_progress) -> None:
         self._calls = calls
-        kernels = list({call.kernel.name: call.kernel for call in calls}.values())
+        kernels = list({each.name: each for call in calls for each in (call.kernel, call.calls) if each}.values())
         for done, kernel in enumerate(kernels):
             progress("preparing kernels", done, len(kernels))
             library.address(kernel)
@@ -81,6 +83,8 @@ class Tape:
             if waits:
                 hazards = _Hazards()
             hazards.add(call)
+            if call.calls is not None:
+                call.arguments["kernel"] = library.address(call.calls)
             self.entries[place, :3] = library.address(call.kernel), address(call.arguments), waits
         self.entries[-1, 2] = 1  # the launch ends when every worker is done
 

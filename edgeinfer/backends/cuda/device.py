@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress, refuse_experts
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
@@ -63,6 +63,8 @@ class CudaDevice:
         from edgeinfer.backends.cuda.lane import CudaFragmentLane
         from edgeinfer.backends.cuda.model import CudaModel
 
+        for fragment in fragments:
+            refuse_experts(fragment.spec, self.name)
         model = CudaModel(self.driver, fragments, file, limits, self._budget(), progress, self._gemm)
         return [CudaFragmentLane(model, fragment, number) for number, fragment in enumerate(fragments)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.base import PAGE, Footprint, Limits
+from edgeinfer.backends.base import PAGE, Footprint, Limits, refuse_experts
 from edgeinfer.backends.cuda.layout import BufferLayout, KVForm, matrix_forms, slab_bytes
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
@@ -27,6 +27,7 @@ def weight_regions(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> dict[W
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """Bytes of weights, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
+    refuse_experts(spec, "cuda")
     weights = sum(slab_bytes(list(regions.values())) for regions in weight_regions(spec, tensors).values())
     per_position = sum(2 * KVForm.of(layer, limits).row_bytes for layer in spec.kv)
     buffers = BufferLayout(spec, tensors, limits).total_bytes

@@ -17,7 +17,7 @@ from edgeinfer.backends.base import PAGE, Limits
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, FloatFormat, QuantFormat, format_of
 from edgeinfer.models.spec import KVLayer, ModelSpec
-from edgeinfer.ops import Embed, MatMul, Rope, Rows
+from edgeinfer.ops import Embed, MatMul, PositionEmbed, Rope, Rows
 from edgeinfer.settings import KVKind
 
 BLOCK = 32
@@ -228,5 +228,5 @@ def matrix_forms(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> dict[str
     return {
         op.weight.tensor: form_of(format_of(tensors[op.weight.tensor].ggml_type))
         for op in spec.ops()
-        if isinstance(op, MatMul | Embed)
+        if isinstance(op, MatMul | Embed | PositionEmbed)
     }

@@ -28,12 +28,15 @@ from edgeinfer.backends.cuda.step import Shape, StepRecord
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.spec import Stage
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Embed,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     RopeTable,
@@ -127,7 +130,11 @@ class Lowering:
     def _lower(self, op: Op) -> list[Call]:
         match op:
             case Embed():
-                return self._embed(op)
+                return self._embed(op, op.scale, self._step.tokens_at, 0)
+            case PositionEmbed():
+                return self._embed(op, 1.0, self._step.positions_at, 1)
+            case LayerNorm():
+                return [self._layer_norm(op)]
             case RMSNorm():
                 return [self._norm(op)]
             case MatMul():
@@ -138,7 +145,7 @@ class Lowering:
                 return [self._store(op, op.key, True), self._store(op, op.value, False)]
             case Attention():
                 return self._attention(op)
-            case GatedAct() | Add() | SoftCap() | TakeOutputs():
+            case GatedAct() | Act() | Add() | SoftCap() | TakeOutputs():
                 return [self._pointwise(op)]
         raise UnsupportedModel(f"the cuda device has no {type(op).__name__}; the devices cpu and reference run it")
 
@@ -158,21 +165,22 @@ class Lowering:
         is_tokens = self._layout.is_tokens(name)
         return lambda shape: shape.tokens if is_tokens else shape.outputs
 
-    def _embed(self, op: Embed) -> list[Call]:
+    def _embed(self, op: Embed | PositionEmbed, scale: float, rows_at: int, adds: int) -> list[Call]:
+        """Rows of a matrix, whose numbers stand in the step from `rows_at` on."""
         self._written(op.out)
         placed, out, stride = self._place(op.weight), self._memory.buffers[op.out], self._stride(op.out)
-        form, factor = placed.form, np.float32(op.scale)
-        at = (self._step.array, self._step.tokens_at, out)
+        form, factor = placed.form, np.float32(scale)
+        at = (self._step.array, rows_at, out)
         arguments: tuple[object, ...]
         if isinstance(form, IntegerForm):
             kernel = self._kernels.get("embedding", "integer_rows", *form.constants)
             count = op.weight.columns // BLOCK
-            arguments = (*placed.integer_arrays(), *at, count, stride, factor)
+            arguments = (*placed.integer_arrays(), *at, count, stride, factor, adds)
         else:
             assert isinstance(form, FloatForm)
             kernel = self._kernels.get("embedding", "float_rows", form.kind)
             count = padded(op.weight.columns) // 8
-            arguments = (placed.region("codes"), *at, count, stride, factor)
+            arguments = (placed.region("codes"), *at, count, stride, factor, adds)
         return [lambda shape: Launch(kernel, (self._over(count), shape.tokens, 1), self._flat, arguments)]
 
     def _norm(self, op: RMSNorm) -> Call:
@@ -184,6 +192,16 @@ class Lowering:
         arguments = (buffers[op.source], weight, buffers[op.out], op.width, *strides, np.float32(op.epsilon))
         block = (self._sizes.lanes, self._sizes.norm_warps)
         return lambda shape: Launch(kernel, (op.groups, rows(shape), 1), block, arguments)
+
+    def _layer_norm(self, op: LayerNorm) -> Call:
+        self._written(op.out)
+        kernel = self._kernels.get("pointwise", "layer_norm")
+        buffers, rows = self._memory.buffers, self._rows(op.source)
+        vectors = (self._place(part).region("values") for part in (op.weight, op.bias))
+        ends = op.width, self._stride(op.source), self._stride(op.out), np.float32(op.epsilon)
+        arguments = (buffers[op.source], *vectors, buffers[op.out], *ends)
+        block = (self._sizes.lanes, self._sizes.norm_warps)
+        return lambda shape: Launch(kernel, (1, rows(shape), 1), block, arguments)
 
     def _round(self, name: str) -> list[Call]:
         """Make the int8 form of a buffer, unless it is there."""
@@ -296,7 +314,7 @@ class Lowering:
 
         return [attend, join]
 
-    def _pointwise(self, op: GatedAct | Add | SoftCap | TakeOutputs) -> Call:
+    def _pointwise(self, op: GatedAct | Act | Add | SoftCap | TakeOutputs) -> Call:
         buffers, step = self._memory.buffers, self._step
         arguments: tuple[object, ...]
         match op:
@@ -305,6 +323,10 @@ class Lowering:
                 out, strides = op.out, {self._stride(name) for name in (op.gate, op.up, op.out)}
                 assert len(strides) == 1
                 arguments = (buffers[op.gate], buffers[op.up], buffers[op.out], op.width, strides.pop())
+            case Act():
+                kernel, out = self._kernels.get("pointwise", "plain", op.activation), op.out
+                assert self._stride(op.source) == self._stride(op.out)
+                arguments = (buffers[op.source], buffers[op.out], op.width, self._stride(op.out))
             case Add():
                 kernel, out = self._kernels.get("pointwise", "addition"), op.out
                 strides_of = self._stride(op.source), self._stride(op.out)

@@ -23,7 +23,7 @@ from edgeinfer.backends.cuda.packing import write_matrix
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec, Stage
-from edgeinfer.ops import Embed, MatMul, RMSNorm, Weight
+from edgeinfer.ops import Embed, LayerNorm, MatMul, PositionEmbed, RMSNorm, Weight
 
 DTYPES = {"codes": np.uint32, "high": np.uint32, "units": np.uint16, "values": np.float32}
 NUMBERS = {"half": np.uint16, "multiple": np.int8, "float": np.float32}
@@ -60,9 +60,9 @@ def stage_weights(stage: Stage) -> list[Weight]:
     """The weights a stage reads, each once."""
     found: list[Weight] = []
     for op in stage.ops:
-        if isinstance(op, Embed | RMSNorm | MatMul):
+        if isinstance(op, Embed | PositionEmbed | LayerNorm | RMSNorm | MatMul):
             found.append(op.weight)
-        if isinstance(op, MatMul) and op.bias is not None:
+        if isinstance(op, LayerNorm | MatMul) and op.bias is not None:
             found.append(op.bias)
     return list(dict.fromkeys(found))
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, Graph
 from edgeinfer.backends.onnx.lowering import Lowering, input_name
 from edgeinfer.backends.onnx.values import Part, Turned, Value
-from edgeinfer.ops import Attention, Embed, Rope
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.ops import Attention, Embed, PositionEmbed, Rope
 
 HEAD_MULTIPLE = 8
 """What GroupQueryAttention wants head widths to be multiples of;"""
@@ -62,6 +63,12 @@ class LaneSurroundings:
     def embedded(self, lowering: Lowering, op: Embed) -> str:
         """The rows of the embedding, which the host looks up."""
         return self._graph.input(input_name(op.out), FLOAT, ("tokens", op.weight.columns))
+
+    def placed(self, lowering: Lowering, value: str, op: PositionEmbed) -> str:
+        """The rows as they are: the host has added positions to them. Raises UnsupportedModel for other rows."""
+        if value != input_name(op.out):
+            raise UnsupportedModel("learned positions stand in another part than the embedding they belong to")
+        return value
 
     def taken(self, lowering: Lowering, value: str) -> str:
         """The rows whose logits are wanted."""

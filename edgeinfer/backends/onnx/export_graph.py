@@ -1,8 +1,8 @@
 """A whole model as a graph for other programs, in the conventions of onnxruntime-genai and optimum.
 
 In: a model. Out: a `Graph` that reads input_ids, attention_mask (and position_ids where attention cannot count
-positions itself) and past_key_values, and puts out logits of every token and the present keys and values. Knows no
-files.
+positions itself, or they are learned) and past_key_values, and puts out logits of every token and the present keys and
+values. Knows no files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgeinfer.models.fragment import whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, Rope
+from edgeinfer.ops import Attention, Embed, PositionEmbed, Rope
 
 INPUT_IDS, MASK, POSITION_IDS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 PAST = ("past_key_values.%d.key", "past_key_values.%d.value")
@@ -86,6 +86,14 @@ class _Exported:
         minimums = graph.node("Gather", (table, self._ids), axis=0)
         cut = graph.reshape(rows, -1, columns // form.block, form.block)
         return graph.node("Add", (cut, graph.reshape(minimums, -1, columns // form.block, 1)))
+
+    def placed(self, lowering: Lowering, value: str, op: PositionEmbed) -> str:
+        """Rows of positions that are given are added."""
+        graph = self._graph
+        ids = graph.input(POSITION_IDS, INT64, ("batch_size", "sequence_length"))
+        table = graph.weight("positions", matrices.floats(lowering.file, (op.weight,)))
+        rows = graph.node("Gather", (table, ids), axis=0)
+        return graph.node("Add", (value, graph.reshape(rows, -1, op.weight.columns)))
 
     def taken(self, lowering: Lowering, value: str) -> str:
         """All rows: these programs choose among the logits."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.backends.base import PAGE, Footprint, Limits
+from edgeinfer.backends.base import PAGE, Footprint, Limits, refuse_experts
 from edgeinfer.backends.cache_rows import SPARE_ROWS, SPARE_SHARE
 from edgeinfer.backends.onnx.grouping import Product, joined
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, RMSNorm, Rope, RopeTable, Rows, TakeOutputs
+from edgeinfer.ops import Attention, Embed, LayerNorm, RMSNorm, Rope, RopeTable, Rows, TakeOutputs
 
 LEAD_ROWS = 1
 """Rows before all others that nobody sees: with an empty cache GroupQueryAttention would count positions itself."""
@@ -51,6 +51,7 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
 
 def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """Bytes of a fragment. Raises as `footprint`."""
+    refuse_experts(fragment.spec, "onnx")
     spec, sizes = fragment.spec, Sizes.of(limits)
     per_token = spec.kv_bytes_per_token(4)
     spare = per_token * (sizes.cache_rows - sizes.n_slots)
@@ -61,7 +62,8 @@ def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], li
 def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], sizes: Sizes) -> int:
     """Bytes of all initialisers but the few numbers that are shapes."""
     products = {item for stage in spec.stages for item in joined(stage.ops, tensors) if isinstance(item, Product)}
-    norms = {op.weight for op in spec.ops() if isinstance(op, RMSNorm)}
+    norms = {op.weight for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm)}
+    norms |= {op.bias for op in spec.ops() if isinstance(op, LayerNorm)}
     tables = sum(4 * table.rotary_width * sizes.table_rows for table in rope_tables(spec))
     return sum(product.nbytes for product in products) + sum(4 * norm.n_rows for norm in norms) + tables
 

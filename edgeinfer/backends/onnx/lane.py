@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from edgeinfer.backends import weights
 from edgeinfer.backends.base import PATIENCE_S, Floats, Int32s, Limits, Progress, Step
 from edgeinfer.backends.onnx.attention import (
     HEAD_MULTIPLE,
@@ -36,7 +37,7 @@ from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
-from edgeinfer.ops import Embed, Rows
+from edgeinfer.ops import Embed, PositionEmbed, Rows, Weight
 
 Threads = tuple[int, tuple[int, ...]]
 """How many threads a session has, and the cores they are pinned to, () for none."""
@@ -68,7 +69,12 @@ class OnnxFragmentLane:
         self._session = Session.of_graph(graph, providers, *threads)
         self._cache = Cache(spec.kv, self._sizes, grouped=grouped)
         self._grouped = grouped
-        self._embeds = [_Embedding(file, op, self._sizes.max_tokens) for op in spec.ops() if isinstance(op, Embed)]
+        learned = {op.out: op.weight for op in spec.ops() if isinstance(op, PositionEmbed)}
+        self._embeds = [
+            _Embedding(file, op, learned.get(op.out), self._sizes.max_tokens)
+            for op in spec.ops()
+            if isinstance(op, Embed)
+        ]
         self._masks = {
             window: np.empty(self._sizes.max_tokens * self._sizes.cache_rows, np.float32) for window in windows(spec)
         }
@@ -141,7 +147,7 @@ class OnnxFragmentLane:
         n_tokens, n_outputs = len(batch.tokens), len(batch.outputs)
         cache.make_room(n_tokens)
         for embedding in self._embeds:
-            embedding.fill(batch.tokens)
+            embedding.fill(batch.tokens, batch.positions)
             self._bind(input_name(embedding.out), embedding.rows, (n_tokens, embedding.rows.shape[1]))
         for name in self._fragment.inputs:
             rows = np.ascontiguousarray(inputs[name], np.float32)
@@ -218,18 +224,25 @@ class OnnxFragmentLane:
 
 
 class _Embedding:
-    """Rows of an embedding, decoded from the file as tokens come."""
+    """Rows of an embedding, decoded from the file as tokens come; `learned` positions are added to them."""
 
-    def __init__(self, file: GGUFFile, op: Embed, max_tokens: int) -> None:
+    def __init__(self, file: GGUFFile, op: Embed, learned: Weight | None, max_tokens: int) -> None:
         tensor = file.tensors[op.weight.tensor]
         self.out = op.out
         self._format, self._scale = format_of(tensor.ggml_type), np.float32(op.scale)
         self._raw = file.raw(op.weight.tensor).reshape(tensor.shape[0], -1)
         self.rows: Floats = np.zeros((max_tokens, op.weight.columns), np.float32)
 
-    def fill(self, tokens: Int32s) -> None:
-        """Have the rows of these tokens."""
+        self._learned = None
+        if learned is not None:
+            self._learned = weights.raw_rows(file, learned), format_of(file.tensors[learned.tensor].ggml_type)
+
+    def fill(self, tokens: Int32s, positions: Int32s) -> None:
+        """Have the rows of these tokens at these positions."""
         np.multiply(decode_rows(self._raw[tokens], self._format), self._scale, out=self.rows[: len(tokens)])
+        if self._learned is not None:
+            raw, form = self._learned
+            self.rows[: len(tokens)] += decode_rows(raw[positions], form)
 
 
 class OnnxLane:

@@ -24,11 +24,15 @@ from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat
 from edgeinfer.ops import (
+    Act,
+    Activation,
     Add,
     Attention,
     Embed,
     GatedAct,
+    LayerNorm,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     RopeTable,
@@ -46,6 +50,8 @@ class Surroundings(Protocol):
     """What differs between our own lanes and graphs for other programs: tokens, attention, what is put out."""
 
     def embedded(self, lowering: Lowering, op: Embed) -> str: ...
+
+    def placed(self, lowering: Lowering, value: str, op: PositionEmbed) -> str: ...
 
     def attended(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> str: ...
 
@@ -88,6 +94,11 @@ class Lowering:
         match op:
             case Embed():
                 values[op.out] = Plain(self._around.embedded(self, op))
+            case PositionEmbed():
+                values[op.out] = Plain(self._around.placed(self, self.tensor(op.out), op))
+            case LayerNorm():
+                inputs = (self.tensor(op.source), self.vector(op.weight), self.vector(op.bias))
+                values[op.out] = Plain(graph.node("LayerNormalization", inputs, axis=-1, epsilon=op.epsilon))
             case RMSNorm():
                 self._norm(op)
             case Rope():
@@ -101,7 +112,9 @@ class Lowering:
                 values[op.out] = Plain(self._around.attended(self, op, *self._stored.pop(op.layer)))
             case GatedAct():
                 gate, up = self.tensor(op.gate), self.tensor(op.up)
-                values[op.out] = Plain(graph.node("Mul", (self._activated(op, gate), up)))
+                values[op.out] = Plain(graph.node("Mul", (self._activated(op.activation, gate), up)))
+            case Act():
+                values[op.out] = Plain(self._activated(op.activation, self.tensor(op.source)))
             case Add():
                 values[op.out] = Sum(self.tensor(op.out), self.tensor(op.source))
             case TakeOutputs():
@@ -151,10 +164,18 @@ class Lowering:
         small = graph.node("Mul", (value, graph.scalar(1.0 / cap)))
         return graph.node("Mul", (graph.node("Tanh", (small,)), graph.scalar(cap)))
 
-    def _activated(self, op: GatedAct, gate: str) -> str:
-        if op.activation == "silu":
-            return self.graph.contrib("QuickGelu", (gate,), alpha=1.0)
-        return self.graph.node("Gelu", (gate,), approximate="tanh")
+    def _activated(self, activation: Activation, gate: str) -> str:
+        graph = self.graph
+        match activation:
+            case "silu":
+                return graph.contrib("QuickGelu", (gate,), alpha=1.0)
+            case "gelu_tanh":
+                return graph.node("Gelu", (gate,), approximate="tanh")
+            case "relu":
+                return graph.node("Relu", (gate,))
+            case "relu2":
+                positive = graph.node("Relu", (gate,))
+                return graph.node("Mul", (positive, positive))
 
     def _norm(self, op: RMSNorm) -> None:
         """A norm, which takes in a sum that was put off, and gives it to its buffer."""
@@ -226,7 +247,7 @@ class Lowering:
         return self._sums[source, block]
 
     def vector(self, weight: Weight) -> str:
-        """The initialiser of a norm's weight."""
+        """The initialiser of a norm's weight or bias."""
         name = f"{weight.tensor}[{weight.start}:{weight.stop}]"
         return self.graph.weight(name, weights.vector(self.file, weight))
 

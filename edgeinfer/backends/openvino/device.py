@@ -9,7 +9,7 @@ from pathlib import Path
 
 import openvino as ov
 
-from edgeinfer.backends.base import PAGE, DeviceOptions, Joined, Limits, Progress, no_progress
+from edgeinfer.backends.base import PAGE, DeviceOptions, Joined, Limits, Progress, no_progress, refuse_experts
 from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.feeding import Feed
 from edgeinfer.backends.openvino.footprint import capped_layers, fragment_footprint
@@ -72,6 +72,7 @@ class OpenVinoDevice:
 
     def _compiled(self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress) -> ov.CompiledModel:
         """The graph of a fragment: the one that was kept, or a new one, which is kept."""
+        refuse_experts(fragment.spec, self.name)
         properties = properties_of(fragment.spec, file.tensors, limits, self._options, self._target, self._has_bf16)
         key = key_of(fragment, file, properties, self._processor)
         found = self._kept.find(self._core, key, self._target, properties)

@@ -36,6 +36,10 @@ class Feed:
             info = file.tensors[embed.weight.tensor]
             raw = file.raw(embed.weight.tensor).reshape(info.shape[0], -1)
             self._rows[embed.out] = raw[embed.weight.start :], format_of(info.ggml_type)
+        self._learned = {
+            op.out: (weights.raw_rows(file, op.weight), format_of(file.tensors[op.weight.tensor].ggml_type))
+            for op in signature.learned
+        }
         self._frequencies = [
             (rope.frequencies(table, weights.rope_factors(file, table)), table.magnitude) for table in signature.tables
         ]
@@ -47,7 +51,11 @@ class Feed:
         for name, width in self._signature.given:
             found[name] = np.ascontiguousarray(inputs[name], np.float32).reshape(1, -1, width)
         for embed in self._signature.embeds:
-            found[f"embed.{embed.out}"] = self._embedded(embed, batch.tokens)[None]
+            embedded = self._embedded(embed, batch.tokens)
+            if embed.out in self._learned:
+                raw, form = self._learned[embed.out]
+                embedded = embedded + decode_rows(raw[batch.positions], form)
+            found[f"embed.{embed.out}"] = embedded[None]
         for number, (frequencies, magnitude) in enumerate(self._frequencies):
             angles = batch.positions[:, None] * frequencies[None, :]
             angles = np.concatenate([angles, angles], axis=1)[None, None]

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.base import PAGE, Footprint, Limits
+from edgeinfer.backends.base import PAGE, Footprint, Limits, refuse_experts
 from edgeinfer.backends.openvino.constants import form_of
 from edgeinfer.backends.openvino.signature import signature_of
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, MatMul, RMSNorm, Rows, Weight
+from edgeinfer.ops import Attention, LayerNorm, MatMul, RMSNorm, Rows, Weight
 
 FLOAT_BYTES = 4
 SCALE_BYTES = 8
@@ -31,7 +31,8 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
 
 
 def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
-    """What a part of a model takes."""
+    """What a part of a model takes. Raises UnsupportedModel for a mixture of experts."""
+    refuse_experts(fragment.spec, "openvino")
     per_token = _token_bytes(fragment.spec, limits)
     kv_bytes, weight_bytes = per_token * PAGE * limits.n_pages, _weight_bytes(fragment.spec, tensors)
     return Footprint(weight_bytes, per_token, kv_bytes, weight_bytes + _buffer_bytes(fragment, limits))
@@ -42,8 +43,8 @@ def _weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
     matrices: set[Weight] = set()
     n_bytes = 0
     for op in spec.ops():
-        if isinstance(op, RMSNorm):
-            n_bytes += FLOAT_BYTES * op.weight.n_rows
+        if isinstance(op, LayerNorm | RMSNorm):
+            n_bytes += FLOAT_BYTES * op.weight.n_rows * (2 if isinstance(op, LayerNorm) else 1)
         elif isinstance(op, MatMul):
             n_bytes += 0 if op.bias is None else FLOAT_BYTES * op.bias.n_rows
             matrices.add(op.weight)

@@ -25,12 +25,16 @@ from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import format_of
 from edgeinfer.ops import (
+    Act,
+    Activation,
     Add,
     Attention,
     Embed,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     SoftCap,
@@ -73,6 +77,11 @@ class Lowering:
         match each:
             case Embed():
                 self._values[each.out] = Value(self.parameters[f"embed.{each.out}"])
+            case PositionEmbed():
+                if f"embed.{each.out}" not in self.parameters:
+                    raise UnsupportedModel("learned positions stand in another part than the embedding they belong to")
+            case LayerNorm():
+                self._set(each.out, self._layer_normed(each))
             case RMSNorm():
                 self._set(each.out, self._normed(each))
             case MatMul():
@@ -88,9 +97,10 @@ class Lowering:
                 mask = self.parameters[mask_name(each.window)]
                 self._values[each.out] = Value(heads=self.caches.attend(each, query, mask))
             case GatedAct():
-                gate = self._rows(each.gate)
-                act = op.swish(gate) if each.activation == "silu" else op.gelu(gate, "tanh")
+                act = _activated(each.activation, self._rows(each.gate))
                 self._set(each.out, op.multiply(act, self._rows(each.up)))
+            case Act():
+                self._set(each.out, _activated(each.activation, self._rows(each.source)))
             case Add():
                 self._set(each.out, op.add(self._rows(each.out), self._rows(each.source)))
             case TakeOutputs():
@@ -131,6 +141,11 @@ class Lowering:
         split = op.reshape(self._rows(each.source), indices(0, 0, each.groups, each.width), True)
         normed = _rms_norm(split, weight.reshape(1, 1, 1, -1), each.epsilon)
         return op.reshape(normed, indices(0, 0, -1), True)
+
+    def _layer_normed(self, each: LayerNorm) -> Node:
+        weight, bias = (weights.vector(self._file, part).reshape(1, 1, -1) for part in (each.weight, each.bias))
+        normed = op.mvn(self._rows(each.source), indices(-1), True, each.epsilon, "inside_sqrt")
+        return op.add(op.multiply(normed, op.constant(weight)), op.constant(bias))
 
     def _multiply(self, each: MatMul) -> None:
         info = self._file.tensors[each.weight.tensor]
@@ -176,6 +191,19 @@ class Lowering:
         along = op.multiply(value, self.parameters[rope_name(number, "cos")])
         turned = op.add(along, op.multiply(swapped, self.parameters[rope_name(number, "sin")]))
         return turned if rest is None else op.concat([turned, rest], -1)
+
+
+def _activated(activation: Activation, source: Node) -> Node:
+    match activation:
+        case "silu":
+            return op.swish(source)
+        case "gelu_tanh":
+            return op.gelu(source, "tanh")
+        case "relu":
+            return op.relu(source)
+        case "relu2":
+            positive = op.relu(source)
+            return op.multiply(positive, positive)
 
 
 def _rms_norm(source: Node, weight: np.ndarray[tuple[int, ...], np.dtype[np.float32]], epsilon: float) -> Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.models.fragment import Fragment
-from edgeinfer.ops import Attention, Embed, Rope, RopeTable, Rows, StoreKV, TakeOutputs
+from edgeinfer.ops import Attention, Embed, PositionEmbed, Rope, RopeTable, Rows, StoreKV, TakeOutputs
 
 Input = tuple[str, tuple[int, ...], bool]
 """Name, shape with -1 for what varies, and whether it holds int32 (else float32)."""
@@ -20,6 +20,7 @@ class Signature:
 
     given    the fragment's input buffers: float32[1, T or O, W]
     embeds   lookups whose rows are inputs "embed.<buffer>": float32[1, T, D]
+    learned  learned positions, which are added to those rows outside
     tables   rotary tables, each with inputs "cos.<n>" and "sin.<n>": float32[1, 1, T, rotary width]
     windows  distinct windows (None: none), each with an input "mask.<window>": float32[1, 1, T, cached rows + T]
     takes    whether there is "outputs": int32[O]
@@ -28,6 +29,7 @@ class Signature:
 
     given: tuple[tuple[str, int], ...]
     embeds: tuple[Embed, ...]
+    learned: tuple[PositionEmbed, ...]
     tables: tuple[RopeTable, ...]
     windows: tuple[int | None, ...]
     takes: bool
@@ -64,6 +66,7 @@ def signature_of(fragment: Fragment) -> Signature:
     return Signature(
         given=tuple((name, fragment.spec.buffer(name).width) for name in fragment.inputs),
         embeds=tuple(op for op in ops if isinstance(op, Embed)),
+        learned=tuple(op for op in ops if isinstance(op, PositionEmbed)),
         tables=tuple(dict.fromkeys(op.table for op in ops if isinstance(op, Rope))),
         windows=tuple(dict.fromkeys(op.window for op in ops if isinstance(op, Attention))),
         takes=any(isinstance(op, TakeOutputs) for op in ops),

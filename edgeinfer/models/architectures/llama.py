@@ -1,7 +1,8 @@
-"""Llama and everything shaped like it: Llama 1-3, Mistral, SmolLM, TinyLlama.
+"""Llama and everything shaped like it: Llama 1-3, Mistral, SmolLM, TinyLlama, and Mixtral's mixtures of experts.
 
 RMSNorm, rotary embedding over neighbouring pairs, grouped-query attention, SwiGLU (Touvron et al., arXiv 2302.13971).
-Mistral adds an attention window in all layers (Jiang et al., arXiv 2310.06825).
+Mistral adds an attention window in all layers (Jiang et al., arXiv 2310.06825), Mixtral experts whose shares add up to
+one in each token (Jiang et al., arXiv 2401.04088).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import LayerStyle, decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 from edgeinfer.models.spec import ModelSpec
@@ -16,9 +18,11 @@ from edgeinfer.models.spec import ModelSpec
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a llama-shaped model. Raises BadGGUF where tensors or keys are missing."""
-    sizes = Sizes.read(hp)
+    sizes = Sizes.read(hp, mixture=True)
     rope = rope_table(hp, sizes.rotary_width)
-    styles = [LayerStyle(rope, paired=True, window=window) for window in windows(hp, sizes)]
+    is_mixture = hp.integer("expert_count", 0, least=0) > 0
+    mixture = Mixture.read(hp, sizes.ffn_width, normalised=True) if is_mixture else None
+    styles = [LayerStyle(rope, paired=True, window=window, mixture=mixture) for window in windows(hp, sizes)]
     return decoder(hp, sizes, styles)
 
 

@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.tiles import multiply
-from edgeinfer.backends.cpu.records import PLAIN, PRODUCT, SILU
+from edgeinfer.backends.cpu.records import GELU_TANH, PLAIN, PRODUCT, RELU, RELU2
 from edgeinfer.backends.cpu.targets import target
 
 arguments_at = simd.record_at(PRODUCT)
@@ -62,15 +62,29 @@ def write_plain(args, unit, token, n_tokens, sums):
     """Both panels' rows of some tokens, with bias and what was there before."""
     bias = args.bias + unit * args.bias_stride
     first_bias, second_bias = simd.load(bias), simd.load(bias + 64)
-    out = args.out + 128 * unit + token * args.out_stride
     for place in range(n_tokens):
+        row = token + place
+        if args.rows != 0:
+            row = simd.load_int32(args.rows + 4 * row)
+        out = args.out + 128 * unit + row * args.out_stride
         first = simd.add(simd.load(sums + 64 * place), first_bias)
         second = simd.add(simd.load(sums + 64 * (n_tokens + place)), second_bias)
         if args.accumulate != 0:
             first, second = simd.add(first, simd.load(out)), simd.add(second, simd.load(out + 64))
         simd.store(out, first)
         simd.store(out + 64, second)
-        out += args.out_stride
+
+
+@inline
+def activated(curve, gate):
+    """The activation of a gate."""
+    if curve == RELU:
+        return simd.activated("relu", gate)
+    if curve == RELU2:
+        return simd.activated("relu2", gate)
+    if curve == GELU_TANH:
+        return simd.activated("gelu_tanh", gate)
+    return simd.activated("silu", gate)
 
 
 @inline
@@ -79,8 +93,7 @@ def write_gated(args, unit, token, n_tokens, sums):
     out = args.out + 64 * unit + token * args.out_stride
     for place in range(n_tokens):
         gate, up = simd.load(sums + 64 * place), simd.load(sums + 64 * (n_tokens + place))
-        gate = simd.silu(gate) if args.curve == SILU else simd.gelu_tanh(gate)
-        simd.store(out, simd.mul(gate, up))
+        simd.store(out, simd.mul(activated(args.curve, gate), up))
         out += args.out_stride
 
 
@@ -111,7 +124,7 @@ def wide_product(key: str, isa: str) -> Callable[..., None]:
         own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
         sums = simd.stack_space(SUMS_BYTES)
         end = tiled_tokens(count) * args.tiled
-        if count - end >= act.MANY:
+        if count - end >= act.MANY and args.rows == 0:
             own, stop = 0, args.n_units
             end, count = share_of_tokens(crew, worker, end, count)
         while end < count:

@@ -68,7 +68,7 @@ def product(element: str) -> Callable[..., None]:
         sums = simd.stack_space(SUMS_BYTES)
         own, stop = share_start(crew, worker, args.n_units), share_start(crew, worker + 1, args.n_units)
         end = 0
-        if count >= rounded.MANY:
+        if count >= rounded.MANY and args.rows == 0:
             own, stop = 0, args.n_units
             end, count = share_of_tokens(crew, worker, 0, count)
         while end < count:

@@ -1,4 +1,4 @@
-"""Kernels over rows of float32 buffers: RMSNorm, gated activation, addition, soft cap, output rows, their peaks.
+"""Kernels over rows of float32 buffers: norms, activations, addition, soft cap, output rows, their peaks.
 
 Memory: buffers float32[n, stride / 4], rows zero-padded to whole vectors of 16. Kernels that share tokens out give
 each worker a run of rows; those that share columns out give it a run of pairs of vectors of every row, the same run as
@@ -13,8 +13,9 @@ import numpy as np
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, PEAK_LOGITS
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.kernels.crew import share_start
-from edgeinfer.backends.cpu.records import COLUMNS, PEAKS, RMS_NORM, TAKE_OUTPUTS
+from edgeinfer.backends.cpu.records import COLUMNS, LAYER_NORM, PEAKS, RMS_NORM, TAKE_OUTPUTS
 
+layer_norm_at = simd.record_at(LAYER_NORM)
 norm_at, columns_at, take_at, peaks_at = (simd.record_at(kind) for kind in (RMS_NORM, COLUMNS, TAKE_OUTPUTS, PEAKS))
 LOWEST = np.float32(-3e38)
 
@@ -42,24 +43,57 @@ def rms_norm(pointer, worker, crew):
                 simd.store(out + index * 64, simd.mul(value, simd.load(args.weight + index * 64)))
 
 
-def gated_silu(pointer, worker, crew):
-    """out = silu(source) * other, by columns."""
-    args = columns_at(pointer)
-    pairs = args.n_vectors // 2
-    for row in range(simd.load_int64(args.count)):
-        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
-            at = row * args.stride + index * 64
-            simd.store(args.out + at, simd.mul(simd.silu(simd.load(args.source + at)), simd.load(args.other + at)))
+def layer_norm(pointer, worker, crew):
+    """out = (source - mean) / sqrt(mean((source - mean)^2) + epsilon) * weight + bias, one chain over vectors each."""
+    args = layer_norm_at(pointer)
+    count, zero = simd.load_int64(args.count), np.float32(0.0)
+    for row in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+        source, out = args.source + row * args.source_stride, args.out + row * args.out_stride
+        total = simd.splat(zero)
+        for index in range(args.n_vectors):
+            total = simd.add(total, simd.load(source + index * 64))
+        mean = simd.splat(simd.sum_lanes(total) / args.width)
+        squares = simd.splat(zero)
+        for index in range(args.n_vectors):
+            value = simd.sub(simd.load(source + index * 64), mean)
+            if index + 1 == args.n_vectors:  # padding is no part of the row
+                value = simd.keep_lanes(value, 0, args.last, zero)
+            squares = simd.fma(value, value, squares)
+        variance = simd.sum_lanes(squares) / args.width
+        inverse = simd.splat(np.float32(1.0) / simd.sqrt(variance + args.epsilon))
+        for index in range(args.n_vectors):
+            value = simd.mul(simd.sub(simd.load(source + index * 64), mean), inverse)
+            value = simd.fma(value, simd.load(args.weight + index * 64), simd.load(args.bias + index * 64))
+            simd.store(out + index * 64, value)
 
 
-def gated_gelu_tanh(pointer, worker, crew):
-    """out = gelu_tanh(source) * other, by columns."""
-    args = columns_at(pointer)
-    pairs = args.n_vectors // 2
-    for row in range(simd.load_int64(args.count)):
-        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
-            at = row * args.stride + index * 64
-            simd.store(args.out + at, simd.mul(simd.gelu_tanh(simd.load(args.source + at)), simd.load(args.other + at)))
+def gated(activation):
+    """The kernel out = activation(source) * other, by columns."""
+
+    def gated(pointer, worker, crew):
+        args = columns_at(pointer)
+        pairs = args.n_vectors // 2
+        for row in range(simd.load_int64(args.count)):
+            for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+                at = row * args.stride + index * 64
+                gate = simd.activated(activation, simd.load(args.source + at))
+                simd.store(args.out + at, simd.mul(gate, simd.load(args.other + at)))
+
+    return gated
+
+
+def act(activation):
+    """The kernel out = activation(source), by columns."""
+
+    def act(pointer, worker, crew):
+        args = columns_at(pointer)
+        pairs = args.n_vectors // 2
+        for row in range(simd.load_int64(args.count)):
+            for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+                at = row * args.stride + index * 64
+                simd.store(args.out + at, simd.activated(activation, simd.load(args.source + at)))
+
+    return act
 
 
 def add_rows(pointer, worker, crew):

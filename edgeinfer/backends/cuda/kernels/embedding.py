@@ -1,6 +1,6 @@
-"""Rows of an embedding, from the same packed weights that products read.
+"""Rows of an embedding, or of learned positions, from packed weights of the same forms that products read.
 
-Twin: `scale * matrix[tokens]`, to a rounding of the last bit.
+Twin: `scale * matrix[tokens]`, to a rounding of the last bit. With `adds` rows are added to what is there.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def integer_rows(bits, low, scales, group, has_minimum):
     value_of = unpacked_value(bits, low, scales, group, has_minimum)
 
     @cuda.jit
-    def embed(codes, high, numbers, units, step, tokens_at, out, n_blocks, stride, factor):
-        """out float32[tokens, stride] = factor * the rows that `step` names; weights as `layout.IntegerForm`."""
+    def embed(codes, high, numbers, units, step, tokens_at, out, n_blocks, stride, factor, adds):
+        """out float32[tokens, stride] (+)= factor * the rows that `step` names; weights as `layout.IntegerForm`."""
         column = cuda.grid(1)
         if column >= n_blocks:
             return
@@ -32,7 +32,8 @@ def integer_rows(bits, low, scales, group, has_minimum):
         words = words_of(codes, high, block)
         for place in range(32):
             value = value_of(words, numbers, units, block, unit, place)
-            out[token * stride + 32 * column + place] = value * factor
+            at = token * stride + 32 * column + place
+            out[at] = value * factor + (out[at] if adds != 0 else np.float32(0))
 
     return embed
 
@@ -42,8 +43,8 @@ def float_rows(kind):
     floats_of = eight_floats(kind)
 
     @cuda.jit
-    def embed(words, step, tokens_at, out, n_chunks, stride, factor):
-        """out float32[tokens, stride] = factor * the rows that `step` names; words as `layout.FloatForm`."""
+    def embed(words, step, tokens_at, out, n_chunks, stride, factor, adds):
+        """out float32[tokens, stride] (+)= factor * the rows that `step` names; words as `layout.FloatForm`."""
         chunk = cuda.grid(1)
         if chunk >= n_chunks:
             return
@@ -51,6 +52,7 @@ def float_rows(kind):
         row = np.int64(step[tokens_at + token])
         values = floats_of(words, row * n_chunks + chunk)
         for place in range(8):
-            out[token * stride + 8 * chunk + place] = values[place] * factor
+            at = token * stride + 8 * chunk + place
+            out[at] = values[place] * factor + (out[at] if adds != 0 else np.float32(0))
 
     return embed

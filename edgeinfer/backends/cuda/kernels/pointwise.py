@@ -1,4 +1,4 @@
-"""Ops on single rows: RMSNorm, rotary embedding, gated activations, sums, soft caps, rows taken.
+"""Ops on single rows: norms, rotary embedding, activations, sums, soft caps, rows taken.
 
 A row belongs to one block, which adds in an order that its width alone decides. Twins: the functions of `reference`.
 """
@@ -45,6 +45,48 @@ def rms_norm():
     return norm
 
 
+@cuda.jit(device=True)
+def sum_of_warps(warp_sums):
+    """The sum of what each warp of a block has."""
+    total = np.float32(0)
+    for place in range(NORM_WARPS):
+        total += warp_sums[place]
+    return total
+
+
+def layer_norm():
+    """Kernel: a block of (LANES, NORM_WARPS) threads per row; grid (1, tokens)."""
+
+    @cuda.jit
+    def norm(x, weight, bias, out, width, x_stride, out_stride, epsilon):
+        """x float32[tokens, x_stride] -> out float32[tokens, out_stride], or in place; weight, bias float32[width]."""
+        sums = cuda.shared.array(NORM_WARPS, np.float32)
+        squares = cuda.shared.array(NORM_WARPS, np.float32)
+        start, target = cuda.blockIdx.y * x_stride, cuda.blockIdx.y * out_stride
+        thread = cuda.threadIdx.y * LANES + cuda.threadIdx.x
+        total = np.float32(0)
+        for column in range(thread, width, LANES * NORM_WARPS):
+            total += x[start + column]
+        total = lane_sum(total)
+        if cuda.threadIdx.x == 0:
+            sums[cuda.threadIdx.y] = total
+        cuda.syncthreads()
+        mean = sum_of_warps(sums) / np.float32(width)
+        total = np.float32(0)
+        for column in range(thread, width, LANES * NORM_WARPS):
+            value = x[start + column] - mean
+            total = cuda.fma(value, value, total)
+        total = lane_sum(total)
+        if cuda.threadIdx.x == 0:
+            squares[cuda.threadIdx.y] = total
+        cuda.syncthreads()
+        root = np.float32(math.sqrt(sum_of_warps(squares) / np.float32(width) + epsilon))
+        for column in range(thread, width, LANES * NORM_WARPS):
+            out[target + column] = cuda.fma((x[start + column] - mean) / root, weight[column], bias[column])
+
+    return norm
+
+
 def rope():
     """Kernel: a thread per pair; grid (pairs of a row / block width, tokens)."""
 
@@ -79,9 +121,39 @@ def gelu_tanh(gate):
     return np.float32(0.5) * gate * (np.float32(1) + np.float32(math.tanh(inner)))
 
 
+@cuda.jit(device=True)
+def relu(gate):
+    """max(x, 0)."""
+    return gate if gate > np.float32(0) else np.float32(0)
+
+
+@cuda.jit(device=True)
+def relu2(gate):
+    """max(x, 0) squared."""
+    return relu(gate) * relu(gate)
+
+
+ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2}
+
+
+def plain(activation):
+    """Kernel: a thread per number; grid (width / block width, tokens)."""
+    activate = ACTIVATIONS[activation]
+
+    @cuda.jit
+    def act(x, out, width, stride):
+        """out = activation(x), float32[tokens, stride] each."""
+        column = cuda.grid(1)
+        if column < width:
+            at = cuda.blockIdx.y * stride + column
+            out[at] = activate(x[at])
+
+    return act
+
+
 def gated(activation):
     """Kernel: a thread per number; grid (width / block width, tokens)."""
-    activate = {"silu": silu, "gelu_tanh": gelu_tanh}[activation]
+    activate = ACTIVATIONS[activation]
 
     @cuda.jit
     def act(gate, up, out, width, stride):

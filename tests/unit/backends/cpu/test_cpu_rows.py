@@ -1,4 +1,4 @@
-"""RMSNorm, gated activation, addition, soft cap and output rows against the reference device's formulas."""
+"""Norms, activations, addition, soft cap and output rows against the reference device's formulas."""
 
 from __future__ import annotations
 
@@ -62,6 +62,41 @@ def test_rms_norm(library: KernelLibrary, width: int, groups: int) -> None:
         assert same_bits(norm(library, values[-1:], weight, groups, epsilon, workers=1), actual[-1:])
 
 
+@pytest.mark.parametrize("width", [16, 40, 576, 17, 3, 1])
+@pytest.mark.parametrize(("spread", "shift"), [(1.0, 0.0), (300.0, -50.0), (1e-3, 8.0), (0.0, 2.0)])
+def test_layer_norm(library: KernelLibrary, width: int, spread: float, shift: float) -> None:
+    weight, bias = drawn(width, seed=1), drawn(width, seed=2)
+    values = drawn(7, width, seed=3, spread=spread) + np.float32(shift)
+    length, results = -(-width // 16) * 16, []
+    for workers, rows in ((1, values), (3, values), (2, values[-1:])):
+        source, out = buffer(rows, length), buffer(np.full((len(rows) + 1, width), UNTOUCHED, np.float32), length)
+        call(
+            library,
+            catalogue.LAYER_NORM,
+            workers,
+            source=source,
+            source_stride=source.strides[0],
+            out=out,
+            out_stride=out.strides[0],
+            weight=buffer(weight[None], length)[0],
+            bias=buffer(bias[None], length)[0],
+            n_vectors=length // 16,
+            last=width - length + 16,
+            count=count_of(len(rows)),
+            width=width,
+            epsilon=1e-5,
+        )
+        assert np.all(out[len(rows), :width] == UNTOUCHED)
+        assert not out[: len(rows), width:].any()
+        results.append(out[: len(rows), :width].copy())
+    exact = values.astype(np.float64) - values.astype(np.float64).mean(axis=1, keepdims=True)
+    expected = exact / np.sqrt((exact**2).mean(axis=1, keepdims=True) + 1e-5) * weight + bias
+    lost = 4e-7 * np.abs(values).max() / np.sqrt((exact**2).mean(axis=1, keepdims=True) + 1e-5)  # by the mean
+    assert np.all(np.abs(results[0] - expected) <= 3e-6 * np.abs(expected) + lost * np.abs(weight) + 1e-6)
+    assert same_bits(results[1], results[0])
+    assert same_bits(results[2], results[0][-1:])
+
+
 def columns(library: KernelLibrary, kernel: Kernel, workers: int = 1, cap: float = 0.0, **buffers: Floats) -> None:
     """Run a kernel that shares columns out on equal buffers (source, other, out), whose last row it must not touch."""
     first = next(iter(buffers.values()))
@@ -94,6 +129,21 @@ def test_gated_activations(library: KernelLibrary, activation: str, width: int) 
     cancelled = 5e-7 * np.abs(gate * up)[:5]  # 1 + tanh of a negative number
     assert np.all(np.abs(results[0] - expected) <= 3e-6 * np.abs(expected) + cancelled)
     assert all(same_bits(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("activation", sorted(catalogue.ACT))
+def test_activations(library: KernelLibrary, activation: str) -> None:
+    source, results = special(6, 96, seed=1), []
+    for workers in (1, 3):
+        out = buffer(np.zeros_like(source))
+        columns(library, catalogue.ACT[activation], workers, source=buffer(source), other=buffer(source), out=out)
+        results.append(out[:5].copy())
+    expected = reference.ACTIVATIONS[activation](source)[:5]
+    assert np.all(np.abs(results[0] - expected) <= 3e-6 * np.abs(expected) + 5e-7 * np.abs(source[:5]))
+    assert same_bits(results[0], results[1])
+    if activation.startswith("relu"):
+        assert same_bits(results[0], expected)
+        assert not np.signbit(results[0]).any()
 
 
 def test_added_rows(library: KernelLibrary) -> None:

@@ -17,20 +17,23 @@ from edgeinfer.backends.cuda.driver import Driver
 from edgeinfer.backends.cuda.kernels import intrinsics
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.packing import packed_rows
-from edgeinfer.backends.meanings import ACTIVATIONS, rms_norm, rotate, round_activations, round_cached
+from edgeinfer.backends.meanings import ACTIVATIONS, layer_norm, rms_norm, rotate, round_activations, round_cached
 from edgeinfer.models import rope
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat, decode_rows, format_of
 from edgeinfer.models.spec import KVLayer, ModelSpec, Stage
 from edgeinfer.ops import (
+    Act,
     Add,
     Attention,
     Buffer,
     Embed,
     GatedAct,
+    LayerNorm,
     MatMul,
     Op,
+    PositionEmbed,
     RMSNorm,
     Rope,
     RopeTable,
@@ -181,6 +184,27 @@ def test_embeddings(device: CudaDevice, name: str) -> None:
     assert np.allclose(found, expected, rtol=3e-7, atol=1e-7 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("model", ["opt-q4_0", "opt-f16"])
+def test_learned_positions(device: CudaDevice, model: str) -> None:
+    """From position 62 on, which is row 64 of the table."""
+    file, width = GGUFFile.open(DATA / f"{model}.gguf"), 64 if model == "opt-q4_0" else 32
+    table, learned = Weight("token_embd.weight", 0, 264, width), Weight("position_embd.weight", 2, 98, width)
+    spec = spec_of((Embed(table, "x"), PositionEmbed(learned, "x")), (Buffer("x", width),))
+    found = run(device, file, spec, {}, "x", step_of(3, 62, tokens=[7, 1, 200]))
+    expected = weights.matrix(file, table)[[7, 1, 200]] + weights.matrix(file, learned)[62:65]
+    assert np.allclose(found, expected, rtol=3e-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("out", ["x", "y"])
+def test_layer_norms(device: CudaDevice, out: str) -> None:
+    file = GGUFFile.open(DATA / "opt-f32.gguf")
+    weight, bias = (Weight(f"blk.0.attn_norm.{part}", 0, 20, 1) for part in ("weight", "bias"))
+    op = LayerNorm("x", out, weight, bias, 20, 1e-5)
+    x = normal(3, 20) + np.float32(2)
+    found = run(device, file, spec_of((op,), (Buffer("x", 20), Buffer("y", 20))), {"x": x}, out, step_of(3))
+    assert close(found, layer_norm(x, weights.vector(file, weight), weights.vector(file, bias), 1e-5), 2e-6)
+
+
 @pytest.mark.parametrize(("groups", "width", "out"), [(1, 20, "y"), (3, 16, "y"), (1, 20, "x")])
 def test_norms(device: CudaDevice, groups: int, width: int, out: str) -> None:
     file = GGUFFile.open(DATA / "llama-q8_0.gguf")
@@ -200,14 +224,17 @@ def test_rotations(device: CudaDevice) -> None:
     assert close(found, rotate(x, 3, *(part[62:66] for part in rope.rotations(table, 192))), 1e-6)
 
 
-@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_activations(device: CudaDevice, activation: str) -> None:
     gate, up = normal(3, 45) * np.float32(8), normal(3, 45)
     gate[0, :3] = -100, 100, -87.5
     op = GatedAct("gate", "up", "out", 45, activation)  # type: ignore[arg-type]
-    spec = spec_of((op,), tuple(Buffer(name, 45) for name in ("gate", "up", "out")))
-    found = run(device, GGUFFile.open(FILES[0]), spec, {"gate": gate, "up": up}, "out", step_of(3))
+    plain = Act("gate", "out", 45, op.activation)
+    buffers = tuple(Buffer(name, 45) for name in ("gate", "up", "out"))
+    found = run(device, GGUFFile.open(FILES[0]), spec_of((op,), buffers), {"gate": gate, "up": up}, "out", step_of(3))
     assert np.allclose(found, ACTIVATIONS[activation](gate) * up, rtol=1e-5, atol=1e-5)
+    found = run(device, GGUFFile.open(FILES[0]), spec_of((plain,), buffers), {"gate": gate}, "out", step_of(3))
+    assert np.allclose(found, ACTIVATIONS[activation](gate), rtol=1e-5, atol=1e-5)
 
 
 def test_sums_caps_and_taken_rows(device: CudaDevice) -> None:

@@ -1,0 +1,29 @@
+"""OLMoE: Llama's layers with rotary pairs as halves of a head, RMSNorm over all query and all key heads, and experts.
+
+The shares of a token do not add up to one. Source: OLMoE: Open Mixture-of-Experts Language Models (arXiv 2409.02060).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.spec import ModelSpec
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of an OLMoE. Raises BadGGUF where tensors or keys are missing, UnsupportedModel for clamped values."""
+    if hp.number("attention.clamp_kqv", 0.0) > 0.0:
+        raise UnsupportedModel("this olmoe clamps queries, keys and values; edgeinfer has those that do not")
+    sizes = Sizes.read(hp, mixture=True)
+    rope = rope_table(hp, sizes.rotary_width)
+    mixture = Mixture.read(hp, sizes.ffn_width, normalised=False)
+    styles = [LayerStyle(rope, window=window, whole_norms=True, mixture=mixture) for window in windows(hp, sizes)]
+    return decoder(hp, sizes, styles)
+
+
+ARCHITECTURE = Architecture(build)

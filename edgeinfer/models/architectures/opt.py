@@ -1,0 +1,47 @@
+"""OPT: LayerNorm before each branch, learned positions, biases everywhere, ReLU without a gate.
+
+Positions add row `position + 2` of their table to the embedding. Other programs have no GGUF keys for this family:
+docs/GGUF_KEYS.md says what a file holds. Source: Zhang et al., arXiv 2205.01068.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.sizes import Sizes
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Weight
+
+FIRST_POSITION = 2
+"""Row of the table that belongs to position 0."""
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of an OPT model. Raises BadGGUF, UnsupportedModel for variants, BadSetting for too long a context."""
+    sizes = Sizes.read(hp, layer_norms=True)
+    if not hp.flag("use_pre_norm", default=True):
+        raise UnsupportedModel(
+            "this OPT norms after its branches, as opt-350m does; edgeinfer has those that norm before"
+        )
+    if {"project_in.weight", "project_out.weight"} & hp.tensors.keys():
+        raise UnsupportedModel(
+            "this OPT has embeddings of another width than its layers; edgeinfer has others of OPT only"
+        )
+    if hp.n_context > sizes.n_context_trained:
+        raise BadSetting(
+            f"this model knows positions up to {sizes.n_context_trained}, so a context of {hp.n_context} tokens is "
+            f"impossible; choose {sizes.n_context_trained} or less"
+        )
+    styles = [LayerStyle(None, activation="relu", gated=False)] * sizes.n_layers
+    return decoder(hp, sizes, styles, positions=_positions(hp, sizes))
+
+
+def _positions(hp: Hyperparameters, sizes: Sizes) -> Weight:
+    """The rows of the table that belong to positions."""
+    n_rows = sizes.n_context_trained + FIRST_POSITION
+    return hp.matrix("position_embd.weight", (n_rows, sizes.width), (FIRST_POSITION, n_rows))
+
+
+ARCHITECTURE = Architecture(build)

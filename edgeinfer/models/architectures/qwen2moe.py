@@ -1,0 +1,26 @@
+"""Qwen 1.5's and 2's mixtures of experts: Qwen 2 with experts in place of the feed-forward branch, one of them shared.
+
+The shares of a token do not add up to one; every token has the shared expert too. Source: Qwen2 Technical Report (arXiv
+2407.10671).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.spec import ModelSpec
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a Qwen 2 mixture. Raises BadGGUF where tensors or keys are missing."""
+    sizes = Sizes.read(hp, mixture=True)
+    rope = rope_table(hp, sizes.rotary_width)
+    mixture = Mixture.read(hp, sizes.ffn_width, normalised=False, shared_width=sizes.ffn_width)
+    return decoder(hp, sizes, [LayerStyle(rope, window=window, mixture=mixture) for window in windows(hp, sizes)])
+
+
+ARCHITECTURE = Architecture(build)

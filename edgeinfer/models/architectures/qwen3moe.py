@@ -1,0 +1,26 @@
+"""Qwen 3's mixtures of experts: Qwen 3 with experts in place of the feed-forward branch, whose shares add up to one.
+
+Source: Qwen3 Technical Report (arXiv 2505.09388).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.spec import ModelSpec
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a Qwen 3 mixture. Raises BadGGUF where tensors or keys are missing."""
+    sizes = Sizes.read(hp, mixture=True)
+    rope = rope_table(hp, sizes.rotary_width)
+    mixture = Mixture.read(hp, sizes.ffn_width, normalised=True)
+    styles = [LayerStyle(rope, window=window, head_norms=True, mixture=mixture) for window in windows(hp, sizes)]
+    return decoder(hp, sizes, styles)
+
+
+ARCHITECTURE = Architecture(build)
