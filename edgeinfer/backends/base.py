@@ -123,18 +123,21 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a lane has read of its weights so far: bytes, seconds that passes waited for them, reads by their size."""
+    """What a lane has read of its weights so far: bytes, seconds that passes waited for them, reads by their size.
+
+    read_s: seconds in which at least one read was under way.
+    """
 
     n_bytes: int = 0
     waited_s: float = 0.0
     n_passes: int = 0
     sizes: Mapping[int, int] = field(default_factory=dict)
+    read_s: float = 0.0
 
     def __add__(self, other: Reading) -> Reading:
         sizes = {size: self.sizes.get(size, 0) + other.sizes.get(size, 0) for size in {*self.sizes, *other.sizes}}
-        return Reading(
-            self.n_bytes + other.n_bytes, self.waited_s + other.waited_s, self.n_passes + other.n_passes, sizes
-        )
+        n_bytes, n_passes = self.n_bytes + other.n_bytes, self.n_passes + other.n_passes
+        return Reading(n_bytes, self.waited_s + other.waited_s, n_passes, sizes, self.read_s + other.read_s)
 
 
 @runtime_checkable

@@ -14,8 +14,9 @@ from typing import Literal, get_args
 from edgeinfer.engine.whole_file import write_whole
 
 Phase = Literal["prefill", "decode", "streamed_prefill", "streamed_decode"]
-PHASES: tuple[Phase, ...] = get_args(Phase)
-"""Models whose weights come from disk in part have phases of their own: what holds them up is another thing."""
+PHASES: tuple[Phase, Phase] = ("prefill", "decode")
+STREAMED_PHASES: tuple[Phase, Phase] = ("streamed_prefill", "streamed_decode")
+"""Of models whose weights come from disk in part: other things hold them up."""
 LAST = 9
 """Ratios that are kept of each phase;"""
 LEAST = 3
@@ -51,7 +52,7 @@ class Experience:
             loaded = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             loaded = {}
-        return {phase: _ratios(loaded.get(phase) if isinstance(loaded, dict) else None) for phase in PHASES}
+        return {phase: _ratios(loaded.get(phase) if isinstance(loaded, dict) else None) for phase in get_args(Phase)}
 
 
 def _ratios(values: object) -> list[float]:

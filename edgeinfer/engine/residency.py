@@ -21,8 +21,8 @@ from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
-from edgeinfer.scheduling.residency import Load, residency
-from edgeinfer.scheduling.streaming import Kept, kept_of
+from edgeinfer.scheduling.residency import Load, Residency, residency
+from edgeinfer.scheduling.streaming import Kept, Streamed, kept_of
 from edgeinfer.scheduling.topology import read_topology, usable_cores
 
 if TYPE_CHECKING:
@@ -131,6 +131,14 @@ def stored(
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
     place = Stored(path, fingerprint, found.pinned, kept.pinned_bytes, found.window_bytes, found.n_readers)
     return replace(limits, stored=place), (told(kept, disk),)
+
+
+def streamed_of(spec: ModelSpec, file: Described, place: Stored) -> Streamed:
+    """What every pass of a model reads that is held like this."""
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    loads = [Load(bundle.padded_bytes) for bundle in contents_of(spec, file.tensors).bundles]
+    return kept_of(loads, Residency(place.pinned, place.window_bytes, place.n_readers, 0.0)).streamed
 
 
 def _bundle_file(

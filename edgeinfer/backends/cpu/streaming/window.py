@@ -68,6 +68,7 @@ class Window:
         self._halted = self._stopping = False
         self._sizes: Counter[int] = Counter()
         self._n_bytes, self._waited_s, self._n_passes = 0, 0.0, 0
+        self._read_s, self._busy_since = 0.0, 0.0  # in which reads were under way, and since when they are
         self._threads = [
             threading.Thread(target=self._read_ahead, name=f"edgeinfer-read-{number}", daemon=True)
             for number in range(min(n_readers, len(self._bundles)))
@@ -124,7 +125,8 @@ class Window:
     def reading(self) -> Reading:
         """What was read so far."""
         with self._lock:
-            return Reading(self._n_bytes, self._waited_s, self._n_passes, dict(self._sizes))
+            busy_s = time.perf_counter() - self._busy_since if self._n_flying else 0.0
+            return Reading(self._n_bytes, self._waited_s, self._n_passes, dict(self._sizes), self._read_s + busy_s)
 
     def close(self) -> None:
         """Stop reading. Safe to call twice."""
@@ -151,6 +153,8 @@ class Window:
                     return
                 number = self._asked
                 self._asked += 1
+                if not self._n_flying:
+                    self._busy_since = time.perf_counter()
                 self._n_flying += 1
                 if self._may_read():
                     self._room.notify()
@@ -163,6 +167,8 @@ class Window:
                 failure = reason
             with self._lock:
                 self._n_flying -= 1
+                if not self._n_flying:
+                    self._read_s += time.perf_counter() - self._busy_since
                 if failure is None:
                     self._arrivals[index] = number
                     self._n_bytes += bundle.padded_bytes
