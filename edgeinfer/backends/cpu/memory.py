@@ -17,14 +17,17 @@ ALIGNMENT = 64
 HUGE = 2 << 20
 
 
-def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> NDArray[Any]:
-    """Zeros of any dtype whose first element lies on a 64-byte boundary. `huge`: on huge pages, where it is large."""
+def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True, boundary: int = ALIGNMENT) -> NDArray[Any]:
+    """Zeros of any dtype whose first element lies on a 64-byte (or other) boundary.
+
+    `huge`: on huge pages, where it is large. `boundary`: a power of two up to HUGE; direct reads want 4096.
+    """
     kind = np.dtype(dtype)
     n_bytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     if n_bytes >= HUGE:
         return _mapped(n_bytes, huge).view(kind).reshape(shape)
-    raw = np.zeros(n_bytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
+    raw = np.zeros(n_bytes + boundary, np.uint8)
+    start = -raw.ctypes.data % boundary
     return raw[start : start + n_bytes].view(kind).reshape(shape)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Floats, OpSeconds, Progress, Reading, Step, Stored, Timing, no_progress
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary
@@ -63,7 +63,7 @@ class StreamedLane(CpuLane):
         self._source = Bundles(stored, self._contents)
         try:
             self._pinned = PinnedBundles(self._source, self._contents, stored.pinned, stored.n_readers, progress)
-            self._ring = aligned((stored.window_bytes,), np.uint8)
+            self._ring = aligned((stored.window_bytes,), np.uint8, boundary=PAGE_BYTES)
             self._stream()
         except BaseException:
             self._source.close()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Progress
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.streaming.window import Source
 
@@ -38,7 +38,7 @@ class PinnedBundles:
             if bundle.number in numbers:
                 self._bundles[bundle.number] = bundle, end
                 end += bundle.padded_bytes
-        self._memory: NDArray[np.uint8] = aligned((end,), np.uint8)
+        self._memory: NDArray[np.uint8] = aligned((end,), np.uint8, boundary=PAGE_BYTES)
         self.numbers: frozenset[int] = frozenset()
         self._read(frozenset(self._bundles), progress)
 
