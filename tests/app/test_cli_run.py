@@ -97,6 +97,7 @@ def test_what_was_read_of_weights_is_told(tiny_model: Path) -> None:
     assert streamed["tokens"] == resident["tokens"]
     assert (resident["reading"], resident["weights_read_bytes"]) == (None, 0)
     assert "disk:" not in whole.stderr
+    assert "MB of weights a pass from disk" in streamed["plan"]
     reading = streamed["reading"]
     assert reading["passes"] == 12  # one of the prompt, eleven of the answer
     assert reading["bytes"] == sum(int(size) * count for size, count in reading["reads_by_size"].items())

@@ -232,6 +232,8 @@ def _plan_line(llm: LLM, schedule: str) -> str:
         where = f"{llm.device} by schedule {schedule}: {stages_text(llm.shared.placement)}"
     elif "+" in llm.device:
         where = f"{llm.device} by schedule {schedule}"
+    elif llm.streamed is not None:
+        where += f", {llm.streamed.nbytes / 1e6:.0f} MB of weights a pass from disk"
     return f"{where}, {size_text(facts.resident_bytes)}, context {facts.n_context}"
 
 
