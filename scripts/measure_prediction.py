@@ -108,12 +108,13 @@ def streamed(case: Case, profile: Profile) -> Predictor:
         )
     if kept is None:
         return Predictor(profile, work)
-    disk_s = kept.streamed.seconds(profile.disk)
+    disk = profile.disk
     print(
         f"{case.name}: {kept.flash_bytes / 1e6:.1f} MB a pass, {kept.residency.n_readers} reads at a time, "
-        f"{kept.flash_bytes / disk_s / 1e9:.2f} GB/s by the profile"
+        f"{kept.flash_bytes / kept.streamed.seconds(disk) / 1e9:.2f} GB/s by the profile"
     )
-    return Predictor(profile, work, disk_s=disk_s, most_tokens=limits.max_tokens)
+    most = limits.max_tokens
+    return Predictor(profile, work, disk_s=lambda n_tokens: kept.streamed.seconds(disk, n_tokens), most_tokens=most)
 
 
 def predictions(predictor: Predictor) -> dict[str, float]:

@@ -22,6 +22,10 @@ def read_since(before: Reading, now: Reading) -> Reading:
         now.waited_s - before.waited_s,
         now.n_passes - before.n_passes,
         {size: count for size, count in counts.items() if count},
+        now.n_wanted - before.n_wanted,
+        now.n_found - before.n_found,
+        now.n_guessed - before.n_guessed,
+        now.n_proved - before.n_proved,
         now.read_s - before.read_s,
     )
 
@@ -37,6 +41,10 @@ def reading_record(reading: Reading, seconds: float) -> dict[str, object] | None
         "gb_s": reading.n_bytes / reading.read_s / 1e9 if reading.read_s else None,
         "waiting_share": min(1.0, reading.waited_s / seconds) if seconds else None,
         "reads_by_size": {str(size): count for size, count in reading.sizes.items()},
+        "wanted": reading.n_wanted,
+        "found": reading.n_found,
+        "guessed": reading.n_guessed,
+        "proved": reading.n_proved,
     }
 
 
@@ -47,10 +55,14 @@ def reading_lines(reading: Reading, seconds: float) -> list[str]:
     rate = f", {reading.n_bytes / reading.read_s / 1e9:.2f} GB/s while reading" if reading.read_s else ""
     waiting = f", {100 * min(1.0, reading.waited_s / seconds):.0f} % of the time waiting for it" if seconds else ""
     sizes = ", ".join(f"{count} of {size / 2**20:.2f} MiB" for size, count in _classes(reading).items())
-    return [
+    lines = [
         f"disk: {reading.n_bytes / reading.n_passes / 1e6:.1f} MB a pass in {reading.n_passes} passes{rate}{waiting}",
         f"reads: {sizes}",
     ]
+    if reading.n_wanted:
+        share, guesses = 100 * reading.n_found / reading.n_wanted, f"{reading.n_proved} of {reading.n_guessed}"
+        lines.append(f"in memory: {share:.0f} % of {reading.n_wanted} wanted pieces; {guesses} guesses were right")
+    return lines
 
 
 def _classes(reading: Reading) -> dict[int, int]:

@@ -73,7 +73,8 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
         return None
     known = [core.number for core in profile.cpu.cores]
     decoding, reading = teams_of(profile, llm.work, llm.facts.kv, _cores_of(llm.affinity, known))
-    disk_s = 0.0 if llm.streamed is None or profile.disk is None else llm.streamed.seconds(profile.disk)
+    streamed, disk = llm.streamed, profile.disk
+    disk_s = None if streamed is None or disk is None else lambda n_tokens: streamed.seconds(disk, n_tokens)
     most, kv = llm.limits.max_tokens, llm.facts.kv
     reader = Predictor(reading, llm.work, kv, disk_s=disk_s, most_tokens=most)
     maker = Predictor(decoding, llm.work, kv, disk_s=disk_s)

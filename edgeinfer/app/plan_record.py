@@ -89,6 +89,7 @@ def _kept(kept: Kept | None) -> dict[str, Value]:
     return {
         "pinned_bytes": None if kept is None else kept.pinned_bytes,
         "window_bytes": None if kept is None else kept.window_bytes,
+        "cache_bytes": None if kept is None else kept.cache_bytes,
         "n_readers": None if kept is None else kept.residency.n_readers,
     }
 

@@ -49,10 +49,13 @@ def model_lines(
 
 def _kept_line(kept: Kept) -> str:
     """What stays in memory, and how the rest passes through it."""
+    through = f"through a window of {in_gigabytes(kept.window_bytes)}"
+    if kept.cache_bytes:
+        experts = f"a cache of {in_gigabytes(kept.cache_bytes)} for experts"
+        through = f"{through} and {experts}" if kept.window_bytes else f"into {experts}"
     return (
         f"streams   {in_gigabytes(kept.pinned_bytes)} of weights stay in memory, {in_gigabytes(kept.flash_bytes)} are "
-        f"read from disk in every pass, through a window of {in_gigabytes(kept.window_bytes)}, "
-        f"{kept.residency.n_readers} reads at a time"
+        f"read from disk in every pass, {through}, {kept.residency.n_readers} reads at a time"
     )
 
 

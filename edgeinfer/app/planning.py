@@ -133,18 +133,22 @@ def plan_streamed(profile: Profile, work: ModelWork, wanted: Wanted, kept: Kept)
     """Plan a model of which the CPU reads a part from disk in every pass. Raises ValueError without a disk."""
     if profile.disk is None:
         raise ValueError("weights are to be read from a disk that nothing is known of")
-    alone = replace(profile, devices=(profile.cpu,))
+    disk, alone = profile.disk, replace(profile, devices=(profile.cpu,))
     planned = plan_model(alone, work, replace(wanted, schedule="cpu", ram_bytes=None), fits=True)
-    disk_s = kept.streamed.seconds(profile.disk)
     decode, caching = planned.decode, Caching(wanted.n_context, wanted.n_sequences, wanted.kv)
     caches = sum(caching.stage_bytes(stage.shape) for stage in work.stages)
+    passes = chunks(planned.n_prompt, wanted.most_tokens)
+
+    def waiting(time: PassTime, n_tokens: int) -> PassTime:
+        return beside_reading(time, kept.streamed.seconds(disk, n_tokens))
+
     usage = Usage(kept.held_bytes + caches, {}, kept.flash_bytes, 0.0, kept.held_bytes)
     return replace(
         planned,
         profile=profile,
-        decode=replace(decode, schedule=wanted.schedule, time=beside_reading(decode.time, disk_s), usage=usage),
-        prefill=tuple(beside_reading(each, disk_s) for each in planned.prefill),
-        verify=beside_reading(planned.verify, disk_s),
+        decode=replace(decode, schedule=wanted.schedule, time=waiting(decode.time, wanted.n_sequences), usage=usage),
+        prefill=tuple(waiting(time, step.n_tokens) for time, step in zip(planned.prefill, passes, strict=True)),
+        verify=waiting(planned.verify, VERIFIED),
         nodes=None,
         kept=kept,
     )

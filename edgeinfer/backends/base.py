@@ -88,6 +88,7 @@ class Stored:
     pinned_bytes  what they take
     window_bytes  memory that the others pass through
     n_readers     reads under way at a time
+    cache_bytes   memory for experts of a mixture
     """
 
     path: Path
@@ -96,11 +97,12 @@ class Stored:
     pinned_bytes: int
     window_bytes: int
     n_readers: int
+    cache_bytes: int = 0
 
     @property
     def held_bytes(self) -> int:
         """Memory for weights."""
-        return self.pinned_bytes + self.window_bytes
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +125,36 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a lane has read of its weights so far: bytes, seconds that passes waited for them, reads by their size.
+    """What a lane has read of its weights so far.
 
-    read_s: seconds in which at least one read was under way.
+    Bytes, seconds that passes waited for them, reads by their size, seconds in which reads were under way. Of what only
+    some passes need (experts, neurons): how many were wanted, and found in memory; how many were read on a guess, and
+    then wanted.
     """
 
     n_bytes: int = 0
     waited_s: float = 0.0
     n_passes: int = 0
     sizes: Mapping[int, int] = field(default_factory=dict)
+    n_wanted: int = 0
+    n_found: int = 0
+    n_guessed: int = 0
+    n_proved: int = 0
     read_s: float = 0.0
 
     def __add__(self, other: Reading) -> Reading:
         sizes = {size: self.sizes.get(size, 0) + other.sizes.get(size, 0) for size in {*self.sizes, *other.sizes}}
-        n_bytes, n_passes = self.n_bytes + other.n_bytes, self.n_passes + other.n_passes
-        return Reading(n_bytes, self.waited_s + other.waited_s, n_passes, sizes, self.read_s + other.read_s)
+        return Reading(
+            self.n_bytes + other.n_bytes,
+            self.waited_s + other.waited_s,
+            self.n_passes + other.n_passes,
+            sizes,
+            self.n_wanted + other.n_wanted,
+            self.n_found + other.n_found,
+            self.n_guessed + other.n_guessed,
+            self.n_proved + other.n_proved,
+            self.read_s + other.read_s,
+        )
 
 
 @runtime_checkable

@@ -15,13 +15,14 @@ from edgeinfer.backends.base import Limits, Progress, Stored, no_progress
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.errors import BadBundle
+from edgeinfer.errors import BadBundle, DoesNotFit
 from edgeinfer.models.bundle_places import bundle_path
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Experts
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
-from edgeinfer.scheduling.residency import Load, Residency, residency
+from edgeinfer.scheduling.residency import ExpertLoads, Load, Residency, mixture_residency, residency
 from edgeinfer.scheduling.streaming import Kept, Streamed, kept_of
 from edgeinfer.scheduling.topology import read_topology, usable_cores
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from edgeinfer.backends.cpu.bundles.contents import Contents
 
 CPU = "cpu"
+STAYS = 2.0
+"""Uses of what must stay: more than those of anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,42 @@ def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding,
     return Room(budget, max_tokens)
 
 
-def kept_weights(contents: Contents, budget: int, disk: Disk | None, name: str) -> Kept:
+def kept_weights(contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str) -> Kept:
     """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
-    loads = [Load(bundle.padded_bytes) for bundle in contents.bundles]
-    return kept_of(loads, residency(loads, budget, disk, name))
+    found = residency_of(contents, spec, budget, disk, name)
+    return kept_of(_dense_loads(contents), found, _expert_loads(contents, spec))
+
+
+def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str) -> Residency:
+    """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
+    dense, experts = _dense_loads(contents), _expert_loads(contents, spec)
+    numbers, loads = tuple(dense), tuple(dense.values())
+    if experts is not None:
+        found = mixture_residency(loads, experts, budget_bytes, disk, what)
+    else:
+        found = residency(loads, budget_bytes, disk, what)
+    pinned = frozenset(numbers[place] for place in found.pinned)
+    if missing := [load for number, load in dense.items() if load.uses == STAYS and number not in pinned]:
+        raise DoesNotFit(
+            f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: experts that all tokens "
+            f"share must stay there; {in_gigabytes(sum(load.nbytes for load in missing))} more would work"
+        )
+    return replace(found, pinned=pinned)
+
+
+def _dense_loads(contents: Contents) -> dict[int, Load]:
+    """Bundles that every pass needs, by number."""
+    dense = [bundle for bundle in contents.bundles if bundle.expert is None]
+    return {bundle.number: Load(bundle.padded_bytes, STAYS if bundle.stays else 1.0) for bundle in dense}
+
+
+def _expert_loads(contents: Contents, spec: ModelSpec) -> ExpertLoads | None:
+    """Bundles of which every token needs some; None where there are none."""
+    mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < len(op.gate)]
+    if not mixtures:
+        return None
+    largest, used = max(bundle.padded_bytes for bundle in contents.experts), sum(op.active for op in mixtures)
+    return ExpertLoads(len(contents.experts), largest, used, max(op.active for op in mixtures))
 
 
 def planned_weights(
@@ -104,8 +139,8 @@ def planned_weights(
         return None, limits
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
-    kept = kept_weights(contents_of(spec, file.tensors), room.budget_bytes, disk, name)
-    return kept if kept.window_bytes else None, limits
+    kept = kept_weights(contents_of(spec, file.tensors), spec, room.budget_bytes, disk, name)
+    return kept if kept.flash_bytes else None, limits
 
 
 def stored(
@@ -129,7 +164,8 @@ def stored(
 
     contents, found = contents_of(spec, file.tensors), kept.residency
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
-    place = Stored(path, fingerprint, found.pinned, kept.pinned_bytes, found.window_bytes, found.n_readers)
+    pinned, cache = kept.pinned_bytes, kept.cache_bytes
+    place = Stored(path, fingerprint, found.pinned, pinned, found.window_bytes, found.n_readers, cache)
     return replace(limits, stored=place), (told(kept, disk),)
 
 
@@ -137,8 +173,11 @@ def streamed_of(spec: ModelSpec, file: Described, place: Stored) -> Streamed:
     """What every pass of a model reads that is held like this."""
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
-    loads = [Load(bundle.padded_bytes) for bundle in contents_of(spec, file.tensors).bundles]
-    return kept_of(loads, Residency(place.pinned, place.window_bytes, place.n_readers, 0.0)).streamed
+    contents = contents_of(spec, file.tensors)
+    experts = _expert_loads(contents, spec)
+    n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
+    found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held)
+    return kept_of(_dense_loads(contents), found, experts).streamed
 
 
 def _bundle_file(

@@ -6,6 +6,7 @@ the header alone. Placed models are predicted by `step_time`, which gives the sa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from edgeinfer.scheduling.cost import DeviceCost, Pass, chunks
@@ -31,10 +32,10 @@ class Predictor:
         kv: str = "f16",
         placement: Placement | None = None,
         *,
-        disk_s: float = 0.0,
+        disk_s: Callable[[int], float] | None = None,
         most_tokens: int = MOST_TOKENS,
     ) -> None:
-        """`disk_s`: seconds that reading takes meanwhile in every pass; `most_tokens`: those of a pass of a prompt."""
+        """`disk_s`: seconds of reading meanwhile, by tokens of a pass; `most_tokens`: those of a pass of a prompt."""
         self._profile, self._work, self._kv, self._placement = profile, work, kv, placement
         self._disk_s = disk_s
         self._most_tokens = reading_tokens(profile, work, placement, most_tokens)
@@ -43,7 +44,8 @@ class Predictor:
     def _seconds(self, step: Pass) -> Spent:
         """What a pass is spent on: on the disk alone where that takes longest."""
         computed = self._computed(step)
-        return computed if computed.total >= self._disk_s else Spent(disk=self._disk_s)
+        disk_s = 0.0 if self._disk_s is None else self._disk_s(step.n_rows)
+        return computed if computed.total >= disk_s else Spent(disk=disk_s)
 
     def _computed(self, step: Pass) -> Spent:
         if self._placement is not None:

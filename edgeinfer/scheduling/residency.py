@@ -35,19 +35,32 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertLoads:
+    """Experts of a mixture: how many there are in all layers, bytes of the largest, and how many a token uses."""
+
+    count: int
+    nbytes: int
+    used: int
+    active: int
+    """Of one layer."""
+
+
+@dataclass(frozen=True, slots=True)
 class Residency:
     """What stays in memory and how the rest is read.
 
     pinned          numbers of the pieces that stay
     window_bytes    memory that the others pass through
     n_readers       reads under way at a time
-    streamed_bytes  read in a pass over one token
+    streamed_bytes  read in a pass over one token; of experts as if all were used alike
+    n_experts       experts that there is room for
     """
 
     pinned: frozenset[int]
     window_bytes: int
     n_readers: int
     streamed_bytes: float
+    n_experts: int = 0
 
 
 def residency(loads: Sequence[Load], budget_bytes: int, disk: Disk | None, what: str) -> Residency:
@@ -56,9 +69,9 @@ def residency(loads: Sequence[Load], budget_bytes: int, disk: Disk | None, what:
     Raises DoesNotFit for a budget that has no room for a window, and where a token would take too long.
     """
     total = sum(load.nbytes for load in loads)
-    if total <= budget_bytes:
-        return Residency(frozenset(range(len(loads))), 0, 0, 0.0)
     largest = max(load.nbytes for load in loads)
+    if total <= budget_bytes:
+        return Residency(frozenset(range(len(loads))), 0, readers(disk, largest), 0.0)
     if budget_bytes < 2 * largest:
         raise DoesNotFit(
             f"{in_gigabytes(max(0, budget_bytes))} of memory for the weights of {what} is too little: pieces of up to "
@@ -70,6 +83,31 @@ def residency(loads: Sequence[Load], budget_bytes: int, disk: Disk | None, what:
     streamed = sum(load.nbytes * load.uses for number, load in enumerate(loads) if number not in pinned)
     found = Residency(pinned, window, n_readers, streamed)
     _check_hope(found, total, disk, what)
+    return found
+
+
+def mixture_residency(
+    loads: Sequence[Load], experts: ExpertLoads, budget_bytes: int, disk: Disk | None, what: str
+) -> Residency:
+    """The same for a model with experts beside the pieces that every pass needs: those come first.
+
+    Raises as `residency`.
+    """
+    n_readers = readers(disk, experts.nbytes)
+    least = (experts.active + n_readers) * experts.nbytes
+    dense = sum(load.nbytes for load in loads)
+    if budget_bytes < least:
+        raise DoesNotFit(
+            f"{in_gigabytes(max(0, budget_bytes))} of memory for the weights of {what} is too little: a token uses "
+            f"{experts.active} experts of {in_gigabytes(experts.nbytes)} a layer, and {n_readers} are on their way; "
+            f"{in_gigabytes(least + min(dense, dense // 2))} at least would work"
+        )
+    found = residency(loads, min(dense, budget_bytes - least), disk, what)
+    held = found.window_bytes + sum(loads[number].nbytes for number in found.pinned)
+    n_experts = min(experts.count, (budget_bytes - held) // experts.nbytes)
+    missing = experts.used * experts.nbytes * (1 - n_experts / experts.count)
+    found = Residency(found.pinned, found.window_bytes, n_readers, found.streamed_bytes + missing, n_experts)
+    _check_hope(found, dense + experts.count * experts.nbytes, disk, what)
     return found
 
 

@@ -7,30 +7,46 @@ long as the slower of the two. Knows nothing of files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from edgeinfer.models.work import share_read
 from edgeinfer.scheduling.profile import Disk
-from edgeinfer.scheduling.residency import Load, Residency
+from edgeinfer.scheduling.residency import ExpertLoads, Load, Residency
 from edgeinfer.scheduling.spent import Spent
 from edgeinfer.scheduling.step_time import PassTime
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What a pass over one token reads: how many requests of each size in bytes, and how many are under way at once."""
+    """What a pass reads.
+
+    requests  how many of each size in bytes every pass makes
+    n_flying  under way at once
+    experts   of which a pass wants some, as if all were used alike; `n_held` of them are in memory
+    """
 
     requests: Mapping[int, float]
     n_flying: int
+    experts: ExpertLoads | None = None
+    n_held: int = 0
 
     @property
     def nbytes(self) -> float:
-        """Bytes of all requests."""
-        return sum(size * count for size, count in self.requests.items())
+        """Bytes of a pass over one token."""
+        return sum(size * count for size, count in self._all(1).items())
 
-    def seconds(self, disk: Disk) -> float:
-        """Seconds that the disk takes for them."""
-        return sum(size * count / disk.bytes_s(size, self.n_flying) for size, count in self.requests.items())
+    def seconds(self, disk: Disk, n_tokens: int = 1) -> float:
+        """Seconds that the disk takes for a pass over so many tokens."""
+        return sum(size * count / disk.bytes_s(size, self.n_flying) for size, count in self._all(n_tokens).items())
+
+    def _all(self, n_tokens: int) -> dict[int, float]:
+        found, experts = dict(self.requests), self.experts
+        if experts is not None:
+            share = share_read(experts.count * experts.active // experts.used, experts.active, n_tokens)
+            missing = share * (experts.count - self.n_held)
+            found[experts.nbytes] = found.get(experts.nbytes, 0.0) + missing
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +56,20 @@ class Kept:
     total_bytes   of all weights, as they are read
     pinned_bytes  that stay
     window_bytes  that the others pass through
+    cache_bytes   for experts, which come and go
     """
 
     residency: Residency
     total_bytes: int
     pinned_bytes: int
     window_bytes: int
+    cache_bytes: int
     streamed: Streamed
 
     @property
     def held_bytes(self) -> int:
         """Memory for weights."""
-        return self.pinned_bytes + self.window_bytes
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes
 
     @property
     def flash_bytes(self) -> int:
@@ -59,17 +77,25 @@ class Kept:
         return round(self.streamed.nbytes)
 
 
-def kept_of(loads: Sequence[Load], found: Residency) -> Kept:
-    """What stays and what is read of these pieces."""
-    read = {number: load for number, load in enumerate(loads) if number not in found.pinned}
+def kept_of(loads: Mapping[int, Load], found: Residency, experts: ExpertLoads | None = None) -> Kept:
+    """What stays and what is read of these pieces, by their numbers, and of experts beside them."""
+    read = [load for number, load in loads.items() if number not in found.pinned]
     requests: dict[int, float] = {}
-    for load in read.values():
+    for load in read:
         requests[load.nbytes] = requests.get(load.nbytes, 0.0) + load.uses
-    largest = max((load.nbytes for load in read.values()), default=1)
-    n_flying = max(1, min(found.n_readers, found.window_bytes // largest - 1))  # one piece is computed with
-    total = sum(load.nbytes for load in loads)
-    pinned = total - sum(load.nbytes for load in read.values())
-    return Kept(found, total, pinned, found.window_bytes, Streamed(requests, n_flying))
+    largest = max((load.nbytes for load in read), default=1)
+    n_flying = found.n_readers if not read else max(1, min(found.n_readers, found.window_bytes // largest - 1))
+    total = sum(load.nbytes for load in loads.values())
+    pinned = total - sum(load.nbytes for load in read)
+    expert_bytes = 0 if experts is None else experts.nbytes
+    return Kept(
+        found,
+        total + expert_bytes * (0 if experts is None else experts.count),
+        pinned,
+        found.window_bytes,
+        expert_bytes * found.n_experts,
+        Streamed(requests, n_flying, experts, found.n_experts),
+    )
 
 
 def beside_reading(time: PassTime, disk_s: float) -> PassTime:

@@ -67,13 +67,13 @@ class Lowering:
         self._is_whole = sections is None
         self._products = Products(self._choice, packed, self.values, step, n_workers)
         self._attending = Attending(spec, file, limits.n_context, pools, self.values, step, n_workers, packed.isa_name)
-        self._mixing = Mixing(self._choice, packed, self.values, self._products, step, n_workers)
+        self.mixing = Mixing(self._choice, packed, self.values, self._products, step, n_workers)
         self.peaks: Floats = aligned(self.values.layout.peaks_shape, np.float32)
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and tables."""
-        parts = self._attending, self.values, self._mixing
+        parts = self._attending, self.values, self.mixing
         return sum(part.resident_bytes for part in parts) + self.peaks.nbytes
 
     @property
@@ -83,7 +83,7 @@ class Lowering:
 
     def hidden(self, op: Experts) -> Floats:
         """What the int8 form of hidden rows of experts stands for, after the op and before the next of its kind."""
-        return self._mixing.hidden(op)
+        return self.mixing.hidden(op)
 
     def calls(self, alone: bool = False) -> list[tuple[Op, list[Call]]]:
         """The calls of each op of the model, in order; an op that another takes in has none.
@@ -137,9 +137,9 @@ class Lowering:
             case GatedAct():
                 return self._written([self._columns(catalogue.GATED[op.activation], op.gate, op.up, op.out)], op.out)
             case Router():
-                return self._written([self._mixing.route(op)], op.out)
+                return self._written([self.mixing.route(op)], op.out)
             case Experts():
-                return self._written(self._mixing.experts(op), op.out)
+                return self._written(self.mixing.experts(op), op.out)
             case LayerNorm():
                 return self._written([self._layer_norm(op)], op.out)
             case Act():

@@ -15,20 +15,27 @@ from numpy.typing import DTypeLike, NDArray
 
 ALIGNMENT = 64
 HUGE = 2 << 20
+PAGE_BYTES = 4096
 
 
-def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True, boundary: int = ALIGNMENT) -> NDArray[Any]:
-    """Zeros of any dtype whose first element lies on a 64-byte (or other) boundary.
-
-    `huge`: on huge pages, where it is large. `boundary`: a power of two up to HUGE; direct reads want 4096.
-    """
+def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> NDArray[Any]:
+    """Zeros of any dtype whose first element lies on a 64-byte boundary. `huge`: on huge pages, where it is large."""
     kind = np.dtype(dtype)
     n_bytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
     if n_bytes >= HUGE:
         return _mapped(n_bytes, huge).view(kind).reshape(shape)
-    raw = np.zeros(n_bytes + boundary, np.uint8)
-    start = -raw.ctypes.data % boundary
+    raw = np.zeros(n_bytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + n_bytes].view(kind).reshape(shape)
+
+
+def paged(*shape: int) -> NDArray[np.uint8]:
+    """Bytes that begin at a page, as direct reads want them; on huge pages where there are many."""
+    n_bytes = int(np.prod(shape, dtype=np.int64))
+    raw = aligned((n_bytes + PAGE_BYTES,), np.uint8)
+    start = -raw.ctypes.data % PAGE_BYTES
+    found: NDArray[np.uint8] = raw[start : start + n_bytes].reshape(shape)
+    return found
 
 
 def _mapped(n_bytes: int, huge: bool) -> NDArray[np.uint8]:

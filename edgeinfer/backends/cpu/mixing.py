@@ -7,6 +7,8 @@ has does not depend on how many experts there are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -99,6 +101,17 @@ class Mixing:
         before = self._products.round(op.source) if panels.rounds_source else []
         products = self._gated(op, panels) if panels.is_gated else self._apart(op, panels)
         return [*before, self._group(op, panels), *products, self._finish(op, panels), self._down(op, panels)]
+
+    def chosen(self, op: Experts) -> list[int]:
+        """The experts that have tokens, after the call that groups them and before the next op of its kind."""
+        numbers = self._lists[0].view(np.int64)
+        return [int(number) for number in numbers[1 : 1 + numbers[0]]]
+
+    def confine(self, experts: Sequence[int]) -> None:
+        """Let the calls to come take only these of the chosen experts, in this order."""
+        numbers = self._lists.view(np.int64)
+        numbers[:, 0] = len(experts)
+        numbers[:, 1 : 1 + len(experts)] = experts
 
     def hidden(self, op: Experts) -> Floats:
         """What the int8 form of the last step's hidden rows stands for, expert by expert: float32[pairs, F]."""

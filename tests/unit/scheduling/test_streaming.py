@@ -12,7 +12,7 @@ from edgeinfer.scheduling.machine_plan import Task
 from edgeinfer.scheduling.placement import all_on
 from edgeinfer.scheduling.planner import plan
 from edgeinfer.scheduling.profile import Curve, Disk
-from edgeinfer.scheduling.residency import Load, Residency, residency
+from edgeinfer.scheduling.residency import ExpertLoads, Load, Residency, residency
 from edgeinfer.scheduling.spent import Spent
 from edgeinfer.scheduling.step_time import PassTime, step_time
 from edgeinfer.scheduling.streaming import Streamed, beside_reading, kept_of
@@ -33,11 +33,23 @@ def test_requests_take_what_a_disk_gives_at_their_size_and_number() -> None:
 
 def test_what_stays_and_what_is_read_are_all_there_is() -> None:
     loads = [Load(100), Load(200), Load(100, 0.5), Load(300)]
-    found = kept_of(loads, Residency(frozenset({1}), 900, 4, 450.0))
+    found = kept_of(dict(enumerate(loads)), Residency(frozenset({1}), 900, 4, 450.0))
     assert (found.total_bytes, found.pinned_bytes, found.held_bytes) == (700, 200, 1100)
     assert found.streamed.requests == {100: 1.5, 300: 1}
     assert found.flash_bytes == 450
     assert found.streamed.n_flying == 2  # of 900 bytes, 300 are computed with
+
+
+def test_experts_are_read_as_far_as_they_are_wanted_and_not_held() -> None:
+    experts = ExpertLoads(count=4 * 16, nbytes=1000, used=4 * 2, active=2)  # 4 layers of 16, of which a token has 2
+    found = kept_of({3: Load(500)}, Residency(frozenset({3}), 0, 4, 0.0, 16), experts)
+    assert (found.total_bytes, found.pinned_bytes, found.cache_bytes) == (64_500, 500, 16_000)
+    assert found.held_bytes == 16_500
+    assert found.streamed.nbytes == pytest.approx(8 * 0.75 * 1000)
+    disk = Disk({4: Curve.level(1e6)})
+    assert found.streamed.seconds(disk) == pytest.approx(6e-3)
+    assert found.streamed.seconds(disk, 2) == pytest.approx(0.75 * 64 * (1 - (14 / 16) ** 2) * 1e-3)
+    assert found.streamed.seconds(disk, 10_000) == pytest.approx(48e-3)
 
 
 @pytest.mark.parametrize(("disk_s", "seconds", "bound"), [(0.5, 1.0, "arithmetic"), (3.0, 3.0, "disk")])
@@ -59,7 +71,7 @@ def test_the_planner_reads_as_much_within_a_window_and_takes_as_long(share: floa
     profile = replace(machine(), disk=Disk({4: Curve.level(disk_bytes_s)}))
     loads = pieces(work, 8192)
     total = sum(load.nbytes for load in loads)
-    kept = kept_of(loads, residency(loads, int(share * total), profile.disk, "it"))
+    kept = kept_of(dict(enumerate(loads)), residency(loads, int(share * total), profile.disk, "it"))
     task = Task(profile, work, step, caching, Budgets(1e12, ram_weight_bytes=share * total))
     placed = plan(task)
     assert placed.usage.ram_weight_bytes <= share * total + 1

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 from edgeinfer.backends.cpu.layout import Heads, heads_of
 from edgeinfer.backends.cpu.needs import Choice
-from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS
+from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS, Panel
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import MatMul, Weight
+from edgeinfer.ops import Experts, MatMul, Weight
 
 PAGE_BYTES = 4096
 """Bundles begin at multiples of it: what disks and direct reads want."""
@@ -55,13 +55,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What is read at once: `nbytes` at `offset` (a multiple of PAGE_BYTES) in the data of a file."""
+    """What is read at once: `nbytes` at `offset` (a multiple of PAGE_BYTES) in the data of a file.
+
+    `expert`: the number of the one whose matrices it holds; None for what every pass needs. `stays`: it must be in
+    memory all the time.
+    """
 
     number: int
     stage: str
     offset: int
     nbytes: int
     parts: tuple[Part, ...]
+    expert: int | None = None
+    stays: bool = False
 
     @property
     def padded_bytes(self) -> int:
@@ -77,6 +83,11 @@ class Contents:
     bundles: tuple[Bundle, ...]
 
     @property
+    def experts(self) -> list[Bundle]:
+        """The bundles of experts."""
+        return [bundle for bundle in self.bundles if bundle.expert is not None]
+
+    @property
     def data_bytes(self) -> int:
         """Bytes of all bundles with their padding."""
         return self.bundles[-1].offset + self.bundles[-1].padded_bytes if self.bundles else 0
@@ -85,66 +96,103 @@ class Contents:
 def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> Contents:
     """The bundles of a model. Raises UnsupportedModel for a format that the cpu device does not have."""
     groups = list(_groups(spec, tensors))
-    matrices = {matrix.key: matrix for _, group in groups for matrix in group}
+    matrices = {matrix.key: matrix for group in groups for matrix in group.matrices}
     total = sum(matrix.nbytes for matrix in matrices.values())
     wanted = min(max(total // BUNDLES, SMALLEST_BYTES), LARGEST_BYTES)
     bundles: list[Bundle] = []
-    for stage, parts in _cut(groups, wanted):
+    for cut in _cut(groups, wanted):
         offset = bundles[-1].offset + bundles[-1].padded_bytes if bundles else 0
-        placed, end = _placed(parts, matrices)
-        bundles.append(Bundle(len(bundles), stage, offset, end, placed))
+        placed, end = _placed(cut.parts, matrices)
+        bundles.append(Bundle(len(bundles), cut.stage, offset, end, placed, cut.expert, cut.stays))
     return Contents(matrices, tuple(bundles))
 
 
-def _groups(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> Iterator[tuple[str, tuple[Matrix, ...]]]:
-    """Stage and matrices that are read together, in the order of a pass: one, or a gate and an up matrix."""
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Matrices of a stage that are read together, in the order of a pass."""
+
+    stage: str
+    matrices: tuple[Matrix, ...]
+    expert: int | None = None
+    stays: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return sum(matrix.nbytes for matrix in self.matrices)
+
+    @property
+    def parts(self) -> list[tuple[Key, int, int]]:
+        """All of the matrices, as parts of a bundle."""
+        return [(matrix.key, 0, matrix.n_panels) for matrix in self.matrices]
+
+
+def _groups(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> Iterator[_Group]:
+    """One matrix, a gate and an up matrix, or all of an expert."""
     choice, heads = Choice(spec, tensors), heads_of(spec)
     partners = dict(choice.fusion.gated.values())
     stages = [stage.name for stage in spec.stages for _ in stage.ops]
     seen: set[Key] = set()
     for place, (stage, op) in enumerate(zip(stages, choice.ops, strict=True)):
+        if isinstance(op, Experts):
+            panels = choice.expert_panels(op).all
+            for number, weights in enumerate(zip(op.gate, op.up, op.down, strict=True)):
+                found = (_matrix(weight, None, panel) for weight, panel in zip(weights, panels, strict=True))
+                all_are_used = op.active == len(op.gate)
+                yield _Group(stage, tuple(found), None if all_are_used else number, all_are_used)
         if not isinstance(op, MatMul) or place in partners.values():
             continue
         ops = (op, choice.ops[partners[place]]) if place in partners else (op,)
-        group = tuple(_matrix(each, heads.get(each.out), choice) for each in ops if isinstance(each, MatMul))
+        products = [each for each in ops if isinstance(each, MatMul)]
+        group = tuple(_matrix(each.weight, heads.get(each.out), choice.panel(each)) for each in products)
         if not seen.issuperset(matrix.key for matrix in group):
             seen.update(matrix.key for matrix in group)
-            yield stage, group
+            yield _Group(stage, group)
 
 
-def _matrix(op: MatMul, heads: Heads | None, choice: Choice) -> Matrix:
-    weight = op.weight
+def _matrix(weight: Weight, heads: Heads | None, panel: Panel) -> Matrix:
     n_rows = weight.n_rows if heads is None else -(-weight.n_rows // heads.width) * heads.padded
     n_panels = -(-n_rows // UNIT_ROWS) * (UNIT_ROWS // PANEL_ROWS)
-    key = (weight, heads.padded if heads else 0)
-    return Matrix(key, heads, n_panels, choice.panel(op).panel_bytes(weight.columns))
+    return Matrix((weight, heads.padded if heads else 0), heads, n_panels, panel.panel_bytes(weight.columns))
 
 
-Cut = tuple[str, list[tuple[Key, int, int]]]
-"""A stage, and the (key, first panel, number of panels) of a bundle's parts."""
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What goes into a bundle: (key, first panel, number of panels) of its parts."""
+
+    stage: str
+    parts: list[tuple[Key, int, int]]
+    expert: int | None = None
+    stays: bool = False
 
 
-def _cut(groups: Sequence[tuple[str, tuple[Matrix, ...]]], wanted: int) -> Iterator[Cut]:
-    """The parts of each bundle: whole matrices of a stage as long as they are small, even pieces of large ones."""
+def _cut(groups: Sequence[_Group], wanted: int) -> Iterator[_Cut]:
+    """Small matrices of a stage together, even pieces of large ones, an expert by itself."""
     parts: list[tuple[Key, int, int]] = []
     open_stage, held = "", 0
-    for stage, group in groups:
-        n_bytes = sum(matrix.nbytes for matrix in group)
-        if parts and (stage != open_stage or held + n_bytes > wanted):
-            yield open_stage, parts
+    for group in groups:
+        is_alone = group.stays or group.expert is not None
+        if parts and (group.stage != open_stage or held + group.nbytes > wanted or is_alone):
+            yield _Cut(open_stage, parts)
             parts, held = [], 0
-        open_stage = stage
-        if n_bytes <= wanted:
-            parts = [*parts, *((matrix.key, 0, matrix.n_panels) for matrix in group)]
-            held += n_bytes
-            continue
-        n_units = group[0].n_panels // 2
-        n_pieces = min(n_units, -(-n_bytes // wanted))
-        bounds = [2 * (n_units * number // n_pieces) for number in range(n_pieces + 1)]
-        for first, stop in pairwise(bounds):
-            yield stage, [(matrix.key, first, stop - first) for matrix in group]
+        open_stage = group.stage
+        if is_alone:
+            yield _Cut(group.stage, group.parts, group.expert, group.stays)
+        elif group.nbytes <= wanted:
+            parts = [*parts, *group.parts]
+            held += group.nbytes
+        else:
+            yield from _pieces(group, wanted)
     if parts:
-        yield open_stage, parts
+        yield _Cut(open_stage, parts)
+
+
+def _pieces(group: _Group, wanted: int) -> Iterator[_Cut]:
+    """A large group in even pieces, each with the same rows of all matrices."""
+    n_units = group.matrices[0].n_panels // 2
+    n_pieces = min(n_units, -(-group.nbytes // wanted))
+    bounds = [2 * (n_units * number // n_pieces) for number in range(n_pieces + 1)]
+    for first, stop in pairwise(bounds):
+        yield _Cut(group.stage, [(matrix.key, first, stop - first) for matrix in group.matrices])
 
 
 def _placed(parts: Sequence[tuple[Key, int, int]], matrices: Mapping[Key, Matrix]) -> tuple[tuple[Part, ...], int]:

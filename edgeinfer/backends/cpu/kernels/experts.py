@@ -16,6 +16,7 @@ from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import round_row, tile_of, tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
+from edgeinfer.backends.cpu.kernels.product import activated
 from edgeinfer.backends.cpu.records import (
     EXPERT_HIDDEN,
     EXPERT_LISTS,
@@ -26,7 +27,6 @@ from edgeinfer.backends.cpu.records import (
     PRODUCT,
     ROUND_ROWS,
     ROUTER,
-    SILU,
 )
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 
@@ -254,7 +254,7 @@ def weigh(args, pair, share, row):
     for at in range(0, args.stride, 64):
         value = simd.load(gate + at)
         if args.curve != PLAIN:
-            value = simd.silu(value) if args.curve == SILU else simd.gelu_tanh(value)
+            value = activated(args.curve, value)
             value = simd.mul(value, simd.load(up + at))
         simd.store(row + at, simd.mul(value, factor))
 
@@ -270,6 +270,9 @@ def finish_hidden(pointer, worker, crew):
     first, stop = share_start(crew, worker, n_pairs), share_start(crew, worker + 1, n_pairs)
     if args.own_stride != 0:
         first, stop = 0, n_pairs
+    if n_busy != 0:  # the pairs of those listed follow each other, perhaps after those of others
+        before = simd.load_int64(starts_at(lists, args.n_experts) + 8 * simd.load_int64(lists + 8))
+        first, stop = first + before, stop + before
     for busy in range(n_busy):
         expert = simd.load_int64(lists + 8 + 8 * busy)
         start = simd.load_int64(starts_at(lists, args.n_experts) + 8 * expert)

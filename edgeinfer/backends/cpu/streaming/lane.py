@@ -6,27 +6,31 @@ launches at each bundle that must arrive first; reading goes on meanwhile, into 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Floats, OpSeconds, Progress, Reading, Step, Stored, Timing, no_progress
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents, contents_of
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.packing import Weights
 from edgeinfer.backends.cpu.profile import OpTime, call_times, op_times
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.streaming.experts import ExpertCache
+from edgeinfer.backends.cpu.streaming.mixtures import Mixtures, expert_bundles, is_streamed
 from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import Window
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import CallTimes
-from edgeinfer.ops import Op
+from edgeinfer.ops import Experts, Op
 
 PATIENCE_S = 0.0003
 """How long workers wait for the next launch before they sleep: passes wait for the disk."""
@@ -34,16 +38,17 @@ PATIENCE_S = 0.0003
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Calls that run in one go, and the streamed bundle that they need, if any."""
+    """Calls that run in one go, and what must be there: a streamed bundle, or a mixture's chosen experts, if any."""
 
     bundle: int | None
+    mixture: int | None
     tape: Tape
 
 
 class StreamedLane(CpuLane):
     """A compiled model with a window. `limits.stored` says what stays."""
 
-    _contents: Contents
+    contents: Contents
     _source: Bundles
     _pinned: PinnedBundles
     _ring: NDArray[np.uint8]
@@ -52,6 +57,7 @@ class StreamedLane(CpuLane):
     _launches: dict[bool, list[Launch]]
     _read_before: Reading
     _timing: Timing
+    _mixtures: Mixtures | None
 
     def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> Weights:
         """Read what stays, and say where the rest will be."""
@@ -59,22 +65,37 @@ class StreamedLane(CpuLane):
         assert stored is not None
         self._launches, self._places, self._read_before = {}, {}, Reading()
         self._timing = Timing(0.0, ())
-        self._contents, self._n_readers = contents_of(self._spec, self._file.tensors), stored.n_readers
-        self._source = Bundles(stored, self._contents)
+        self.contents, self._n_readers = contents_of(self._spec, self._file.tensors), stored.n_readers
+        self._source = Bundles(stored, self.contents)
         try:
-            self._pinned = PinnedBundles(self._source, self._contents, stored.pinned, stored.n_readers, progress)
-            self._ring = aligned((stored.window_bytes,), np.uint8, boundary=PAGE_BYTES)
+            self._pinned = PinnedBundles(self._source, self.contents, stored.pinned, stored.n_readers, progress)
+            self._ring = paged(stored.window_bytes)
             self._stream()
+            self._mixtures = self._open_mixtures(stored)
         except BaseException:
             self._source.close()
             raise
         self._team.patience_s = PATIENCE_S
-        held = self._pinned.nbytes + self._ring.nbytes
-        return StreamedWeights(self._contents, self._file.tensors, isa_name, self._places, held)
+        held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes
+        return StreamedWeights(self.contents, self._file.tensors, isa_name, self._places, held)
+
+    def _open_mixtures(self, stored: Stored) -> Mixtures | None:
+        """A cache for the experts, if there are any."""
+        bundles = expert_bundles(self.contents)
+        if not bundles:
+            return None
+        slot_bytes = max(bundle.padded_bytes for layer in bundles for bundle in layer)
+        memory = paged(stored.cache_bytes // slot_bytes, slot_bytes)
+        cache = ExpertCache(self._source, bundles, memory, stored.n_readers)
+        return Mixtures(self._spec, self._file, self.contents, cache)
 
     def _stream(self) -> None:
         """Begin reading what does not stay, and note where every bundle is or will be."""
-        streamed = [bundle for bundle in self._contents.bundles if bundle.number not in self._pinned.numbers]
+        streamed = [
+            bundle
+            for bundle in self.contents.bundles
+            if bundle.number not in self._pinned.numbers and bundle.expert is None
+        ]
         self._window = Window(self._source, streamed, self._ring, self._n_readers)
         start = address(self._ring)
         self._places.update({number: self._pinned.address(number) for number in self._pinned.numbers})
@@ -83,12 +104,13 @@ class StreamedLane(CpuLane):
     @property
     def reading(self) -> Reading:
         """What passes have read so far."""
-        return self._read_before + self._window.reading
+        found = self._read_before + self._window.reading
+        return found if self._mixtures is None else found + self._mixtures.reading
 
     @property
     def pinned(self) -> Mapping[int, int]:
         """Bundles that stay in memory, and the bytes of each."""
-        return {number: self._contents.bundles[number].padded_bytes for number in sorted(self._pinned.numbers)}
+        return {number: self.contents.bundles[number].padded_bytes for number in sorted(self._pinned.numbers)}
 
     def pin(self, numbers: frozenset[int]) -> None:
         """Keep these bundles from now on, of those that stayed at first; between two steps."""
@@ -110,11 +132,9 @@ class StreamedLane(CpuLane):
         self._start(step)
         alone = len(step.batch.tokens) == 1
         if alone not in self._launches:
-            calls = [call for _, its_calls in (self._alone_calls if alone else self._calls) for call in its_calls]
-            self._launches[alone] = self._cut(calls)
+            self._launches[alone] = self._cut(self._alone_calls if alone else self._calls)
         walk, seconds, busy = _Walk(self._window), 0.0, [0.0] * len(self.crew.workers)
-        for launch in self._launches[alone]:
-            walk.enter(launch.bundle)
+        for launch in self._ready(self._launches[alone], walk):
             self._team.run(launch.tape, self.crew)
             timing = self._team.timing
             seconds += timing.seconds
@@ -138,8 +158,7 @@ class StreamedLane(CpuLane):
         self._start(step)
         walk = _Walk(self._window)
         for op, calls in self._calls:
-            for launch in self._cut(calls):
-                walk.enter(launch.bundle)
+            for launch in self._ready(self._cut([(op, calls)]), walk):
                 self._team.run(launch.tape, self.crew)
             seen(op)
         walk.leave()
@@ -160,17 +179,22 @@ class StreamedLane(CpuLane):
 
     def _profiled(self, step: Step, calls: Sequence[tuple[Op, Sequence[Call]]]) -> CallTimes:
         self._start(step)
-        launches = self._cut([call for _, its_calls in calls for call in its_calls])
+        launches = self._cut(calls)
         n_entries, n_workers = 1 + sum(len(launch.tape.entries) - 1 for launch in launches), len(self.crew.workers)
-        waiting, busy, place = np.zeros((n_workers, n_entries)), np.zeros((n_workers, n_entries)), 0
+        waiting, busy = np.zeros((n_workers, n_entries)), np.zeros((n_workers, n_entries))
         walk = _Walk(self._window)
-        for launch in launches:
-            walk.enter(launch.bundle)
-            times = self._team.profile(launch.tape, self.crew)
+        places = dict(
+            zip(
+                map(id, launches),
+                accumulate((len(launch.tape.entries) - 1 for launch in launches), initial=0),
+                strict=False,
+            )
+        )
+        for launch in self._ready(launches, walk):
+            times, place = self._team.profile(launch.tape, self.crew), places[id(launch)]
             stop = place + len(launch.tape.entries)
             waiting[:, place:stop] += times.waiting
             busy[:, place:stop] += times.busy
-            place = stop - 1
         walk.leave()
         return CallTimes(waiting, busy)
 
@@ -179,20 +203,40 @@ class StreamedLane(CpuLane):
             for _, calls in found:
                 yield from calls
 
-    def _cut(self, calls: Sequence[Call]) -> list[Launch]:
-        """Launches that each begin where another streamed bundle must be there."""
-        runs: list[tuple[int | None, list[Call]]] = []
-        for call in calls:
-            streamed = None if call.bundle in self._pinned.numbers else call.bundle
-            if not runs or (streamed is not None and streamed != runs[-1][0]):
-                runs.append((streamed, []))
-            runs[-1][1].append(call)
-        return [Launch(bundle, Tape(run, self._library)) for bundle, run in runs]
+    def _ready(self, launches: Iterable[Launch], walk: _Walk) -> Iterator[Launch]:
+        """Each launch as soon as what it needs is there; that of experts as many times as they take turns."""
+        for launch in launches:
+            walk.enter(launch.bundle)
+            if launch.mixture is None:
+                yield launch
+                continue
+            assert self._mixtures is not None
+            for _ in self._mixtures.rounds(launch.mixture, self._lowering.mixing, self._values):
+                yield launch
+
+    def _cut(self, calls: Sequence[tuple[Op, Sequence[Call]]]) -> list[Launch]:
+        """Launches that each begin where another streamed bundle must be there, or experts."""
+        runs: list[tuple[int | None, int | None, list[Call]]] = []
+        for op, its_calls in calls:
+            mixture = None
+            for call in its_calls:
+                streamed = None if call.bundle in self._pinned.numbers else call.bundle
+                is_new = not runs or (streamed is not None and streamed != runs[-1][0])
+                if is_new or mixture != runs[-1][1]:
+                    runs.append((streamed, mixture, []))
+                runs[-1][2].append(call)
+                if is_streamed(op) and call.kernel == catalogue.GROUP_BY_EXPERT:
+                    assert self._mixtures is not None
+                    assert isinstance(op, Experts)
+                    mixture = self._mixtures.ops.index(op)
+        return [Launch(bundle, mixture, Tape(run, self._library)) for bundle, mixture, run in runs]
 
     def close(self) -> None:
         """Leave the team, stop reading and drop the memory. Safe to call twice."""
         if not self._closed:
             self._window.close()
+            if self._mixtures is not None:
+                self._mixtures.close()
             self._source.close()
             self._launches.clear()
         super().close()

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Progress
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
-from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.streaming.window import Source
 
 
@@ -38,7 +38,8 @@ class PinnedBundles:
             if bundle.number in numbers:
                 self._bundles[bundle.number] = bundle, end
                 end += bundle.padded_bytes
-        self._memory: NDArray[np.uint8] = aligned((end,), np.uint8, boundary=PAGE_BYTES)
+        self._staying = frozenset(number for number, (bundle, _) in self._bundles.items() if bundle.stays)
+        self._memory: NDArray[np.uint8] = paged(end)
         self.numbers: frozenset[int] = frozenset()
         self._read(frozenset(self._bundles), progress)
 
@@ -53,7 +54,7 @@ class PinnedBundles:
 
     def keep(self, numbers: frozenset[int], progress: Progress) -> None:
         """Have these and no others, of those that there is room for."""
-        wanted = numbers & self._bundles.keys()
+        wanted = (numbers & self._bundles.keys()) | self._staying
         for number in self.numbers - wanted:
             bundle, start = self._bundles[number]
             _give_back(self._memory[start : start + bundle.padded_bytes])

@@ -28,7 +28,7 @@ class StreamedMatrix:
 
 
 class StreamedWeights:
-    """All matrices of a model. `places`: where each bundle is, or will be."""
+    """All matrices of a model. `places`: where each bundle is, or will be; those of experts have no place yet."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class StreamedWeights:
         key = (weight, heads.padded if heads else 0)
         known = self._contents.matrices[key]
         pieces = tuple(
-            Piece(part.first, part.n_panels, self._places[bundle.number] + part.offset, bundle.number)
+            Piece(part.first, part.n_panels, self._places.get(bundle.number, 0) + part.offset, bundle.number)
             for bundle, part in self._parts[key]
         )
         panel = panel_for(format_of(self._tensors[weight.tensor].ggml_type))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Reading
 from edgeinfer.backends.cpu.bundles.contents import Bundle
+from edgeinfer.backends.cpu.streaming.busy import BusyClock
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 
 
@@ -63,12 +64,11 @@ class Window:
         self._arrived, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
         self._arrivals = [-1] * len(self._bundles)  # the number of the last read of each bundle that is done
         self._asked = self._released = 0  # reads begun, and bundles let go, since the last start
-        self._n_flying = 0
         self._failure: BaseException | None = None
         self._halted = self._stopping = False
         self._sizes: Counter[int] = Counter()
         self._n_bytes, self._waited_s, self._n_passes = 0, 0.0, 0
-        self._read_s, self._busy_since = 0.0, 0.0  # in which reads were under way, and since when they are
+        self._busy = BusyClock()
         self._threads = [
             threading.Thread(target=self._read_ahead, name=f"edgeinfer-read-{number}", daemon=True)
             for number in range(min(n_readers, len(self._bundles)))
@@ -83,11 +83,13 @@ class Window:
     def begin(self) -> None:
         """A pass begins: the first bundle is the next one, wherever the last pass was broken off."""
         self._n_passes += 1
+        if not self._bundles:
+            return
         if self._failure is None and self._released % len(self._bundles) == 0:
             return
         with self._lock:
             self._halted = True
-            while self._n_flying:
+            while self._busy.n_flying:
                 self._arrived.wait()
             self._failure, self._halted = None, False
             self._asked = self._released = 0
@@ -125,8 +127,8 @@ class Window:
     def reading(self) -> Reading:
         """What was read so far."""
         with self._lock:
-            busy_s = time.perf_counter() - self._busy_since if self._n_flying else 0.0
-            return Reading(self._n_bytes, self._waited_s, self._n_passes, dict(self._sizes), self._read_s + busy_s)
+            sizes, read_s = dict(self._sizes), self._busy.seconds
+            return Reading(self._n_bytes, self._waited_s, self._n_passes, sizes, read_s=read_s)
 
     def close(self) -> None:
         """Stop reading. Safe to call twice."""
@@ -153,9 +155,7 @@ class Window:
                     return
                 number = self._asked
                 self._asked += 1
-                if not self._n_flying:
-                    self._busy_since = time.perf_counter()
-                self._n_flying += 1
+                self._busy.begin()
                 if self._may_read():
                     self._room.notify()
             index = number % len(self._bundles)
@@ -166,9 +166,7 @@ class Window:
             except BaseException as reason:  # it is raised where the bundle is waited for
                 failure = reason
             with self._lock:
-                self._n_flying -= 1
-                if not self._n_flying:
-                    self._read_s += time.perf_counter() - self._busy_since
+                self._busy.end()
                 if failure is None:
                     self._arrivals[index] = number
                     self._n_bytes += bundle.padded_bytes

@@ -1,0 +1,137 @@
+"""Mixtures whose experts come from disk: having those that a pass has chosen, and guessing those of the next layer.
+
+In: the ops of a model, a cache of experts, buffers. Out: panel addresses in the tables that kernels read. The guess is
+the next layer's router on the present state, before the layer between has changed it (Eliseev & Mazur, arXiv
+2312.17238).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.backends import weights
+from edgeinfer.backends.base import Floats, Reading
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key
+from edgeinfer.backends.cpu.mixing import Mixing
+from edgeinfer.backends.cpu.streaming.experts import ExpertCache
+from edgeinfer.backends.cpu.values import Values
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Experts, MatMul, Op, RMSNorm, Router
+
+FEW_TOKENS = 8
+"""Passes of more tokens want most experts anyway: nothing is guessed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How a layer's experts are chosen: scores = router @ (state / root mean square * norm)."""
+
+    state: str
+    router: Floats
+    epsilon: float
+    active: int
+
+    def likely(self, state: Floats) -> list[int]:
+        """The experts that rows of the state would choose, the likeliest first."""
+        roots = np.sqrt(np.mean(state * state, axis=-1, keepdims=True) + self.epsilon)
+        scores = ((state / roots) @ self.router.T).max(axis=0)
+        return [int(number) for number in np.argsort(-scores)[: self.active * len(state)]]
+
+
+class Mixtures:
+    """The mixtures of one model, in order. Owns the cache; close it."""
+
+    def __init__(self, spec: ModelSpec, file: GGUFFile, contents: Contents, cache: ExpertCache) -> None:
+        self._cache = cache
+        ops = list(spec.ops())
+        places = [place for place, op in enumerate(ops) if is_streamed(op)]
+        self.ops: list[Experts] = [op for op in ops if isinstance(op, Experts) and is_streamed(op)]
+        self._routings = [_routing(ops, place, file) for place in places]
+        offsets: dict[Key, int] = {part.key: part.offset for bundle in contents.bundles for part in bundle.parts}
+        self._offsets = [
+            tuple(
+                np.array([offsets[weight, 0] for weight in matrices], np.int64)
+                for matrices in (op.gate, op.up, op.down)
+            )
+            for op in self.ops
+        ]
+
+    @property
+    def reading(self) -> Reading:
+        """What the cache has read."""
+        return self._cache.reading
+
+    def rounds(self, layer: int, mixing: Mixing, values: Values) -> Iterator[None]:
+        """Have the chosen experts of a layer, as many at a time as there is room for: run the products of each round.
+
+        Rounds are in order of experts, as a token's experts are added up. Raises what reading raised.
+        """
+        op = self.ops[layer]
+        chosen, tables = mixing.chosen(op), [mixing.tables[matrices] for matrices in (op.gate, op.up, op.down)]
+        most = self._cache.most_at_once
+        for start in range(0, len(chosen), most):
+            some = chosen[start : start + most]
+            self._cache.ask(layer, some)
+            if start + most >= len(chosen):
+                self._guess(layer + 1, values)
+            addresses = self._cache.wait(layer, some)
+            for table, offsets in zip(tables, self._offsets[layer], strict=True):
+                table[some] = addresses + offsets[some]
+            if len(chosen) > most:
+                mixing.confine(some)
+            yield
+
+    def _guess(self, layer: int, values: Values) -> None:
+        """Ask for the experts that the next mixture will probably choose."""
+        routing = self._routings[layer] if layer < len(self._routings) else None
+        if routing is None or values.n_rows(routing.state) > FEW_TOKENS:
+            return
+        self._cache.guess(layer, routing.likely(values.value(routing.state)))
+
+    def close(self) -> None:
+        """Stop reading. Safe to call twice."""
+        self._cache.close()
+
+
+def is_streamed(op: Op) -> bool:
+    """Whether an op has experts of which a token uses only some."""
+    return isinstance(op, Experts) and op.active < len(op.gate)
+
+
+def expert_bundles(contents: Contents) -> list[list[Bundle]]:
+    """The bundles of each mixture's experts, in order."""
+    found: dict[str, list[Bundle]] = {}
+    for bundle in contents.bundles:
+        if bundle.expert is not None:
+            found.setdefault(bundle.stage, []).append(bundle)
+    return list(found.values())
+
+
+def _routing(ops: Sequence[Op], place: int, file: GGUFFile) -> Routing | None:
+    """How the experts of the op at a place are chosen; None where it is not by a product of an RMSNorm."""
+    experts = ops[place]
+    assert isinstance(experts, Experts)
+    router = _maker(ops, place, experts.shares)
+    product = _maker(ops, place, router.scores) if isinstance(router, Router) else None
+    norm = _maker(ops, place, product.source) if isinstance(product, MatMul) else None
+    if not isinstance(product, MatMul) or not isinstance(norm, RMSNorm) or norm.groups != 1:
+        return None
+    matrix: Floats = weights.matrix(file, product.weight) * weights.vector(file, norm.weight)
+    return Routing(norm.source, matrix, norm.epsilon, experts.active)
+
+
+def _maker(ops: Sequence[Op], place: int, name: str) -> Op | None:
+    """The op that last wrote a buffer before a place."""
+    return next((op for op in reversed(ops[:place]) if not isinstance(op, Experts) and _out(op) == name), None)
+
+
+def _out(op: Op) -> str | None:
+    match op:
+        case Router() | MatMul() | RMSNorm():
+            return op.out
+        case _:
+            return None
