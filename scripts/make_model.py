@@ -2,7 +2,7 @@
 
 Run: `python scripts/make_model.py --shape 1b --type Q4_0 OUT.gguf` writes random weights (2048 wide, 16 layers, 8192
 FFN, 32/8 heads, tied head) with the tokenizer of the starter model; --width, --layers, … change the shape. With
---experts 64 --active 8 (and --arch olmoe, qwen3moe or llama) every layer has so many experts of the shape's FFN width.
+--experts 64 --active 8 (and --arch qwen3moe, olmoe or llama) every layer has so many experts of the shape's FFN width.
 `python scripts/make_model.py --requantise Q4_K_M SOURCE.gguf OUT.gguf` converts a file. Formats that the gguf package
 cannot write, and every conversion, go through llama-cpp-python, which gives some tensors (a tied head, parts of K
 formats) more bits; with --pure all matrices have the one type. Speed does not depend on the values of weights.
@@ -41,7 +41,7 @@ SIZES = ("width", "layers", "ffn", "heads", "kv_heads", "vocabulary", "experts",
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a model; its head is tied to the embedding."""
+    """The sizes of a model; its head is tied to the embedding, but for olmoe."""
 
     width: int
     layers: int
@@ -59,6 +59,8 @@ class Shape:
         kind, count = ("_exps", self.experts) if self.experts else ("", 1)
         kv_width = self.width // self.heads * self.kv_heads
         yield "token_embd", vocabulary, self.width
+        if self.arch == "olmoe":  # llama.cpp reads none with a tied head
+            yield "output", vocabulary, self.width
         for layer in range(self.layers):
             yield f"blk.{layer}.attn_q", self.width, self.width
             yield f"blk.{layer}.attn_k", kv_width, self.width
@@ -211,7 +213,7 @@ def main() -> int:
     parser.add_argument("--type", default="Q4_0", help="type of random weights")
     parser.add_argument("--tokenizer", metavar="MODEL", help="whose tokenizer to copy (default: the last used model)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--arch", choices=("llama", "olmoe", "qwen3moe"), default="olmoe", help="with --experts")
+    parser.add_argument("--arch", choices=("llama", "olmoe", "qwen3moe"), default="qwen3moe", help="with --experts")
     for name in SIZES:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help="instead of the shape's")
     try:

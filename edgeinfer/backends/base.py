@@ -106,6 +106,14 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepacked:
+    """A bundle file that all weights may be read from at the start, where that is faster than to pack them."""
+
+    path: Path
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What a lane must be able to hold.
 
@@ -121,6 +129,7 @@ class Limits:
     kv: KVKind = "f16"
     branches: bool = True
     stored: Stored | None = None
+    prepacked: Prepacked | None = None
 
 
 @dataclass(frozen=True, slots=True)

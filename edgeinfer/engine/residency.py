@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from edgeinfer.backends.base import Limits, Progress, Stored, no_progress
+from edgeinfer.backends.base import Limits, Prepacked, Progress, Stored, no_progress
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
@@ -159,7 +159,8 @@ def stored(
     disk = known_disk()
     kept, limits = planned_weights(spec, file, name, limits, holding, disk)
     if kept is None:
-        return limits, ()
+        path = bundle_path(name, fingerprint)
+        return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
     contents, found = contents_of(spec, file.tensors), kept.residency
@@ -191,7 +192,10 @@ def _bundle_file(
         BundleFile.open(path, contents, fingerprint).close()
     except BadBundle as reason:
         if not holding.packs:
-            raise
+            raise BadBundle(
+                f"{name} does not fit into the memory it may have, and with --no-pack no bundle file is written to "
+                f"read the rest from; edgeinfer pack writes it ({reason})"
+            ) from None
         if path.exists():
             progress(f"making {path.name} anew ({reason})", 0, 1)
         _pack(path, file, contents, fingerprint, progress)

@@ -1,18 +1,50 @@
-"""Where bundle files lie unless somebody says otherwise."""
+"""Where bundle files lie unless the user says otherwise: one folder for all models, names with their fingerprints.
+
+In: a model's name and fingerprint. Out: paths. A model that moved or was renamed is found again by its fingerprint.
+Does not know what is in a bundle file.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+
+SUFFIX = ".bundles"
+PART_SUFFIX = ".part"
+"""Ends the name of a half-written file, after the name that it will have."""
+FINGERPRINT_DIGITS = 16
+_UNSAFE = re.compile(r"[^\w.+\-@()]+")
+
+
+def bundles_folder() -> Path:
+    """The folder of bundle files: in $EDGEINFER_HOME, else where the platform keeps what can be made again."""
+    home = os.environ.get("EDGEINFER_HOME")
+    if home:
+        return Path(home).expanduser() / "bundles"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("edgeinfer", appauthor=False)) / "bundles"
 
 
 def bundle_path(name: str, fingerprint: str) -> Path:
-    """The bundle file of a model: in $EDGEINFER_HOME/bundles, else where the platform keeps what can be made again."""
-    home = os.environ.get("EDGEINFER_HOME")
-    if home:
-        folder = Path(home).expanduser() / "bundles"
-    else:
-        import platformdirs
+    """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere."""
+    ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{SUFFIX}"
+    folder = bundles_folder()
+    found = sorted(path for path in folder.glob(f"*{ending}") if path.is_file())
+    return found[0] if found else folder / f"{_UNSAFE.sub('_', name)[:100]}{ending}"
 
-        folder = Path(platformdirs.user_cache_dir("edgeinfer", appauthor=False)) / "bundles"
-    return folder / f"{name}-{fingerprint[:16]}.bundles"
+
+def part_path(path: Path) -> Path:
+    """Where a bundle file is written before it is whole."""
+    return path.with_name(path.name + PART_SUFFIX)
+
+
+def remove_bundles(path: Path) -> int:
+    """Delete a bundle file, whole or half-written; gives the bytes it took. Raises OSError."""
+    freed = 0
+    for each in (path, part_path(path)):
+        if each.is_file():
+            freed += each.stat().st_size
+            each.unlink()
+    return freed

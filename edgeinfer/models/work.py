@@ -50,8 +50,8 @@ def unread_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_tokens: i
 
 
 def _expert_bytes(op: Experts, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of the file that all experts of an op take."""
-    return sum(weight_bytes(weight, tensors) for weight in op.weights)
+    """Bytes of the file that all experts of an op take, all as large as the first."""
+    return len(op.gate) * sum(weight_bytes(weight, tensors) for weight in (op.gate[0], op.up[0], op.down[0]))
 
 
 def pass_work(

@@ -63,6 +63,8 @@ MIDDLE = Sizes(width=64, heads=4, kv_heads=2, head_width=16, ffn_width=96)
 WIDE = Sizes(width=256, heads=4, kv_heads=2, head_width=16, ffn_width=32, layers=1)
 SQUARE = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64)
 """Heads as wide as width / heads: for families whose files cannot say otherwise."""
+EVEN = Sizes(width=32, heads=2, kv_heads=2, head_width=16, ffn_width=64)
+"""As many key heads as query heads: OLMoE's, the only ones that llama.cpp reads of it."""
 WIDE_SQUARE = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=32, layers=1)
 PERIOD = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=7)
 """Seven layers: one full period of Gemma 3 and one layer more."""
@@ -246,10 +248,13 @@ CASES = (
     Case("gemma2", "gemma2", gemma2, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=4),
     Case("gemma3", "gemma3", gemma3, ("f32", "bf16", "q8_0", "q4_0"), PERIOD),
     Case("gemma3", "gemma3", gemma3, ("k",), turn=3),
-    Case("qwen3moe", "qwen3moe", qwen3moe, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=1),
+    Case("qwen3moe", "qwen3moe", qwen3moe, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=3),
     Case("mixtral", "llama", mixtral, ("f16", "q8_0", "q4_0"), turn=3),
-    Case("qwen2moe", "qwen2moe", qwen2moe, ("f32", "q8_0", "q4_0"), SQUARE),
-    Case("olmoe", "olmoe", olmoe, ("f32", "q8_0", "q4_0"), SQUARE),
+    Case("qwen2moe", "qwen2moe", qwen2moe, ("f32", "q8_0", "q4_0", "bf16"), SQUARE),
+    Case("qwen2moe", "qwen2moe", qwen2moe, ("k",), WIDE_SQUARE, turn=4),
+    Case("olmoe", "olmoe", olmoe, ("f32",), SQUARE),
+    Case("olmoe", "olmoe", olmoe, ("q8_0", "q4_0", "f16"), EVEN),
+    Case("olmoe", "olmoe", olmoe, ("k",), WIDE_SQUARE, turn=2),
     Case("opt", "opt", opt, FORMATS[:4], runs=OPT_RUNS),
     Case("opt", "opt", opt, ("k",), WIDE_SQUARE, turn=3, runs=OPT_RUNS),
     Case("opt-sparse", "opt", opt, ("q4_0",), quiet=QUIET, runs=OPT_RUNS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from edgeinfer.ops import (
     Add,
     Attention,
     Embed,
+    Experts,
     GatedAct,
     LayerNorm,
     MatMul,
@@ -21,6 +23,7 @@ from edgeinfer.ops import (
     PositionEmbed,
     RMSNorm,
     Rope,
+    Router,
     Rows,
     SoftCap,
     StoreKV,
@@ -55,6 +58,11 @@ def accesses(op: Op) -> tuple[Access, Access]:
             return [(op.gate, op.width), (op.up, op.width)], [(op.out, op.width)]
         case Add():
             return [(op.source, op.width), (op.out, op.width)], [(op.out, op.width)]
+        case Router():
+            return [(op.scores, op.experts)], [(op.out, op.experts)]
+        case Experts():
+            count, columns, rows = len(op.gate), op.gate[0].columns, op.down[0].n_rows
+            return [(op.source, columns), (op.shares, count), (op.out, rows)], [(op.out, rows)]
         case Act() | LayerNorm() | TakeOutputs():
             return [(op.source, op.width)], [(op.out, op.width)]
         case SoftCap():
@@ -102,14 +110,21 @@ def check_weights(path: Path, spec: ModelSpec) -> None:
     vectors |= {op.bias for op in spec.ops() if isinstance(op, LayerNorm | MatMul) and op.bias is not None}
     for weight in spec.weights():
         shape = tensors[weight.tensor].shape
-        assert 0 <= weight.start < weight.stop <= shape[0]
-        assert shape[1:] == (() if weight in vectors else (weight.columns,))
+        assert 0 <= weight.start < weight.stop <= math.prod(shape) // weight.columns
+        assert shape[-1:] == (shape if weight in vectors else (weight.columns,))
         if weight.unpair is not None:
             assert weight.n_rows % weight.unpair.head_width == 0
             assert weight.unpair.rotary_width <= weight.unpair.head_width
     for op in spec.ops():
         if isinstance(op, MatMul) and op.bias is not None:
             assert (op.bias.n_rows, op.bias.unpair) == (op.weight.n_rows, op.weight.unpair)
+        if isinstance(op, Experts):
+            assert len(op.gate) == len(op.up) == len(op.down) >= op.active
+            assert len(set(op.weights)) == len(op.weights)
+            inner, outer = op.gate[0], op.down[0]
+            assert (inner.n_rows, inner.columns) == (outer.columns, outer.n_rows)
+            assert {(each.n_rows, each.columns) for each in op.gate + op.up} == {(inner.n_rows, inner.columns)}
+            assert {(each.n_rows, each.columns) for each in op.down} == {(outer.n_rows, outer.columns)}
         if isinstance(op, LayerNorm | RMSNorm):
             assert op.weight.n_rows == op.width
         if isinstance(op, LayerNorm):

@@ -11,14 +11,26 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DEVICES, PAGE, Device, DeviceOptions, Limits, device_kinds, open_device
 from edgeinfer.engine.executor import Executor
-from edgeinfer.errors import DeviceUnavailable, UnknownKey
+from edgeinfer.errors import DeviceUnavailable, UnknownKey, UnsupportedModel
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind
-from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance
+from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance, has_experts
 from tests.unit.engine.test_executor import chain
 
 GOLDEN = "llama-q8_0"
-FAMILIES = ("llama-k", "qwen2-q4_0", "gemma2-q8_0", "phi3-f16", "opt-q8_0", "llama-relu-q4_0", "llama-relu2-k")
+FAMILIES = (
+    "llama-k",
+    "qwen2-q4_0",
+    "gemma2-q8_0",
+    "phi3-f16",
+    "opt-q8_0",
+    "llama-relu-q4_0",
+    "llama-relu2-k",
+    "qwen2moe-k",
+    "olmoe-f16",
+)
+MIXING = ("cpu", "null", "reference")
+"""Devices that run mixtures of experts."""
 KEYS = tuple(device_kinds())
 COUNTING = {"null"}
 """Devices that compute nothing."""
@@ -93,9 +105,28 @@ def test_a_program_that_runs_whole_models_is_no_device() -> None:
         open_device("llamacpp")
 
 
+def runnable(device: Device, name: str) -> Golden:
+    """A golden model; skips mixtures of experts on devices that refuse them."""
+    if has_experts(name) and device.name not in MIXING:
+        pytest.skip(f"{device.name} runs no mixtures of experts")
+    return Golden.read(name)
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key not in MIXING])
+def test_a_mixture_of_experts_is_refused_with_a_device_that_runs_it(key: str) -> None:
+    golden, limits = Golden.read("olmoe-f16"), Limits(64, 1, 8, 8)
+    device = opened(key)
+    with open_model(golden.model, 64) as model:
+        with pytest.raises(UnsupportedModel, match=f"mixture of experts, which {key} .* --device cpu"):
+            device.compile(model.spec, model.file, limits)
+        with pytest.raises(UnsupportedModel, match="mixture of experts"):
+            device_kinds()[key].footprint(model.spec, model.file.tensors, limits)
+    device.close()
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_logits_are_those_of_transformers(computing: Device, name: str, kv: KVKind) -> None:
-    golden = Golden.read(name)
+    golden = runnable(computing, name)
     with Player(computing, golden, kv=kv) as player:
         chunks = np.split(golden.tokens, [10, 11, 40])
         assert golden.error(np.concatenate([player.feed(chunk) for chunk in chunks])) < 0.1
@@ -114,7 +145,7 @@ def test_only_wanted_logits_are_given(device: Device) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_batch_invariance_is_what_the_device_says(computing: Device, name: str, kv: KVKind) -> None:
-    golden = Golden.read(name)
+    golden = runnable(computing, name)
     with Player(computing, golden, kv=kv) as player:
         whole = player.feed(golden.tokens)
     with Player(computing, golden, kv=kv) as player:
@@ -177,7 +208,7 @@ def test_copied_slots_take_the_place_of_others(computing: Device, kv: KVKind) ->
 
 @pytest.mark.parametrize("name", [path.stem for path in RESULTS if "@" not in path.stem])
 def test_footprints_are_what_lanes_hold(key: str, device: Device, name: str, kv: KVKind) -> None:
-    golden = Golden.read(name)
+    golden = runnable(device, name)
     limits = Limits(golden.n_context, 5, 40, 20, kv)
     with open_model(golden.model, golden.n_context) as model:
         expected = DEVICES.get(key).footprint(model.spec, model.file.tensors, limits)

@@ -19,6 +19,13 @@ from edgeinfer.settings import KVKind
 DATA = Path(__file__).parent / "data"
 RESULTS = sorted(DATA.glob("*.npz"))
 PAGES = 12
+EXPERTS = ("mixtral", "olmoe", "qwen2moe", "qwen3moe")
+"""Families that are mixtures of experts, which some devices do not run."""
+
+
+def has_experts(name: str) -> bool:
+    """Whether a golden model is a mixture of experts."""
+    return name.startswith(EXPERTS)
 
 
 @dataclass(frozen=True, slots=True)

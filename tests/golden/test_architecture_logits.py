@@ -11,7 +11,21 @@ import pytest
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Act, Attention, Embed, GatedAct, LayerNorm, MatMul, Op, PositionEmbed, RMSNorm, Rope, SoftCap
+from edgeinfer.ops import (
+    Act,
+    Attention,
+    Embed,
+    Experts,
+    GatedAct,
+    LayerNorm,
+    MatMul,
+    Op,
+    PositionEmbed,
+    RMSNorm,
+    Rope,
+    Router,
+    SoftCap,
+)
 from tests.golden.conftest import Judged
 from tests.golden.goldens import RESULTS, Golden, Player, distance
 
@@ -130,6 +144,28 @@ def without_post_norms(op: Op) -> Op | None:
     return None if isinstance(op, RMSNorm) and op.source == "branch" else op
 
 
+def normalised_softmax(op: Op) -> Op:
+    """Shares that add up to one."""
+    return replace(op, normalised=True) if isinstance(op, Router) and op.scoring == "softmax" else op
+
+
+def without_shared_expert(op: Op) -> Op | None:
+    """No expert that every token has."""
+    return None if isinstance(op, Experts) and len(op.gate) == 1 else op
+
+
+def one_expert_more(op: Op) -> Op:
+    """A token has one expert too many."""
+    return replace(op, active=op.active + 1) if isinstance(op, Router | Experts) else op
+
+
+def head_by_head(op: Op) -> Op:
+    """Queries normed in slices of a head's width, with its part of the weight."""
+    if not isinstance(op, RMSNorm) or op.source != "query":
+        return op
+    return replace(op, width=op.width // 2, groups=2, weight=replace(op.weight, stop=op.width // 2))
+
+
 MISTAKES = {
     "mistral: no window": ("mistral-window-q8_0", change(Attention, window=None)),
     "mistral: window off by one": ("mistral-window-q8_0", one_more),
@@ -164,6 +200,16 @@ MISTAKES = {
     "opt: no bias": ("opt-f32", change(MatMul, bias=None)),
     "relu: other activation": ("llama-relu-f16", change(GatedAct, activation="silu")),
     "relu2: other activation": ("llama-relu2-q8_0", change(GatedAct, activation="relu")),
+    "mixtral: shares not normalised": ("mixtral-f16", change(Router, normalised=False)),
+    "mixtral: one expert fewer": ("mixtral-f16", change(Router, active=1)),
+    "qwen2moe: shares normalised": ("qwen2moe-f32", normalised_softmax),
+    "qwen2moe: no shared expert": ("qwen2moe-f32", without_shared_expert),
+    "qwen2moe: shared expert without its share": ("qwen2moe-f32", change(Router, scoring="softmax")),
+    "qwen3moe: one expert more": ("qwen3moe-f32", one_expert_more),
+    "qwen3moe: no head norms": ("qwen3moe-f32", without_head_norms),
+    "olmoe: shares normalised": ("olmoe-f32", change(Router, normalised=True)),
+    "olmoe: no norms of queries and keys": ("olmoe-f32", without_head_norms),
+    "olmoe: norms of heads": ("olmoe-f32", head_by_head),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 

@@ -8,13 +8,25 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import no_progress
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.load import open_model
-from tests.golden.goldens import RESULTS, Golden
+from tests.golden.goldens import DATA, RESULTS, Golden, has_experts
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx.helper")
 
-NAMES = [path.stem for path in RESULTS if path.stem.endswith(("-f32", "-f16", "-q8_0", "-k", "-q4_0"))]
+FORMATS = ("-f32", "-f16", "-q8_0", "-k", "-q4_0")
+NAMES = [path.stem for path in RESULTS if path.stem.endswith(FORMATS) and not has_experts(path.stem)]
+
+
+def test_a_mixture_of_experts_is_refused(tmp_path: Path) -> None:
+    from edgeinfer.backends.onnx.folder import SpecialIds, write_folder
+
+    with (
+        open_model(DATA / "olmoe-f16.gguf", 256) as model,
+        pytest.raises(UnsupportedModel, match=r"mixture of experts.* --device cpu"),
+    ):
+        write_folder(tmp_path, model.spec, model.file, 256, SpecialIds(0, (1,), None), no_progress)
 
 
 @pytest.mark.parametrize("name", NAMES)

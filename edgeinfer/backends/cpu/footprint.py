@@ -14,19 +14,26 @@ from edgeinfer.backends.cpu.panels import UNIT_ROWS, panel_for
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Experts, MatMul
+from edgeinfer.ops import Experts, MatMul, Weight
 
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """Bytes of panels, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
     heads = heads_of(spec)
     matrices = {(op.weight, heads.get(op.out)) for op in spec.ops() if isinstance(op, MatMul)}
-    matrices |= {(weight, None) for op in spec.ops() if isinstance(op, Experts) for weight in op.weights}
-    panels = 0
-    for weight, cut in matrices:
-        n_rows = cut.count * cut.padded if cut else weight.n_rows
-        panel = panel_for(format_of(tensors[weight.tensor].ggml_type))
-        panels += -(-n_rows // UNIT_ROWS) * 2 * panel.panel_bytes(weight.columns)
+    panels = sum(
+        _panel_bytes(weight, cut.count * cut.padded if cut else weight.n_rows, tensors) for weight, cut in matrices
+    )
+    for op in spec.ops():
+        if isinstance(op, Experts):  # all experts are alike
+            one = (op.gate[0], op.up[0], op.down[0])
+            panels += len(op.gate) * sum(_panel_bytes(weight, weight.n_rows, tensors) for weight in one)
     per_position = sum(kv.kv_heads * PageLayout(limits.kv, kv.head_width).position_bytes for kv in spec.kv)
     buffers = BufferLayout(spec, tensors, limits).total_bytes
     return Footprint(panels, per_position, per_position * PAGE * limits.n_pages, buffers)
+
+
+def _panel_bytes(weight: Weight, n_rows: int, tensors: Mapping[str, TensorInfo]) -> int:
+    """Bytes of the panels of a matrix of so many rows."""
+    panel = panel_for(format_of(tensors[weight.tensor].ggml_type))
+    return -(-n_rows // UNIT_ROWS) * 2 * panel.panel_bytes(weight.columns)

@@ -7,7 +7,7 @@ file are given back on the way, so that little of it is in memory beside the pan
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -129,6 +129,23 @@ class PackedWeights:
         """Bytes of all panels."""
         return sum(matrix.data.nbytes for matrix in self._matrices.values())
 
+    @property
+    def file(self) -> GGUFFile:
+        """The file that weights are packed from."""
+        return self._file
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether a matrix is there."""
+        return key in self._matrices
+
+    def panel(self, weight: Weight) -> Panel:
+        """How a weight is packed."""
+        return panel_for(format_of(self._file.tensors[weight.tensor].ggml_type))
+
+    def take(self, matrices: Mapping[Key, PackedMatrix]) -> None:
+        """Take over matrices that were packed before: `pack` leaves them out."""
+        self._matrices.update(matrices)
+
     def pack(
         self,
         wanted: Sequence[tuple[Weight, HeadLayout | None]],
@@ -138,6 +155,7 @@ class PackedWeights:
     ) -> None:
         """Pack every wanted matrix, a thread for each worker, which stays on its core if `cores` says which."""
         todo = {(weight, heads.padded if heads else 0): heads for weight, heads in wanted}
+        todo = {key: heads for key, heads in todo.items() if key not in self._matrices}
         threads = [ThreadPoolExecutor(1, initializer=pin, initargs=(cores[i : i + 1],)) for i in range(n_workers)]
         try:
             started = [
@@ -164,7 +182,7 @@ class PackedWeights:
         """Matrices in the order of the file, some megabytes together, and what each worker does of them."""
         keys = sorted(todo, key=lambda key: self._place(key[0]))
         orders = [row_order(key[0], todo[key]) for key in keys]
-        panels = [panel_for(format_of(self._file.tensors[weight.tensor].ggml_type)) for weight, _ in keys]
+        panels = [self.panel(weight) for weight, _ in keys]
         shapes = [
             (len(order) // PANEL_ROWS, panel.panel_bytes(weight.columns))
             for (weight, _), order, panel in zip(keys, orders, panels, strict=True)

@@ -216,6 +216,19 @@ def keep_lanes(builder, x, first, stop, other):
     return builder.select(builder.and_(above, below), x, emit.splat(builder, other))
 
 
+@operation(INT, FLOATS)
+def nonzero_lanes(builder, x):
+    """A bit for each lane that is not zero, the first lane's lowest; NaN is not zero."""
+    differs = builder.fcmp_unordered("!=", x, emit.repeated(emit.F32S, 0.0))
+    return builder.zext(builder.bitcast(differs, emit.I16), emit.I64)
+
+
+@operation(INT, INT)
+def trailing_zeros(builder, x):
+    """Zero bits below the lowest one of a number that is not zero."""
+    return emit.call(builder, "llvm.cttz.i64", emit.I64, [x, ir.Constant(ir.IntType(1), 1)])
+
+
 exp = operation(FLOATS, FLOATS)(curves.exp)
 tanh = operation(FLOATS, FLOATS)(curves.tanh)
 

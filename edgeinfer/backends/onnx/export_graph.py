@@ -7,7 +7,7 @@ values. Knows no files.
 
 from __future__ import annotations
 
-from edgeinfer.backends.base import Progress
+from edgeinfer.backends.base import Progress, refuse_experts
 from edgeinfer.backends.onnx import matrices
 from edgeinfer.backends.onnx.attention import HEAD_MULTIPLE, grouped_inputs, rotary_inputs
 from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, Graph
@@ -28,6 +28,7 @@ PRESENT = ("present.%d.key", "present.%d.value")
 
 def export_graph(spec: ModelSpec, file: GGUFFile, n_context: int, progress: Progress) -> Graph:
     """The model as a graph. Raises UnsupportedModel where GroupQueryAttention does not take its heads."""
+    refuse_experts(spec, "an exported graph")
     odd = [layer.head_width for layer in spec.kv if layer.head_width % HEAD_MULTIPLE]
     if odd:
         raise UnsupportedModel(

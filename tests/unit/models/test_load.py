@@ -87,7 +87,7 @@ def test_aliases(tmp_path: Path, alias: str) -> None:
 
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(
-        UnsupportedModel, match=r"'mamba'; edgeinfer has: gemma2, gemma3, llama, mistral, opt, phi3, qwen2"
+        UnsupportedModel, match=r"'mamba'; edgeinfer has: gemma2, gemma3, llama, mistral, olmoe, opt, phi3, qwen2"
     ):
         spec_of(keyed(tmp_path, "mamba", {}), llama_tensors())
 
@@ -97,9 +97,9 @@ def test_adapters_are_not_models(tmp_path: Path) -> None:
         spec_of(keyed(tmp_path, "llama", sizes() | {"general.type": "adapter"}), llama_tensors())
 
 
-def test_experts_are_not_supported(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="mixture of experts"):
-        spec_of(keyed(tmp_path, "llama", sizes(expert_count=8)), llama_tensors())
+def test_experts_are_not_supported_in_every_family(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModel, match=r"mixture of experts; edgeinfer has those of llama \(Mixtral\)"):
+        spec_of(keyed(tmp_path, "qwen3", sizes("qwen3", expert_count=8)), llama_tensors())
 
 
 def test_vocabulary_only(tmp_path: Path) -> None:

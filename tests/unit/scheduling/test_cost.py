@@ -44,6 +44,17 @@ def test_one_token_is_bound_by_memory_and_many_by_arithmetic():
     assert (one.largest, many.largest) == ("memory bandwidth", "arithmetic")
 
 
+def test_a_pass_reads_and_multiplies_the_experts_of_its_tokens():
+    cost = DeviceCost(device(), 1 << 30)
+    experts = Product("ffn_up_exps", "Q4_0", 0.5625, 64 * 512, 1024, experts=64, active=8)
+    one, few, many = (cost.product(experts, experts.n_rows, n) for n in (1, 4, 4096))
+    assert one.total == pytest.approx(experts.n_bytes / 8 / (30 * GB))
+    assert few.total == pytest.approx(experts.n_bytes * (1 - 0.875**4) / (30 * GB))
+    assert many.total == pytest.approx(experts.n_weights / 8 * 4096 / (200 * G))
+    dense = Product("ffn_up", "Q4_0", 0.5625, 64 * 512, 1024)
+    assert few.total < cost.product(dense, dense.n_rows, 4).total
+
+
 def test_a_pass_adds_up_over_its_stages():
     cost = DeviceCost(device(op_s=1e-6, pass_s=1e-4, token_s=1e-5), 1 << 30)
     step = Pass(16, 100, n_outputs=4)

@@ -27,7 +27,7 @@ class Assembly:
     """Makes the bundles of one model."""
 
     def __init__(self, file: GGUFFile, contents: Contents, library: KernelLibrary) -> None:
-        self._file, self._contents = file, contents
+        self._file, self._contents, self._library = file, contents, library  # which owns the code of functions
         self._recipes = Recipes()
         self._pack_panels = library.function(PACK_PANELS)
         for matrix in contents.matrices.values():  # made here, as threads share them

@@ -6,6 +6,7 @@ first used; a file of another model, version or layout, cut short or half-writte
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +18,9 @@ from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
 from edgeinfer.backends.cpu.bundles.header import REPAIR, Identity, checksums_in, identity_of
 from edgeinfer.backends.cpu.bundles.source import OpenSource, Source, open_source
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
+
+HELD_BYTES = 64 << 20
+"""Memory for bundles on their way."""
 
 
 class BundleFile:
@@ -85,14 +89,14 @@ class BundleFile:
             raise BadBundle(f"{self.path} was replaced while it was in use; start again to use the new file")
         return source
 
-    def read(self, number: int, memory: memoryview, source: Source) -> None:
-        """Read a bundle with its padding (`Bundle.padded_bytes`) into the start of `memory`, checked at first use.
+    def read(self, number: int, memory: memoryview, source: Source, *, again: bool = False) -> None:
+        """Read a bundle with its padding (`Bundle.padded_bytes`) into the start of `memory`, checked as `check` does.
 
         Raises DeviceFailed where the disk cannot read it, BadBundle where it is not what was written.
         """
         bundle = self.contents.bundles[number]
         read_whole(self.path, source, memory[: bundle.padded_bytes], self.offset(number), self._where(bundle))
-        self.check(number, np.frombuffer(memory, np.uint8, bundle.nbytes))
+        self.check(number, np.frombuffer(memory, np.uint8, bundle.nbytes), again=again)
 
     def check(self, number: int, data: NDArray[np.uint8], *, again: bool = False) -> None:
         """Raise BadBundle unless `data`, uint8[nbytes], is what was written; once for each bundle, or `again`."""
@@ -118,6 +122,12 @@ class BundleFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def at_a_time(bundles: Iterable[Bundle], most: int) -> int:
+    """How many of some bundles may be in memory beside the model: `most`, or fewer where they are large, 1 at least."""
+    largest = max((bundle.padded_bytes for bundle in bundles), default=0)
+    return max(1, min(most, HELD_BYTES // max(1, largest)))
 
 
 def read_whole(path: Path, source: Source, memory: memoryview, offset: int, what: str) -> None:

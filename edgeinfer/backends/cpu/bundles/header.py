@@ -2,8 +2,8 @@
 
 In: the contents of a model and its fingerprint, or the first bytes of a file. Out: bytes, or a table of checksums.
 Layout, all little-endian: magic, version, number of bundles; digests of the model and of the layout; bytes of data; a
-stamp of the source (of half-written files); a 64-bit checksum per bundle, 0 where it is missing; a digest of all that.
-Data begins at the next multiple of 4096. Opens no file.
+stamp of what it was made from; a 64-bit checksum per bundle, 0 where it is missing; a digest of all that.
+Data begins at the next multiple of 4096.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ def digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def header_of(identity: Identity, checksums: NDArray[np.uint64]) -> bytes:
+def header_of(identity: Identity, stamp: bytes, checksums: NDArray[np.uint64]) -> bytes:
     """The header of a whole file, `identity.nbytes` long."""
-    start = _start(identity, MAGIC, bytes(DIGEST_BYTES)) + checksums.astype(_ENTRY).tobytes()
+    start = _start(identity, MAGIC, stamp) + checksums.astype(_ENTRY).tobytes()
     return (start + digest(start)).ljust(identity.nbytes, b"\0")
 
 
@@ -91,6 +91,15 @@ def part_header_of(identity: Identity, stamp: bytes) -> bytes:
 def table_entry(identity: Identity, number: int, value: int) -> tuple[int, bytes]:
     """Where the checksum of a bundle is written, and its bytes."""
     return identity.table_offset + number * _ENTRY.itemsize, value.to_bytes(_ENTRY.itemsize, "little")
+
+
+def is_bundle_file(path: Path) -> bool:
+    """Whether a file begins as bundle files do, whole or half-written ones."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) in (MAGIC, PART_MAGIC)
+    except OSError:
+        return False
 
 
 def checksums_in(path: Path, header: bytes, file_bytes: int, identity: Identity) -> NDArray[np.uint64]:
@@ -105,11 +114,18 @@ def checksums_in(path: Path, header: bytes, file_bytes: int, identity: Identity)
 
 
 def part_header(header: bytes, identity: Identity) -> PartHeader | None:
-    """What a half-written file that begins with `header` says; None where it is not one of this identity."""
+    """What a half-written file that begins with `header` says; None where it is not one of this identity.
+
+    One whose header is that of a whole file was stopped just before it got its name.
+    """
     if len(header) < identity.nbytes:
         return None
     magic, version, n_bundles, model, layout, data_bytes, stamp = _FIXED.unpack_from(header)
-    if (magic, version) != (PART_MAGIC, VERSION) or Identity(model, layout, n_bundles, data_bytes) != identity:
+    if (
+        magic not in (PART_MAGIC, MAGIC)
+        or version != VERSION
+        or Identity(model, layout, n_bundles, data_bytes) != identity
+    ):
         return None
     table = np.frombuffer(header, _ENTRY, identity.n_bundles, identity.table_offset)
     return PartHeader(stamp, table.astype(np.uint64))

@@ -23,16 +23,16 @@ from edgeinfer.backends.cpu.bundles.positioned import PositionedFile
 class PartFile:
     """Made by `open`; use with `with`: closing leaves the file for a later process to go on with."""
 
-    def __init__(self, path: Path, target: Path, contents: Contents, identity: Identity) -> None:
+    def __init__(self, path: Path, target: Path, contents: Contents, identity: Identity, stamp: bytes) -> None:
         self.path, self._target = path, target
-        self._contents, self._identity = contents, identity
+        self._contents, self._identity, self._stamp = contents, identity, stamp
         self._file = PositionedFile(path, os.O_RDWR | os.O_CREAT)
         self._checksums = np.zeros(identity.n_bundles, np.uint64)
 
     @classmethod
     def open(cls, path: Path, target: Path, contents: Contents, identity: Identity, stamp: bytes) -> PartFile:
         """Open or make the half-written file at `path`; one made from something else is begun anew. Raises OSError."""
-        part = cls(path, target, contents, identity)
+        part = cls(path, target, contents, identity, stamp)
         try:
             found = part_header(part._file.read(identity.nbytes, 0), identity)
             if found is not None and found.stamp == stamp:
@@ -56,8 +56,11 @@ class PartFile:
         return [bundle for bundle in self._contents.bundles if not self._checksums[bundle.number]]
 
     def is_whole(self, bundle: Bundle) -> bool:
-        """Whether the bytes of a bundle are those of its checksum; it is missing from now on if not. Raises OSError."""
-        data = np.frombuffer(self._file.read(bundle.nbytes, self._place(bundle)), np.uint8)
+        """Whether the bytes of a bundle can be read and are those of its checksum; it is missing from now on if not."""
+        try:
+            data = np.frombuffer(self._file.read(bundle.nbytes, self._place(bundle)), np.uint8)
+        except OSError:
+            data = np.empty(0, np.uint8)
         whole = len(data) == bundle.nbytes and checksum(data) == self._checksums[bundle.number]
         if not whole:
             self._checksums[bundle.number] = 0
@@ -81,7 +84,7 @@ class PartFile:
         """Make it a whole bundle file under its own name. Raises OSError."""
         assert not self.missing
         self._file.resize(self._identity.file_bytes)
-        self._file.write(memoryview(header_of(self._identity, self._checksums)), 0)
+        self._file.write(memoryview(header_of(self._identity, self._stamp, self._checksums)), 0)
         self._file.sync()
         self.close()
         os.replace(self.path, self._target)

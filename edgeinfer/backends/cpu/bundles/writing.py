@@ -6,6 +6,7 @@ half-written one beside it that the next pack goes on with. Needs the model file
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -16,17 +17,20 @@ from pathlib import Path
 from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
-from edgeinfer.backends.cpu.bundles.header import DIGEST_BYTES, Identity, digest, identity_of
+from edgeinfer.backends.cpu.bundles.file import at_a_time
+from edgeinfer.backends.cpu.bundles.header import digest, identity_of
 from edgeinfer.backends.cpu.bundles.part_file import PartFile
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.errors import DownloadFailed, EdgeInferError, PackFailed
+from edgeinfer.errors import DownloadFailed, PackFailed
+from edgeinfer.models.bundle_places import part_path
 from edgeinfer.models.download.lock import PullLock
 from edgeinfer.models.download.space import FULL, size_text
 from edgeinfer.models.gguf import GGUFFile
 
 GROUP_BYTES = 32 << 20
 """Bundles that are put on the disk together: what is lost at most when packing is stopped."""
-PART_SUFFIX = ".part"
+WORKERS_MAX = 8
+"""More are not faster than disks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +57,26 @@ def pack_bundles(
     that changes meanwhile.
     """
     identity = identity_of(contents, fingerprint)
-    part_path = path.with_name(path.name + PART_SUFFIX)
-    lock = PullLock(path.with_name(f".{path.name}.lock"), str(path), "packing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with lock:
+        with pack_lock(path):
             stamp = stamp_of(file)
-            with PartFile.open(part_path, path, contents, identity, stamp) as part:
+            with PartFile.open(part_path(path), path, contents, identity, stamp) as part:
                 kept_bytes = _still_there(part, progress)
-                _require_space(part_path, identity, kept_bytes)
+                _require_space(path, identity.data_bytes - kept_bytes)
                 assembly = Assembly(file, contents, library)
                 _write(part, part.missing, assembly, file, stamp, n_workers, progress)
                 part.finish()
     except DownloadFailed as error:
         raise PackFailed(str(error)) from None
     except OSError as error:
-        raise _failure(error, path, identity) from error
+        raise write_failure(error, path, identity.file_bytes) from error
     return Packed(path, identity.file_bytes, kept_bytes)
+
+
+def pack_lock(path: Path) -> PullLock:
+    """Holds a bundle file against other processes that would write it. Entering it raises DownloadFailed."""
+    return PullLock(path.with_name(f".{path.name}.lock"), str(path), "packing")
 
 
 def stamp_of(file: GGUFFile) -> bytes:
@@ -84,7 +91,7 @@ def stamp_of(file: GGUFFile) -> bytes:
         n_bytes += status.st_size
     if n_bytes != file.nbytes:
         raise changed(file)
-    return digest("\n".join(lines).encode())[:DIGEST_BYTES]
+    return digest("\n".join(lines).encode())
 
 
 def changed(file: GGUFFile) -> PackFailed:
@@ -102,29 +109,32 @@ def _still_there(part: PartFile, progress: Progress) -> int:
     return kept_bytes
 
 
-def _require_space(part_path: Path, identity: Identity, kept_bytes: int) -> None:
-    """Raise PackFailed where the rest does not fit on the disk."""
-    free_bytes = shutil.disk_usage(part_path.parent).free
-    wanted = identity.data_bytes - kept_bytes
-    if wanted > free_bytes:
-        raise _disk_full(part_path, wanted, free_bytes)
+def _require_space(path: Path, wanted_bytes: int) -> None:
+    """Raise PackFailed where so much more does not fit on the disk."""
+    free_bytes = shutil.disk_usage(path.parent).free
+    if wanted_bytes > free_bytes:
+        raise _disk_full(path, wanted_bytes, free_bytes)
 
 
 def _disk_full(path: Path, wanted_bytes: int, free_bytes: int) -> PackFailed:
     return PackFailed(
         f"packing needs {size_text(wanted_bytes)} more in {path.parent}, where {size_text(free_bytes)} are free; make "
-        "room there and pack again, which goes on from what is done, or pack to a larger disk with --out FILE "
-        "(EDGEINFER_HOME moves all of edgeinfer's files)"
+        f"room there and pack again, which goes on from what is in {part_path(path).name}, or pack to a larger disk "
+        "with --out FILE (EDGEINFER_HOME moves all of edgeinfer's files)"
     )
 
 
-def _failure(error: OSError, path: Path, identity: Identity) -> EdgeInferError:
-    """What the user is told about an error of the system."""
-    part_path = path.with_name(path.name + PART_SUFFIX)
+def write_failure(error: OSError, path: Path, file_bytes: int) -> PackFailed:
+    """What the user is told about an error of the system while a bundle file of so many bytes is written."""
+    if error.errno == errno.EFBIG:
+        return PackFailed(
+            f"{path.parent} takes no file of {size_text(file_bytes)} (a limit of its file system or of this process); "
+            "pack to another disk with --out FILE"
+        )
     if error.errno in FULL:
-        done = part_path.stat().st_size if part_path.exists() else 0
-        free_bytes = shutil.disk_usage(path.parent).free
-        return _disk_full(part_path, max(0, identity.file_bytes - done), free_bytes)
+        part = part_path(path)
+        done = part.stat().st_size if part.exists() else 0
+        return _disk_full(path, max(0, file_bytes - done), shutil.disk_usage(path.parent).free)
     return PackFailed(
         f"{path} cannot be written: {error.strerror or error}; pack to a folder that can be with --out FILE, or set "
         "EDGEINFER_HOME"
@@ -143,7 +153,8 @@ def _write(
     """Make and write bundles. A model file that changes takes what was made of it along."""
     n_all = len(part.claimed) + len(missing)
     done = n_all - len(missing)
-    with ThreadPoolExecutor(n_workers) as pool:
+    with ThreadPoolExecutor(at_a_time(missing, min(n_workers, WORKERS_MAX))) as pool:
+        progress("packing", done, n_all)
         for group in _groups(missing):
             sums = list(pool.map(lambda bundle: part.write(bundle, assembly.bundle(bundle)), group))
             file.release()

@@ -39,12 +39,16 @@ def compile_kernel(name: str, folder: Path) -> None:
     """Write one kernel's assembly and object file."""
     from edgeinfer.backends.cpu import catalogue, jit
     from edgeinfer.backends.cpu.catalogue import Kernel
+    from edgeinfer.backends.cpu.columns import ColumnForm
     from edgeinfer.backends.cpu.pages import PageLayout
     from edgeinfer.backends.cpu.panels import IntegerPanel
     from edgeinfer.settings import KVKind
 
     def find() -> Kernel:
-        known = [value for value in vars(catalogue).values() if isinstance(value, Kernel)] + [*catalogue.GATED.values()]
+        known = [value for value in vars(catalogue).values() if isinstance(value, Kernel)]
+        known += [*catalogue.GATED.values(), *catalogue.ACT.values()]
+        known += [catalogue.column_product(ColumnForm.parse(key)) for key in ("u4", "u4-min", "i8", "i8-min", "f16")]
+        known.append(catalogue.chosen_product(IntegerPanel.parse("i4-32-f16"), "neon"))
         for layout in (PageLayout(kind, 64) for kind in get_args(KVKind)):
             found = catalogue.attention(layout, "neon")
             known += [found.by_tile, found.by_chunk, found.join, catalogue.store_kv(layout)]

@@ -31,10 +31,12 @@ from tests.unit.backends.cpu import (
     attention_calls,
     kernel_calls,
     packing_calls,
+    sparse_layers,
     test_cpu_attention,
     test_cpu_panels,
     test_cpu_products,
     test_cpu_rotary,
+    test_cpu_sparse,
     test_cpu_store,
 )
 
@@ -103,6 +105,7 @@ def guards(at_end: bool) -> Iterator[None]:
         packing_calls,
         kernel_calls,
         attention_calls,
+        sparse_layers,
         test_cpu_products,
         test_cpu_rotary,
         test_cpu_store,
@@ -130,6 +133,16 @@ def products() -> None:
             test_cpu_products.test_many_tokens_have_the_bits_of_few(library, key, isa)
     for key in test_cpu_products.FLOATS:
         test_cpu_products.test_float_products(library, key, 30)
+
+
+def sparse() -> None:
+    """Layers by active neurons alone: every form of columns, none and all active."""
+    library = KernelLibrary()
+    for up, down, width, n_neurons in test_cpu_sparse.LAYERS:
+        for zeros in (0.0, 0.9, 1.0):
+            layer = sparse_layers.Layer.random(library, kernel_calls.RUNNABLE[0], up, down, width, n_neurons)
+            for n_tokens in (1, 7):
+                test_cpu_sparse.check(layer, n_tokens, zeros, has_bias=True)
 
 
 def packing() -> None:
@@ -170,6 +183,7 @@ def stray() -> None:
 
 CASES: dict[str, Callable[[], None]] = {
     "products": products,
+    "sparse": sparse,
     "packing": packing,
     "attention": attention,
     "models": models,

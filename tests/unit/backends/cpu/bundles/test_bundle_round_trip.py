@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.checksum import WORDS, checksum
+from edgeinfer.backends.cpu.bundles.contents import Bundle
+from edgeinfer.backends.cpu.bundles.file import at_a_time
 from edgeinfer.backends.cpu.library import KernelLibrary
 from tests.unit.backends.cpu.bundles.bundle_models import GOLDEN_MODELS, assert_holds, packable
 
@@ -56,3 +58,11 @@ def test_every_changed_byte_and_moved_page_changes_the_checksum(n_bytes: int) ->
 
 def test_the_checksum_of_nothing_but_zeros_depends_on_their_number() -> None:
     assert len({checksum(np.zeros(n_bytes, np.uint8)) for n_bytes in (0, 8, 16, 4096)}) == 4
+
+
+def test_few_large_bundles_are_in_memory_at_a_time() -> None:
+    bundles = [Bundle(number, "blk.0", 0, n_bytes, ()) for number, n_bytes in enumerate((1 << 20, 30 << 20))]
+    assert at_a_time(bundles[:1], 8) == 8
+    assert at_a_time(bundles, 8) == 2
+    assert at_a_time([Bundle(0, "blk.0", 0, 500 << 20, ())], 8) == 1
+    assert at_a_time([], 8) == 8

@@ -1,0 +1,137 @@
+"""`edgeinfer pack`: the bundle file of a model, from which it can be streamed when it is larger than memory."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeinfer.app.command import Command
+from edgeinfer.app.options import Json
+from edgeinfer.errors import BadSetting, PackFailed
+
+if TYPE_CHECKING:
+    from edgeinfer.app.pull_progress import PullProgress
+    from edgeinfer.engine.bundling import Bundling
+
+
+def pack(
+    model: Annotated[str | None, typer.Argument(help="A name, a path or a source (default: the last used).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the bundle file lies.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Read the bundle file and say what is damaged.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Make what is damaged or out of date again.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Delete the bundle file.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a model's bundle file, or check, repair or delete it.
+
+    A bundle file holds the weights as the cpu device reads them. A pack that was stopped is gone on with.
+    """
+    from edgeinfer.affinity import allowed_cpus
+    from edgeinfer.app.model_choice import choose_file
+    from edgeinfer.engine.bundling import Bundling
+    from edgeinfer.engine.fingerprint import fingerprint
+    from edgeinfer.models.bundle_places import bundle_path
+    from edgeinfer.models.load import open_model
+    from edgeinfer.settings import load_settings
+
+    if verify + repair + remove > 1:
+        raise BadSetting("--verify, --repair and --remove are three things to do; give one of them")
+    chosen = choose_file(load_settings({"model": model}), "pack", "bundles are made of GGUF files")
+    with open_model(chosen.path) as opened:
+        path = bundle_path(chosen.name, fingerprint(opened.file)) if out is None else out.expanduser().absolute()
+        if path.is_dir():
+            raise BadSetting(f"{path} is a folder; --out names a file, such as {path / 'model.bundles'}")
+        if remove:
+            _remove(path, chosen.name, as_json=as_json)
+            return
+        bundling = Bundling(opened, path, len(allowed_cpus()))
+        if verify:
+            _verify(bundling, chosen.name, as_json=as_json)
+        else:
+            _pack(bundling, chosen.name, repair=repair, as_json=as_json)
+
+
+def _remove(path: Path, name: str, *, as_json: bool) -> None:
+    from edgeinfer.backends.cpu.bundles.header import is_bundle_file
+    from edgeinfer.models.bundle_places import SUFFIX, remove_bundles
+    from edgeinfer.models.download.space import size_text
+
+    if path.exists() and path.suffix != SUFFIX and not is_bundle_file(path):
+        raise PackFailed(f"{path} is not a bundle file; it is left alone")
+    try:
+        freed = remove_bundles(path)
+    except OSError as error:
+        raise PackFailed(f"{path} cannot be deleted: {error.strerror or error}") from None
+    if as_json:
+        typer.echo(json.dumps({"model": name, "path": str(path), "state": "removed", "freed_bytes": freed}))
+    else:
+        typer.echo(f"{path} is removed, {size_text(freed)}" if freed else f"there is no {path}")
+
+
+def _verify(bundling: Bundling, name: str, *, as_json: bool) -> None:
+    from edgeinfer.app.progress_line import ProgressLine
+
+    with ProgressLine() as progress:
+        damaged = bundling.damage(progress)
+    if as_json:
+        listed = [{"bundle": each.bundle.number, "stage": each.bundle.stage, "reason": each.reason} for each in damaged]
+        state = "damaged" if damaged else "whole"
+        record = {"model": name, "path": str(bundling.path), "state": state, "damaged": listed}
+        typer.echo(json.dumps(record, ensure_ascii=False))
+    elif damaged:
+        for each in damaged:
+            typer.echo(each.reason)
+    else:
+        typer.echo(f"{bundling.path} is whole")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _pack(bundling: Bundling, name: str, *, repair: bool, as_json: bool) -> None:
+    from edgeinfer.app.pull_progress import PullProgress
+    from edgeinfer.models.download.space import size_text
+
+    with PullProgress(f"packing {name}") as bar:
+        progress = _Bytes(bar, bundling.data_bytes)
+        done = bundling.repair(progress) if repair else bundling.pack(progress)
+    if as_json:
+        record = {
+            "model": name,
+            "path": str(done.path),
+            "state": done.state,
+            "size_bytes": done.nbytes,
+            "kept_bytes": done.kept_bytes,
+            "repaired": done.n_repaired,
+        }
+        typer.echo(json.dumps(record, ensure_ascii=False))
+        return
+    said = {
+        "packed": "is written",
+        "present": "is there already",
+        "repaired": f"is whole again: {done.n_repaired} bundles",
+    }
+    went_on = f", {size_text(done.kept_bytes)} of it before" if done.kept_bytes else ""
+    typer.echo(f"{done.path} ({size_text(done.nbytes)}{went_on}) {said[done.state]}")
+
+
+class _Bytes:
+    """Shows the bundles that are packed as bytes of the file; other steps show nothing."""
+
+    def __init__(self, bar: PullProgress, nbytes: int) -> None:
+        self._bar, self._nbytes = bar, nbytes
+        self._first: tuple[float, int] | None = None
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if what != "packing":
+            return
+        done_bytes, now = self._nbytes * done // max(1, total), time.monotonic()
+        began, before = self._first = self._first or (now, done_bytes)
+        rate = (done_bytes - before) / (now - began) if now > began else 0.0
+        self._bar(done_bytes, self._nbytes, rate)
+
+
+COMMAND = Command(pack)

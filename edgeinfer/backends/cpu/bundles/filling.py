@@ -1,0 +1,126 @@
+"""Filling a model's packed weights from its bundle file, instead of packing them again.
+
+In: an open bundle file, packed weights without the wanted matrices. Out: the same panels that packing makes, in the
+same kind of memory: each worker is the first to touch what it will read, then all read bundles, which are checked
+before they are used.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import WHOLE, Crew, Prepacked, Progress
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents, Key
+from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
+from edgeinfer.backends.cpu.bundles.source import Source
+from edgeinfer.backends.cpu.bundles.warmth import cached_share
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.backends.cpu.packing import HeadLayout, PackedMatrix, PackedWeights, room
+from edgeinfer.backends.cpu.pinning import pin
+from edgeinfer.errors import BadBundle, DeviceFailed
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.ops import Weight
+
+Panels = dict[Key, NDArray[np.uint8]]
+"""uint8[n_panels, panel_bytes] of each wanted matrix."""
+
+
+def start_from(
+    packed: PackedWeights,
+    place: Prepacked,
+    contents: Contents,
+    wanted: Sequence[tuple[Weight, HeadLayout | None]],
+    n_workers: int,
+    progress: Progress,
+    cores: Sequence[int] = (),
+) -> None:
+    """`fill` from a bundle file of these contents, if there is one and it is faster; packing can do without it."""
+    if not is_faster(place.path, packed.file):
+        return
+    try:
+        bundles = BundleFile.open(place.path, contents, place.fingerprint)
+    except (BadBundle, DeviceFailed):  # also a file of the whole model, where only a part of it runs here
+        return
+    with bundles:
+        try:
+            fill(packed, bundles, wanted, n_workers, progress, cores)
+        except (BadBundle, DeviceFailed) as reason:
+            progress(f"packing weights ({reason})", 0, 1)
+
+
+def fill(
+    packed: PackedWeights,
+    bundles: BundleFile,
+    wanted: Sequence[tuple[Weight, HeadLayout | None]],
+    n_workers: int,
+    progress: Progress,
+    cores: Sequence[int] = (),
+) -> None:
+    """Give `packed` the wanted matrices that the file holds; `PackedWeights.pack` makes the others.
+
+    Raises DeviceFailed or BadBundle, and then leaves `packed` as it was.
+    """
+    held = bundles.contents.matrices
+    keys = list(dict.fromkeys((weight, heads.padded if heads else 0) for weight, heads in wanted))
+    keys = [key for key in keys if key in held and key not in packed]
+    memory = room([(held[key].n_panels, held[key].panel_bytes) for key in keys])
+    panels = dict(zip(keys, memory, strict=True))
+    threads = [ThreadPoolExecutor(1, initializer=pin, initargs=(cores[i : i + 1],)) for i in range(n_workers)]
+    source = bundles.source(direct=False)
+    try:
+        cuts = itertools.pairwise(Crew.even(n_workers).cuts)
+        for touched in [thread.submit(_touch, panels, *cut) for thread, cut in zip(threads, cuts, strict=True)]:
+            touched.result()
+        _read(bundles, source, panels, threads, progress)
+    finally:
+        for thread in threads:
+            thread.shutdown(cancel_futures=True)
+        source.close()
+    packed.take({key: PackedMatrix(packed.panel(key[0]), data) for key, data in panels.items()})
+
+
+def is_faster(path: Path, file: GGUFFile) -> bool:
+    """Whether filling from the bundle file at `path` beats packing: unless the model's own file alone is in memory.
+
+    Where both are in memory filling is less work; where both are on the disk it takes as long, and the next start less.
+    """
+    ours = cached_share([path])
+    theirs = cached_share(file.paths)
+    return ours is None or theirs is None or ours >= theirs
+
+
+def _touch(panels: Panels, start: int, stop: int) -> None:
+    """Have the memory given out that a worker reads when all workers take equal parts of a product."""
+    for data in panels.values():
+        n_units = len(data) // 2
+        first, end = ((n_units * cut + WHOLE // 2) // WHOLE for cut in (start, stop))
+        data[2 * first : 2 * end].reshape(-1)[::PAGE_BYTES] = 0
+
+
+def _read(
+    bundles: BundleFile, source: Source, panels: Panels, threads: Sequence[ThreadPoolExecutor], progress: Progress
+) -> None:
+    """Read the bundles that hold something wanted, threads in turn: no more of them than bundles may be in memory."""
+    chosen = [bundle for bundle in bundles.contents.bundles if any(part.key in panels for part in bundle.parts)]
+    n_bytes = max((bundle.padded_bytes for bundle in chosen), default=0)
+    readers = [(thread, aligned((n_bytes,), np.uint8)) for thread in threads[: at_a_time(chosen, len(threads))]]
+    turns = zip(chosen, itertools.cycle(readers), strict=False)
+    reads = [thread.submit(_place, bundles, bundle, source, data, panels) for bundle, (thread, data) in turns]
+    for done, read in enumerate(reads, 1):
+        read.result()
+        progress("reading packed weights", done, len(reads))
+
+
+def _place(bundles: BundleFile, bundle: Bundle, source: Source, data: NDArray[np.uint8], panels: Panels) -> None:
+    """Read one bundle by way of `data`, and put its panels where they belong."""
+    bundles.read(bundle.number, data.data, source)
+    for part in bundle.parts:
+        if part.key in panels:
+            wanted = panels[part.key][part.first : part.first + part.n_panels]
+            wanted.reshape(-1)[:] = data[part.offset : part.offset + wanted.nbytes]

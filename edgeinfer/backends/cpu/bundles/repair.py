@@ -1,0 +1,78 @@
+"""Finding damaged bundles of a file, and making just those again from the model's file.
+
+In: an open bundle file. Out: what is damaged; a whole file. Packing gives the same bytes every time, so a bundle made
+again must have the checksum that the table holds; where it has not, the whole file is to be packed again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.backends.base import Progress
+from edgeinfer.backends.cpu.bundles.assembly import Assembly
+from edgeinfer.backends.cpu.bundles.checksum import checksum
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
+from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
+from edgeinfer.backends.cpu.bundles.positioned import PositionedFile
+from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.errors import BadBundle, DeviceFailed
+
+READERS = 4
+"""Reads under way at a time: what it takes to have most disks busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A bundle that cannot be used, and why."""
+
+    bundle: Bundle
+    reason: str
+
+
+def find_damage(bundles: BundleFile, progress: Progress) -> list[Damage]:
+    """Read everything, past the page cache where that is possible, and list what is damaged or cannot be read."""
+    every = bundles.contents.bundles
+    source = bundles.source()
+
+    def examine(bundle: Bundle) -> Damage | None:
+        raw = aligned((bundle.padded_bytes + PAGE_BYTES,), np.uint8)
+        memory = raw[-raw.ctypes.data % PAGE_BYTES :].data
+        try:
+            bundles.read(bundle.number, memory, source, again=True)
+        except (BadBundle, DeviceFailed) as error:
+            return Damage(bundle, str(error))
+        return None
+
+    found: list[Damage] = []
+    try:
+        with ThreadPoolExecutor(at_a_time(every, READERS)) as threads:
+            for done, damage in enumerate(threads.map(examine, every), 1):
+                found += [] if damage is None else [damage]
+                progress("checking", done, len(every))
+    finally:
+        source.close()
+    return found
+
+
+def mend(bundles: BundleFile, damaged: Sequence[Bundle], assembly: Assembly, progress: Progress) -> bool:
+    """Write damaged bundles again, in place; False where that cannot make the file whole. Raises OSError.
+
+    Whoever reads such a bundle meanwhile finds it damaged, as before.
+    """
+    file = PositionedFile(bundles.path, os.O_RDWR)
+    try:
+        for done, bundle in enumerate(damaged, 1):
+            data = assembly.bundle(bundle)
+            if checksum(data[: bundle.nbytes]) != bundles.checksum(bundle.number):
+                return False
+            file.write(data.data, bundles.offset(bundle.number))
+            progress("repairing", done, len(damaged))
+        file.sync()
+    finally:
+        file.close()
+    return True

@@ -1,0 +1,78 @@
+"""Memory pressure: weights are given back before memory runs out, and taken again when it is long over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeinfer.backends.base import Reading, Streaming
+from edgeinfer.engine.pressure import CALM_S, HIGH_BYTES, LOW_BYTES, SPARE_BYTES, Pressure
+
+PIECE = 8 << 20
+
+
+class Machine:
+    """A lane with pieces on a machine whose free memory others change; a clock that is moved."""
+
+    def __init__(self, n_pieces: int, others_leave: int) -> None:
+        self.reading = Reading()
+        self.pinned: Mapping[int, int] = dict.fromkeys(range(n_pieces), PIECE)
+        self._all = n_pieces
+        self.others_leave = others_leave
+        self.now = 0.0
+
+    def pin(self, numbers: frozenset[int]) -> None:
+        self.pinned = dict.fromkeys(sorted(numbers), PIECE)
+
+    def available(self) -> int:
+        """What others leave and the lane has given back."""
+        return self.others_leave + (self._all - len(self.pinned)) * PIECE
+
+
+def looked(machine: Machine, pressure: Pressure, seconds: float = 2.0) -> int:
+    """Time passes; how many pieces stay after a look."""
+    machine.now += seconds
+    pressure.look()
+    return len(machine.pinned)
+
+
+def opened(n_pieces: int, others_leave: int) -> tuple[Machine, Pressure]:
+    machine = Machine(n_pieces, others_leave)
+    assert isinstance(machine, Streaming)
+    return machine, Pressure(machine, machine.available, lambda: machine.now)
+
+
+def test_nothing_happens_while_there_is_enough() -> None:
+    machine, pressure = opened(100, LOW_BYTES + 1)
+    assert [looked(machine, pressure) for _ in range(5)] == [100] * 5
+
+
+def test_memory_is_given_back_until_there_is_enough() -> None:
+    machine, pressure = opened(100, LOW_BYTES // 2)
+    kept = looked(machine, pressure)
+    assert 0 < kept < 100
+    assert machine.available() >= HIGH_BYTES
+    assert looked(machine, pressure) == kept
+    machine.others_leave = -2000 * PIECE
+    assert looked(machine, pressure) == 0
+
+
+def test_it_is_not_looked_at_all_the_time() -> None:
+    machine, pressure = opened(100, 0)
+    assert looked(machine, pressure, 0.1) == 100
+    assert looked(machine, pressure, 1.0) < 100
+
+
+def test_memory_is_taken_again_when_it_has_long_been_there() -> None:
+    machine, pressure = opened(100, 0)
+    few = looked(machine, pressure)
+    machine.others_leave = 10 * SPARE_BYTES
+    assert looked(machine, pressure, CALM_S / 2) == few
+    assert looked(machine, pressure, CALM_S) == 100
+
+
+def test_no_more_is_taken_than_leaves_enough() -> None:
+    machine, pressure = opened(100, 0)
+    few = looked(machine, pressure)
+    machine.others_leave = SPARE_BYTES - (100 - few) * PIECE + 3 * PIECE
+    assert few < looked(machine, pressure, 2 * CALM_S) <= few + 3
+    assert machine.available() >= SPARE_BYTES

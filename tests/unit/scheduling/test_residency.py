@@ -1,0 +1,93 @@
+"""What stays in memory: never more than there is room for, as much as there is, evenly, and refused with a number."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeinfer.errors import DoesNotFit
+from edgeinfer.scheduling.profile import Curve, Disk
+from edgeinfer.scheduling.residency import (
+    LONGEST_TOKEN_S,
+    ExpertLoads,
+    Load,
+    mixture_residency,
+    pinned_loads,
+    readers,
+    residency,
+)
+
+MB = 1 << 20
+LAYERS = [Load(MB)] * 200
+DISK = Disk({1: Curve((4096, MB), (1e8, 8e8)), 4: Curve((4096, MB), (3e8, 1.9e9)), 16: Curve((4096, MB), (6e8, 2e9))})
+
+
+def test_all_stay_where_there_is_room_for_all() -> None:
+    found = residency(LAYERS, 200 * MB, DISK, "it")
+    assert len(found.pinned) == 200
+    assert (found.window_bytes, found.streamed_bytes) == (0, 0.0)
+
+
+@pytest.mark.parametrize("room", [3, 10, 50, 100, 150, 199])
+def test_room_is_used_and_kept_to(room: int) -> None:
+    found = residency(LAYERS, room * MB, DISK, "it")
+    held = len(found.pinned) * MB + found.window_bytes
+    assert held <= room * MB
+    assert held >= room * MB - 2 * MB
+    assert found.streamed_bytes == (200 - len(found.pinned)) * MB
+
+
+def test_what_is_read_lies_evenly_between_what_stays() -> None:
+    found = residency(LAYERS, 106 * MB, DISK, "it")  # a window of six
+    streamed = [number for number in range(200) if number not in found.pinned]
+    assert max(after - before for before, after in pairwise(streamed)) <= 3
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.sampled_from([0.1, 1.0, 2.0])), min_size=1), st.integers(0, 2000))
+def test_more_uses_stay_first(pieces: list[tuple[int, float]], room: int) -> None:
+    loads = [Load(n_bytes, uses) for n_bytes, uses in pieces]
+    pinned = pinned_loads(loads, room)
+    assert sum(loads[number].nbytes for number in pinned) <= room
+    for uses in (2.0, 1.0):
+        wanted = {number for number, load in enumerate(loads) if load.uses >= uses}
+        if sum(loads[number].nbytes for number in wanted) <= room:
+            assert wanted <= pinned
+    if sum(load.nbytes for load in loads) <= room:
+        assert len(pinned) == len(loads)
+
+
+def test_too_little_for_a_window_is_refused_with_what_would_work() -> None:
+    with pytest.raises(DoesNotFit, match=r"2 MB at least would work"):
+        residency(LAYERS, MB, DISK, "it")
+
+
+def test_hopeless_plans_are_refused_with_the_number_that_decides() -> None:
+    huge = [Load(100 * MB)] * 4000
+    seconds = 4000 * 100 * MB / 2e9
+    assert seconds > LONGEST_TOKEN_S
+    with pytest.raises(DoesNotFit, match=r"for every token, 2\d\d s at 2 GB/s.* GB more memory"):
+        residency(huge, 1000 * MB, DISK, "it")
+    assert residency(huge, 1000 * MB, None, "it").streamed_bytes > 0  # nobody knows the disk
+
+
+def test_the_fewest_readers_that_are_nearly_as_fast() -> None:
+    assert readers(DISK, MB) == 4
+    assert readers(DISK, 4096) == 16
+    assert readers(Disk({1: Curve.level(1e9)}), MB) == 2  # while one is handed over the other goes on
+    assert readers(None, MB) >= 2
+
+
+def test_experts_get_what_is_left() -> None:
+    dense, experts = [Load(MB)] * 100, ExpertLoads(count=640, nbytes=MB, used=80, active=8)
+    found = mixture_residency(dense, experts, 356 * MB, DISK, "it")
+    assert len(found.pinned) == 100
+    assert found.n_experts == 256
+    assert found.streamed_bytes == pytest.approx(80 * MB * (1 - 256 / 640))
+    tight = mixture_residency(dense, experts, 40 * MB, DISK, "it")
+    assert tight.n_experts >= 8 + tight.n_readers
+    assert 0 < len(tight.pinned) < 100
+    with pytest.raises(DoesNotFit, match="8 experts of 1 MB a layer"):
+        mixture_residency(dense, experts, 10 * MB, DISK, "it")
