@@ -93,7 +93,7 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
     from edgeinfer.engine.loading import load
 
     machine = settings.machine
-    parallel = _beside_all_weights(settings, path, parallel)
+    parallel = beside_all_weights(settings, path, parallel)
     while True:
         try:
             with ProgressLine() as progress:
@@ -121,7 +121,7 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
             parallel //= 2
 
 
-def _beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
+def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
     """As many contexts as leave room for all weights; all of them where weights do not stay for a single one either."""
     from edgeinfer.engine.limits import context_of, limits_for
     from edgeinfer.engine.residency import Holding, room_for

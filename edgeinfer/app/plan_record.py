@@ -134,17 +134,21 @@ def _batch(planned: Planned) -> dict[str, Value]:
 
 
 def _stages(work: ModelWork, planned: Planned) -> Iterator[dict[str, Value]]:
-    yield from _phase("decode", work, planned.decode.placement.stages, planned.decode.time)
-    yield from _phase("prefill", work, planned.prefill_placement.stages, planned.prefill[-1])
+    mixed = planned.kept is not None
+    yield from _phase("decode", work, planned.decode.placement.stages, planned.decode.time, mixed=mixed)
+    yield from _phase("prefill", work, planned.prefill_placement.stages, planned.prefill[-1], mixed=mixed)
 
 
 def _phase(
-    phase: str, work: ModelWork, placed: tuple[StagePlacement, ...], time: PassTime
+    phase: str, work: ModelWork, placed: tuple[StagePlacement, ...], time: PassTime, *, mixed: bool
 ) -> Iterator[dict[str, Value]]:
+    """`mixed`: rows that stay in memory lie among those that come from disk."""
     for stage, where, took in zip(work.stages, placed, time.stages, strict=True):
         for group in took.groups:
             for number in range(group.first, group.stop):
                 lanes = _lanes(where, took, number)
+                if mixed:
+                    lanes = [{**lane, "held": None} for lane in lanes]
                 yield {
                     "phase": phase,
                     "ops": stage.tensors[number].removesuffix(".weight"),

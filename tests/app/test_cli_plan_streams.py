@@ -17,12 +17,13 @@ from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.engine.residency import Holding, stored
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
-from edgeinfer.scheduling.memory import RUNTIME_BYTES
+from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES
 from edgeinfer.scheduling.predict import Predictor
 from edgeinfer.scheduling.profile import Curve, Disk
 from edgeinfer.scheduling.topology import read_topology
 from edgeinfer.scheduling.work import work_of
 from tests.conftest import write_tiny_llama
+from tests.golden.goldens import Golden
 from tests.unit.scheduling.profiles import machine
 
 RAM = 300_000
@@ -89,6 +90,31 @@ def test_a_pass_takes_as_long_as_the_disk_or_the_cores(tiny: Path) -> None:
     between = planned(*here)["predicted"]
     assert between["decode_tok_s"] == pytest.approx(1 / predictor.pass_s(4, 255, 4))
     assert between["verify_cost"] == pytest.approx(predictor.pass_s(8, 255, 8) / predictor.pass_s(4, 255, 4))
+
+
+def test_too_little_memory_for_weights_is_a_plan_too(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(1e6)
+    with GGUFFile.open(tiny) as file:
+        limits = replace(limits_for(256), max_tokens=min(residency.SMALLER_PASSES))
+        need = memory_need("cpu", spec_of(file.metadata, file.tensors, 256), file.tensors, limits)
+    available = int((need.total_bytes - 40_000) / (1 - RESERVE_SHARE))
+    monkeypatch.setattr(residency, "memory_for_model", lambda: available)
+    found = planned("-m", str(tiny), "--ctx", "256")
+    assert found["predicted"]["bound_by"] == "disk"
+    assert found["predicted"]["ram_bytes"] <= available
+    lanes = [lane for stage in found["stages"] if stage["ops"] == "blk.0.ffn_up" for lane in stage["lanes"]]
+    assert [(lane["device"], lane["held"]) for lane in lanes] == [("cpu", None)] * 2
+
+
+def test_experts_that_come_and_go_are_planned_for(home: Path) -> None:
+    measured(1e6)
+    model = Golden.read("qwen3moe-q4_0").model
+    whole = planned("-m", str(model))["memory"]["weight_bytes"]
+    found = planned("-m", str(model), "--ram", str(int(0.8 * whole)))["predicted"]
+    assert found["cache_bytes"] > 0
+    assert found["decode_tok_s"] == pytest.approx(1e6 / found["flash_bytes_per_token"], rel=1e-3)
+    assert 1 < found["verify_cost"] < 8  # eight tokens want more experts than one
+    assert "for experts" in run("-m", str(model), "--ram", str(int(0.8 * whole))).stdout
 
 
 def test_people_are_told_what_stays_and_what_is_read(tiny: Path) -> None:
