@@ -23,13 +23,22 @@ Placed = tuple[StageWork, StagePlacement, StageTime]
 
 
 def model_lines(
-    name: str, facts: ModelFacts, here: Plan | None, n_context: int, planned: Planned | None = None
+    name: str,
+    facts: ModelFacts,
+    here: Plan | None,
+    n_context: int,
+    planned: Planned | None = None,
+    *,
+    refused: bool = False,
 ) -> list[str]:
-    """What the model is, and what it takes on this machine (`here`), if it is about this one."""
+    """What the model is, and what it takes on this machine (`here`), if it is about this one.
+
+    `refused`: it cannot be run, so that what it takes is all of it, and nothing is placed.
+    """
     spec = facts.spec
     lines = [
         f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {spec.n_layers} layers",
-        *([] if here is None else [f"plan      {_plan_line(here, planned)}"]),
+        *([] if here is None or refused else [f"plan      {_plan_line(here, planned)}"]),
     ]
     kept = here.kept if here is not None else planned.kept if planned is not None else None
     held = ""

@@ -153,6 +153,10 @@ def test_hopeless_plans_are_refused_with_the_number(tiny: Path, disk_bytes_s: fl
     assert result.exit_code == 1
     assert words in result.stderr
     assert "weights" in result.stdout
+    assert "decode" not in result.stdout
+    record = json.loads(run("-m", str(tiny), "--ram", str(ram), "--json").stdout)
+    assert words in record["refused"]
+    assert record["plan"] is record["predicted"]["decode_tok_s"] is None
 
 
 def test_other_devices_stream_nothing(tiny: Path) -> None:

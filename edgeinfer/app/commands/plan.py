@@ -89,6 +89,7 @@ def plan(
 
 def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, as_json: bool) -> None:
     """Plan and print. Raises DoesNotFit, after it has said what it knows."""
+    from edgeinfer.app.plan_text import model_lines
     from edgeinfer.app.streamed_plans import may_be_found
     from edgeinfer.engine.executor import AUTO_DEVICE
     from edgeinfer.errors import DeviceFailed, DeviceUnavailable
@@ -113,7 +114,11 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wan
     if as_json:
         from edgeinfer.app.plan_record import record_of
 
-        typer.echo(json.dumps(record_of(facts, shown, planned, speeds)))
+        record = record_of(facts, shown, planned, speeds)
+        typer.echo(json.dumps(record if refusal is None else {**record, "plan": None, "refused": str(refusal)}))
+    elif refusal is not None:
+        for line in model_lines(local.name, facts, shown, here.need.n_context, refused=True):
+            typer.echo(line)
     else:
         for line in _lines(local.name, facts, here, shown, planned, speeds):
             typer.echo(line)
