@@ -15,13 +15,14 @@ import ctypes
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeinfer.app.model_choice import choose_model
 from edgeinfer.errors import EdgeInferError
@@ -95,7 +96,16 @@ SHAPES = {
 }
 
 
-def write_random(shape: Shape, kind: str, tokenizer: Path, out: Path, seed: int) -> None:
+Adjust = Callable[[str, NDArray[np.float32]], NDArray[np.float32]]
+"""Changes random values before they are written: (name, float32[rows, columns]) -> the same shape."""
+
+
+def as_drawn(name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """An `Adjust` that changes nothing."""
+    return values
+
+
+def write_random(shape: Shape, kind: str, tokenizer: Path, out: Path, seed: int, adjust: Adjust = as_drawn) -> None:
     """Write a model with random weights; every matrix is of type `kind`, but for routers, which are F32."""
     tokenizer_file = gguf.GGUFReader(tokenizer)
     vocabulary = shape.vocabulary or len(tokenizer_file.fields["tokenizer.ggml.tokens"].data)
@@ -121,14 +131,14 @@ def write_random(shape: Shape, kind: str, tokenizer: Path, out: Path, seed: int)
     draw = np.random.default_rng(seed)
     quantised = gguf.GGMLQuantizationType[kind]
     for name, rows, columns in shape.matrices(vocabulary):
-        values = draw.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5)
+        values = adjust(name, draw.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5))
         stored = gguf.quants.quantize(values, quantised)
         if name.endswith("_exps"):
             stored = stored.reshape(shape.experts, rows // shape.experts, -1)
         writer.add_tensor(f"{name}.weight", stored, raw_dtype=quantised)
     for name in shape.routers():
         values = draw.standard_normal((shape.experts, shape.width), dtype=np.float32)
-        writer.add_tensor(f"{name}.weight", values * np.float32(ROUTER_GAIN * shape.width**-0.5))
+        writer.add_tensor(f"{name}.weight", adjust(name, values * np.float32(ROUTER_GAIN * shape.width**-0.5)))
     for name, width in shape.norms():
         writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
     writer.write_header_to_file()

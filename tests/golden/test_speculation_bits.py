@@ -22,6 +22,7 @@ from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.settings import KVKind
+from tests.golden.goldens import DATA
 from tests.unit.engine.speculation.test_speculative_generation import right, wild
 
 N_CONTEXT = 256
@@ -29,10 +30,11 @@ PROMPT = tuple(range(3, 120))
 SAMPLED = {"temperature": 0.8, "top_p": 0.95, "seed": 7, "repeat_penalty": 1.1}
 
 
-@pytest.fixture(scope="module", params=get_args(KVKind))
+@pytest.fixture(scope="module", params=[*((kv, None) for kv in get_args(KVKind)), ("f16", "qwen3moe-q4_0")])
 def pool(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[tuple[Pool, Tokenizer]]:
-    with open_model(tiny_model, N_CONTEXT) as model:
-        limits = limits_for(N_CONTEXT, n_sessions=2, kv=request.param)
+    kv, mixture = request.param
+    with open_model(tiny_model if mixture is None else DATA / f"{mixture}.gguf", N_CONTEXT) as model:
+        limits = limits_for(N_CONTEXT, n_sessions=2, kv=kv)
         with Executor.open(model.spec, model.file, "tiny", limits, "cpu", DeviceOptions(n_workers=2)) as executor:
             yield Pool(executor), Tokenizer.from_metadata(model.file.metadata)
 

@@ -19,7 +19,8 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Qwen 2 mixture. Raises BadGGUF where tensors or keys are missing."""
     sizes = Sizes.read(hp, mixture=True)
     rope = rope_table(hp, sizes.rotary_width)
-    mixture = Mixture.read(hp, sizes.ffn_width, normalised=False, shared_width=sizes.ffn_width)
+    width = sizes.ffn_width // hp.integer("expert_used_count")  # of files that do not say: Qwen 1.5's
+    mixture = Mixture.read(hp, width, normalised=False, shared_width=sizes.ffn_width)
     return decoder(hp, sizes, [LayerStyle(rope, window=window, mixture=mixture) for window in windows(hp, sizes)])
 
 

@@ -18,7 +18,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Qwen 3 mixture. Raises BadGGUF where tensors or keys are missing."""
     sizes = Sizes.read(hp, mixture=True)
     rope = rope_table(hp, sizes.rotary_width)
-    mixture = Mixture.read(hp, sizes.ffn_width, normalised=True)
+    mixture = Mixture.read(hp, sizes.ffn_width // hp.integer("expert_used_count"), normalised=True)
     styles = [LayerStyle(rope, window=window, head_norms=True, mixture=mixture) for window in windows(hp, sizes)]
     return decoder(hp, sizes, styles)
 

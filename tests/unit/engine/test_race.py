@@ -108,6 +108,14 @@ def test_alone_the_cpu_does_not_race(subject: Subject, monkeypatch: pytest.Monke
     assert chosen_device(subject, read_topology(), OPTIONS, may_race=True) == race.Chosen("cpu")
 
 
+def test_the_cpu_runs_mixtures_of_experts_without_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(race, "LEAST_BYTES", 0)
+    monkeypatch.setattr(race, "_installed", lambda: ["openvino:1"])
+    monkeypatch.setattr(race, "race", None)
+    mixture = open_subject(Golden.read("olmoe-f16").model, AUTO_DEVICE, 128)
+    assert chosen_device(mixture, read_topology(), OPTIONS, may_race=True) == race.Chosen("cpu")
+
+
 def test_tiny_models_do_not_race(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(race, "race", None)

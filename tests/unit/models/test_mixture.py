@@ -63,7 +63,7 @@ def test_an_impossible_mixture_is_refused(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("architecture", ["qwen2moe", "qwen3moe", "olmoe"])
 def test_a_mixture_without_experts_is_refused(tmp_path: Path, architecture: str) -> None:
-    with pytest.raises(BadGGUF, match="expert_count"):
+    with pytest.raises(BadGGUF, match=r"expert_(used_)?count"):
         spec_of(keyed(tmp_path, architecture, sizes(architecture)), mixture_tensors())
 
 

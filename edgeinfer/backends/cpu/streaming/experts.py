@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from edgeinfer.backends.cpu.streaming.busy import BusyClock
 from edgeinfer.backends.cpu.streaming.window import Source
 from edgeinfer.errors import EngineClosed
 
-HALF_LIFE = 64
+HALF_LIFE = 4
 """Passes of a layer after which a use counts half (least frequently used, with aging)."""
 GUESS_WORTH = 1.0
 """A guess counts as so many uses."""
@@ -114,13 +114,16 @@ class ExpertCache:
             start, stride = self._memory.ctypes.data, self._memory.strides[0]
             return [start + int(self._slots[key]) * stride for key in keys]
 
-    def guess(self, layer: int, experts: Collection[int]) -> None:
-        """A layer to come will probably need these, the likeliest first: read them when nothing is waited for."""
+    def guess(self, likely: Sequence[tuple[int, int]]) -> None:
+        """Layers to come will probably need these (layer, expert), in this order: read them when nothing is waited for.
+
+        Older guesses that are not being read yet are forgotten.
+        """
         if not self._guesses:
             return
         with self._lock:
-            self._guessed.clear()  # older ones are of layers that are over
-            keys = (layer * self._n_experts + number for number in experts)
+            self._guessed.clear()
+            keys = (layer * self._n_experts + number for layer, number in likely)
             self._guessed.extend(key for key in keys if self._states[key] == ABSENT)
             if self._guessed:
                 self._work.notify_all()

@@ -22,6 +22,8 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts, MatMul, Op, RMSNorm, Router
 
+AHEAD = 2
+"""Layers that are guessed: the second one's guesses are worse, but there is more time for them."""
 FEW_TOKENS = 8
 """Passes of more tokens want most experts anyway: nothing is guessed."""
 
@@ -77,7 +79,7 @@ class Mixtures:
             some = chosen[start : start + most]
             self._cache.ask(layer, some)
             if start + most >= len(chosen):
-                self._guess(layer + 1, values)
+                self._guess(layer, values)
             addresses = self._cache.wait(layer, some)
             for table, offsets in zip(tables, self._offsets[layer], strict=True):
                 table[some] = addresses + offsets[some]
@@ -86,11 +88,14 @@ class Mixtures:
             yield
 
     def _guess(self, layer: int, values: Values) -> None:
-        """Ask for the experts that the next mixture will probably choose."""
-        routing = self._routings[layer] if layer < len(self._routings) else None
-        if routing is None or values.n_rows(routing.state) > FEW_TOKENS:
-            return
-        self._cache.guess(layer, routing.likely(values.value(routing.state)))
+        """Ask for the experts that the next mixtures will probably choose."""
+        likely: list[tuple[int, int]] = []
+        for ahead in range(layer + 1, min(layer + 1 + AHEAD, len(self._routings))):
+            routing = self._routings[ahead]
+            if routing is None or values.n_rows(routing.state) > FEW_TOKENS:
+                break
+            likely += [(ahead, number) for number in routing.likely(values.value(routing.state))]
+        self._cache.guess(likely)
 
     def close(self) -> None:
         """Stop reading. Safe to call twice."""

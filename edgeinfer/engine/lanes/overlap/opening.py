@@ -19,6 +19,7 @@ from edgeinfer.backends.base import (
     kind_of,
     no_progress,
     open_device,
+    refuse_experts,
 )
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.fingerprint import fingerprint
@@ -63,6 +64,7 @@ def open_overlap(
     and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
     """
     options = options or DeviceOptions()
+    refuse_experts(spec, device)
     situation = _situation(accelerator_of(device), spec, file, limits, options, progress, None)
     return _open(situation, resident_pages, spec, file, limits, options, schedule, progress, regime)
 
@@ -83,6 +85,7 @@ def open_batch(
     `schedule`: one of batches by name, "apex" for whichever is predicted to be fastest pass by pass, or AUTO.
     `vram_bytes`: of the accelerator's memory; None: all that is free.
     """
+    refuse_experts(spec, device)
     name = accelerator_of(device)
     situation = _situation(name, spec, file, limits, options, progress, vram_bytes)
     if schedule == AUTO:

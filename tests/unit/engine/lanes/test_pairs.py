@@ -109,6 +109,12 @@ def test_a_pair_without_the_cpu_is_refused() -> None:
         open_model("reference,null", model.spec, model.file, LIMITS)
 
 
+def test_a_mixture_of_experts_is_not_shared_by_devices() -> None:
+    mixture = Golden.read("olmoe-f16").model
+    with load.open_model(mixture, 128) as model, pytest.raises(BadSetting, match=r"mixture of experts.* --device cpu"):
+        open_model("cpu,reference", model.spec, model.file, LIMITS)
+
+
 class Sized:
     """A device that says how much memory it has."""
 

@@ -42,7 +42,7 @@ def test_what_is_asked_for_is_there_however_few_slots() -> None:
     for _ in range(200):
         layer = int(draw.integers(LAYERS))
         have(cache, memory, layer, sorted(draw.choice(EXPERTS, cache.most_at_once, replace=False).tolist()))
-        cache.guess((layer + 1) % LAYERS, draw.choice(EXPERTS, 3, replace=False).tolist())
+        cache.guess([((layer + 1) % LAYERS, int(number)) for number in draw.choice(EXPERTS, 3, replace=False)])
     cache.close()
 
 
@@ -89,7 +89,7 @@ def test_a_guess_is_read_while_nothing_is_waited_for_and_proves_itself() -> None
     source = PaperSource()
     cache, memory = opened(source, n_slots=8)
     have(cache, memory, 0, [0, 1])
-    cache.guess(1, [4, 5])
+    cache.guess([(1, 4), (1, 5)])
     _until(lambda: len(source.reads) == 4)
     have(cache, memory, 1, [4, 6])
     reading = cache.reading
@@ -104,7 +104,7 @@ def test_a_guess_pushes_out_nothing_that_is_used_more() -> None:
         have(cache, memory, 0, [0, 1, 2])
         have(cache, memory, 1, [3])
     n_reads = len(source.reads)
-    cache.guess(2, [7])
+    cache.guess([(2, 7)])
     have(cache, memory, 0, [0, 1, 2])
     cache.close()
     assert len(source.reads) == n_reads
@@ -113,7 +113,7 @@ def test_a_guess_pushes_out_nothing_that_is_used_more() -> None:
 def test_no_guesses_where_none_are_wanted() -> None:
     source = PaperSource()
     cache, memory = opened(source, n_slots=8, guesses=False)
-    cache.guess(1, [4, 5])
+    cache.guess([(1, 4), (1, 5)])
     have(cache, memory, 0, [0])
     cache.close()
     assert source.reads == [0]

@@ -9,7 +9,7 @@ import pytest
 from edgeinfer.backends.base import PAGE, DeviceOptions, Limits
 from edgeinfer.engine.lanes.overlap.opening import open_overlap
 from edgeinfer.engine.limits import SPARE_PAGES
-from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, EdgeInferError
+from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, EdgeInferError, UnsupportedModel
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.topology import read_topology
@@ -65,6 +65,14 @@ def test_what_cannot_be_opened_is_refused(model: Model) -> None:
         open_overlap("cpu,reference", model.spec, model.file, LIMITS, schedule="rows")
     with pytest.raises(DeviceUnavailable, match="part of a model"):
         open_overlap("cpu,null", model.spec, model.file, LIMITS)
+
+
+def test_a_mixture_of_experts_is_refused() -> None:
+    with (
+        open_model(Golden.read("olmoe-f16").model, 128) as mixture,
+        pytest.raises(UnsupportedModel, match="mixture of experts, which cpu,reference does not run; --device cpu"),
+    ):
+        open_overlap("cpu,reference", mixture.spec, mixture.file, LIMITS)
 
 
 def test_states_of_another_model_are_refused(model: Model) -> None:
