@@ -209,8 +209,8 @@ def main() -> None:
         used = sum(op.active for op in model.spec.ops() if type(op).__name__ == "Experts")
         experts = used * max(bundle.padded_bytes for bundle in contents.experts)
         print(
-            f"{contents.data_bytes / 1e6:.0f} MB, {100 * share:.0f} % in memory; a token uses {experts / 1e6:.1f} MB of "
-            f"experts; in memory {1 / statistics.median(whole.seconds):.1f} tok/s"
+            f"{contents.data_bytes / 1e6:.0f} MB, {100 * share:.0f} % in memory; a token uses {experts / 1e6:.1f} MB "
+            f"of experts; in memory {1 / statistics.median(whole.seconds):.1f} tok/s"
         )
         for _ in range(options.rounds):
             for policy in POLICIES:

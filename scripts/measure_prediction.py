@@ -1,10 +1,11 @@
 """Predicted against measured: reading prompts, decoding and verifying, for several models on the CPU device or others.
 
 Run: `python scripts/measure_prediction.py MODEL… [--rounds 3] [--profile FILE]`, or with `--device openvino`, or with
-`--device cpu,openvino --schedule rows`. The machine, or the devices with the first models' formats, are probed first,
-unless a profile of the machine is given; then each model is loaded and timed, round after round, and every prediction
-is compared with the median. Nothing of what is measured goes into the predictions. Prints a table and how idle the
-machine was.
+`--device cpu,openvino --schedule rows`, or with `--ram 75,50,25`: percent of each model's weights that may stay in
+memory, while the rest is read from disk in every pass. The machine, or the devices with the first models' formats, are
+probed first, unless a profile of the machine is given; then each model is loaded and timed, round after round, and
+every prediction is compared with the median. Nothing of what is measured goes into the predictions. Prints a table, how
+idle the machine was, and what the disk gave beside what the profile has of it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from edgeinfer.backends.base import no_progress
 from edgeinfer.engine.idle import idle_share
 from edgeinfer.engine.lanes.choosing import choose
 from edgeinfer.engine.lanes.opening import FORMATS
+from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.combination import alone_profiles, combined_profile
+from edgeinfer.engine.residency import Holding, planned_weights
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import spec_of
 from edgeinfer.scheduling.budgets import Caching, budgets_of
@@ -42,10 +45,30 @@ TESTS = ("prefill", "decode", "verify")
 
 
 @dataclass(frozen=True, slots=True)
+class Case:
+    """A model, and the percentage of its weights that may stay in memory (None: all of them)."""
+
+    path: Path
+    percent: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.path.stem if self.percent is None else f"{self.path.stem} {self.percent}%"
+
+    @property
+    def ram_bytes(self) -> int | None:
+        """Memory for weights."""
+        if self.percent is None:
+            return None
+        with GGUFFile.open(self.path) as file:
+            return sum(info.nbytes for info in file.tensors.values()) * self.percent // 100
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """Seconds of one test of one model."""
 
-    model: str
+    case: Case
     test: str
     predicted_s: float
     measured_s: list[float]
@@ -73,9 +96,29 @@ def placed(work: ModelWork, names: tuple[str, ...], schedule: str) -> tuple[Prof
     return profile, choose(profile, alone, work, Caching(CONTEXT), budgets, schedule).placement
 
 
-def predictions(work: ModelWork, profile: Profile, placement: Placement | None = None) -> dict[str, float]:
+def streamed(case: Case, profile: Profile) -> Predictor:
+    """What predicts a model on the cpu, with what it reads from disk."""
+    work = work_in(case.path)
+    if case.ram_bytes is None or profile.disk is None:
+        return Predictor(profile, work)
+    with GGUFFile.open(case.path) as file:
+        spec = spec_of(file.metadata, file.tensors, CONTEXT)
+        kept, limits = planned_weights(
+            spec, file, case.name, limits_for(CONTEXT), Holding(case.ram_bytes), profile.disk
+        )
+    if kept is None:
+        return Predictor(profile, work)
+    disk = profile.disk
+    print(
+        f"{case.name}: {kept.flash_bytes / 1e6:.1f} MB a pass, {kept.residency.n_readers} reads at a time, "
+        f"{kept.flash_bytes / kept.streamed.seconds(disk) / 1e9:.2f} GB/s by the profile"
+    )
+    most = limits.max_tokens
+    return Predictor(profile, work, disk_s=lambda n_tokens: kept.streamed.seconds(disk, n_tokens), most_tokens=most)
+
+
+def predictions(predictor: Predictor) -> dict[str, float]:
     """Seconds of each test."""
-    predictor = Predictor(profile, work, placement=placement)
     return {
         "prefill": predictor.prompt_s(PROMPT),
         "decode": predictor.decode_s(GEN),
@@ -83,12 +126,13 @@ def predictions(work: ModelWork, profile: Profile, placement: Placement | None =
     }
 
 
-def measure(path: Path, device: str, schedule: str) -> dict[str, float]:
+def measure(case: Case, device: str, schedule: str) -> dict[str, float]:
     """Seconds of each test, once each after a warm-up.
 
     Decoding comes first: in a cache that grows at its end, rows of a prompt that was cut off again would lie before it.
     """
-    passes = Passes(Opening(device, str(path), len(usable_cores()), CONTEXT, schedule=schedule))
+    ours = Opening(device, str(case.path), len(usable_cores()), CONTEXT, schedule=schedule, ram_bytes=case.ram_bytes)
+    passes = Passes(ours)
     try:
         tokens = random_tokens(0, PROMPT, passes.n_vocab)
         for token in tokens[:16]:
@@ -104,6 +148,8 @@ def measure(path: Path, device: str, schedule: str) -> dict[str, float]:
         passes.evaluate(tokens, every=False)
         passes.truncate(0)
         found["prefill"] = timed(lambda: passes.evaluate(tokens, every=False))
+        if (reading := passes.reading).read_s:
+            print(f"{case.name}: the disk gave {reading.n_bytes / reading.read_s / 1e9:.2f} GB/s while it was read")
         return found
     finally:
         passes.close()
@@ -124,34 +170,38 @@ def main() -> None:
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--schedule", default="auto")
+    parser.add_argument("--ram", type=lambda text: [int(each) for each in text.split(",")], default=[None])
     options = parser.parse_args()
     started = time.perf_counter()
-    works = {path: work_in(path) for path in options.models}
+    cases = [Case(path, percent) for path in options.models for percent in options.ram]
     if options.device == "cpu":
         profile = read_profile(options.profile) if options.profile else measured_profile(short=False)
         print(f"{profile.name}; profile in {time.perf_counter() - started:.1f} s, idle {profile.idle_share}")
-        expected = {path: predictions(work, profile) for path, work in works.items()}
+        expected = {case: predictions(streamed(case, profile)) for case in cases}
     else:
         names = tuple(options.device.split(","))
-        found = {path: placed(work, names, options.schedule) for path, work in works.items()}
+        works = {case: work_in(case.path) for case in cases}
+        found = {case: placed(work, names, options.schedule) for case, work in works.items()}
         print(f"{options.device}; profiles in {time.perf_counter() - started:.1f} s")
-        expected = {path: predictions(works[path], *found[path]) for path in options.models}
-    rows = [Row(path.stem, test, expected[path][test], []) for path in options.models for test in TESTS]
+        expected = {
+            case: predictions(Predictor(found[case][0], works[case], placement=found[case][1])) for case in cases
+        }
+    rows = [Row(case, test, expected[case][test], []) for case in cases for test in TESTS]
     idle = [idle_share()]
     for _ in range(options.rounds):
-        for path in options.models:
-            took = measure(path, options.device, options.schedule)
+        for case in cases:
+            took = measure(case, options.device, options.schedule)
             for row in rows:
-                if row.model == path.stem:
+                if row.case == case:
                     row.measured_s.append(took[row.test])
         idle.append(idle_share())
     sizes = {"prefill": PROMPT, "decode": GEN, "verify": VERIFIES * VERIFIED}
-    print(f"{'model':16s} {'test':8s} {'predicted':>10s} {'measured':>10s}  tok/s (lowest to highest)   error")
+    print(f"{'model':20s} {'test':8s} {'predicted':>10s} {'measured':>10s}  tok/s (lowest to highest)   error")
     for row in rows:
         n = sizes[row.test]
         predicted, measured = n / row.predicted_s, n / statistics.median(row.measured_s)
         spread = f"{n / max(row.measured_s):9.1f} {n / min(row.measured_s):9.1f}"
-        print(f"{row.model:16s} {row.test:8s} {predicted:10.1f} {measured:10.1f}  {spread}   {row.error:+8.1%}")
+        print(f"{row.case.name:20s} {row.test:8s} {predicted:10.1f} {measured:10.1f}  {spread}   {row.error:+8.1%}")
     errors = sorted(abs(row.error) for row in rows)
     print(
         f"median error {statistics.median(errors):.1%}, worst {errors[-1]:.1%}; idle {min(idle):.2f} to {max(idle):.2f}"

@@ -93,6 +93,7 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
     from edgeinfer.engine.loading import load
 
     machine = settings.machine
+    parallel = beside_all_weights(settings, path, parallel)
     while True:
         try:
             with ProgressLine() as progress:
@@ -118,3 +119,30 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
             if parallel == 1:
                 raise
             parallel //= 2
+
+
+def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
+    """As many contexts as leave room for all weights; all of them where weights do not stay for a single one either."""
+    from edgeinfer.engine.limits import context_of, limits_for
+    from edgeinfer.engine.residency import Holding, room_for
+    from edgeinfer.models.load import open_model
+
+    machine, n_context = settings.machine, settings.generation.ctx
+    if parallel == 1 or machine.device not in (("auto",), ("cpu",)):
+        return parallel
+    try:
+        with open_model(path, n_context) as model:
+            length = context_of(model.spec.n_context_trained, n_context)
+            holding = Holding(weights_bytes(machine.ram))
+
+            def streams(n_sessions: int) -> bool:
+                limits = limits_for(length, n_sessions, machine.kv)
+                return room_for(model.spec, model.file, limits, holding).budget_bytes is not None
+
+            if streams(1):
+                return parallel
+            while parallel > 1 and streams(parallel):
+                parallel //= 2
+    except (DoesNotFit, UnsupportedModel):
+        return parallel  # loading tries fewer, or leaves it to another program
+    return parallel

@@ -33,13 +33,14 @@ def expected_of(llm: LLM, stats: Stats) -> Expected | None:
     if found is None:
         return None
     profile, read_s, made_s = found
-    prefill, decode = corrections_of(profile)
+    prefill, decode = corrections_of(profile, streams=llm.streamed is not None)
     n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
     return Expected(n_read / read_s / prefill if n_read else None, n_made / made_s / decode if n_made else None)
 
 
 def note_experience(llm: LLM, stats: Stats) -> None:
     """Keep what an answer took beside its prediction, if that tells something and nothing held the machine back."""
+    from edgeinfer.engine.experience import PHASES, STREAMED_PHASES
     from edgeinfer.engine.profiles import ProfileStore
 
     found = _predicted(llm, stats) if llm.policy.idle_work else None
@@ -47,11 +48,12 @@ def note_experience(llm: LLM, stats: Stats) -> None:
         return
     profile, read_s, made_s = found
     experience = ProfileStore().experience(profile.fingerprint)
+    prefill, decode = PHASES if llm.streamed is None else STREAMED_PHASES
     n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
     if n_read >= READ_MIN and stats.prefill_tok_s:
-        experience.note("prefill", read_s, n_read / stats.prefill_tok_s)
+        experience.note(prefill, read_s, n_read / stats.prefill_tok_s)
     if n_made >= MADE_MIN and stats.plain_tok_s:
-        experience.note("decode", made_s, n_made / stats.plain_tok_s)
+        experience.note(decode, made_s, n_made / stats.plain_tok_s)
     experience.save()
 
 
@@ -67,13 +69,17 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     if llm.facts.device != CPU:
         return _predicted_elsewhere(llm, stats)
     profile = kept_profile()
-    if profile is None:
+    if profile is None or (llm.streamed is not None and profile.disk is None):
         return None
     known = [core.number for core in profile.cpu.cores]
     decoding, reading = teams_of(profile, llm.work, llm.facts.kv, _cores_of(llm.affinity, known))
-    read_s = Predictor(reading, llm.work, llm.facts.kv).prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
-    made_s = Predictor(decoding, llm.work, llm.facts.kv).decode_s(stats.n_generated, stats.n_prompt)
-    return profile, read_s, made_s
+    streamed, disk = llm.streamed, profile.disk
+    disk_s = None if streamed is None or disk is None else lambda n_tokens: streamed.seconds(disk, n_tokens)
+    most, kv = llm.limits.max_tokens, llm.facts.kv
+    reader = Predictor(reading, llm.work, kv, disk_s=disk_s, most_tokens=most)
+    maker = Predictor(decoding, llm.work, kv, disk_s=disk_s)
+    read_s = reader.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
+    return profile, read_s, maker.decode_s(stats.n_generated, stats.n_prompt)
 
 
 def _predicted_elsewhere(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
@@ -104,12 +110,14 @@ def _cores_of(affinity: Sequence[Sequence[int]], known: Sequence[int]) -> Sequen
     return pinned if len(pinned) == len(affinity) else known[: len(affinity)]
 
 
-def corrections_of(profile: Profile) -> tuple[float, float]:
-    """What prompts and decoding took on this machine so far, of what was predicted."""
+def corrections_of(profile: Profile, *, streams: bool = False) -> tuple[float, float]:
+    """What prompts and decoding took on this machine so far, of what was predicted; of models that stream apart."""
+    from edgeinfer.engine.experience import PHASES, STREAMED_PHASES
     from edgeinfer.engine.profiles import ProfileStore
 
     experience = ProfileStore().experience(profile.fingerprint)
-    return experience.factor("prefill"), experience.factor("decode")
+    prefill, decode = STREAMED_PHASES if streams else PHASES
+    return experience.factor(prefill), experience.factor(decode)
 
 
 def expectation_lines(
@@ -131,10 +139,12 @@ def expectation_lines(
 
 def _missing(device: str, cores: Sequence[int]) -> str:
     """Why nothing is predicted for a device, or for several with a plus between them, and the command that helps."""
-    from edgeinfer.app.machine_profile import are_measurable
+    from edgeinfer.app.machine_profile import are_measurable, kept_profile
     from edgeinfer.scheduling.profile import CPU
     from edgeinfer.scheduling.topology import read_topology
 
+    if device == CPU and kept_profile() is not None:
+        return "the disk that weights come from was not measured; edgeinfer probe does that"
     if device == CPU:
         return "this machine was not measured; edgeinfer probe does that"
     names = device.split("+")

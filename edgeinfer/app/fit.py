@@ -29,7 +29,7 @@ def plan_for(
     ram_bytes: int | None = None,
     speeds: Speeds | None = None,
 ) -> tuple[ModelSpec, Plan]:
-    """The model's spec and the plan to run it on one device; `ram_bytes` replaces the memory found available.
+    """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the memory found available.
 
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
@@ -46,21 +46,37 @@ def plan_for(
     return spec, plan.Plan(key, workers, len(spec.stages), need, available, speeds or plan.Speeds())
 
 
-def check_fits(header: Header, nbytes: int, device: str = "auto", n_context: int | None = None) -> None:
-    """Raise DoesNotFit, with the numbers and what would fit, for a model too large for this machine.
+def check_fits(header: Header, nbytes: int, device: str = "auto", n_context: int | None = None) -> str | None:
+    """What to know of a model that this machine holds in part and reads the rest of in every pass; None of others.
 
     `nbytes` is the size of the file. A header that edgeinfer cannot plan for is judged by that size alone, so that a
-    vocabulary or a model for another program can still be pulled.
+    vocabulary or a model for another program can still be pulled. Raises DoesNotFit, with the numbers and what would
+    work, for a model too large for this machine.
     """
     from edgeinfer.errors import EdgeInferError
     from edgeinfer.scheduling import memory, topology
 
     available = topology.available_bytes()
     try:
-        need = plan_for(header.metadata, header.tensors, device=device, n_context=n_context)[1].need
+        spec, plan = plan_for(header.metadata, header.tensors, device=device, n_context=n_context)
     except EdgeInferError:
-        need = memory.MemoryNeed(nbytes, 1, 0, 0, 0)
-    memory.require_fit(need, available)
+        memory.require_fit(memory.MemoryNeed(nbytes, 1, 0, 0, 0), available)
+        return None
+    if not memory.missing_bytes(plan.need, available):
+        return None
+    if device not in ("auto", "cpu"):
+        memory.require_fit(plan.need, available)
+    return _read_in_part(header, spec, plan.need.n_context)
+
+
+def _read_in_part(header: Header, spec: ModelSpec, n_context: int) -> str | None:
+    """How fast a model can be at most that does not fit as a whole. Raises DoesNotFit."""
+    from edgeinfer.engine.limits import limits_for
+    from edgeinfer.engine.residency import Holding, known_disk, planned_weights, told
+
+    name, disk = header.metadata.text("general.name", "the model"), known_disk()
+    kept, _ = planned_weights(spec, header, name, limits_for(n_context), Holding(), disk)
+    return None if kept is None else f"{name} does not fit in memory as a whole: {told(kept, disk)}"
 
 
 def size_in_bytes(text: str, available_bytes: int) -> int:

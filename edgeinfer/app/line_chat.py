@@ -7,6 +7,7 @@ their history between runs and carries on after errors; from a pipe each line is
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ import typer
 
 from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
 from edgeinfer.app.dialogue import Dialogue
+from edgeinfer.app.disk_reading import read_since, reading_lines
 from edgeinfer.app.first_look import look_once
 from edgeinfer.app.opening import record_speed
 from edgeinfer.app.slash_commands import Then, is_command, run_line
@@ -71,8 +73,10 @@ class LineChat:
     def _answer(self, question: str | None) -> None:
         """Print an answer to a question, or another one to the last, and keep it even if it was stopped."""
         dialogue = self._dialogue
+        started, before = time.perf_counter(), self._llm.reading
         stream = dialogue.ask_again() if question is None else dialogue.ask(question)
         interrupted = print_answer(stream)
+        read, seconds = read_since(before, self._llm.reading), time.perf_counter() - started
         stats = stream.stats
         assert stats is not None
         if question is None:
@@ -86,7 +90,8 @@ class LineChat:
         if self._terminal:
             look_once(self._llm)
         if self._stats:
-            typer.echo(stats_text(stats), err=True)
+            for line in (stats_text(stats), *reading_lines(read, seconds)):
+                typer.echo(line, err=True)
 
     def _lines(self) -> Iterator[str]:
         if not self._terminal:

@@ -66,14 +66,16 @@ def pull_model(store: Store, source: str, *, force: bool = False) -> LocalModel:
 
 
 def approve_fit(header: Header, nbytes: int) -> None:
-    """Let a model through that fits this machine; ask about any other where someone can answer.
+    """Let a model through that fits this machine, or runs as its disk allows; ask about others where someone answers.
 
     Raises DoesNotFit, with the numbers and what would work.
     """
     from edgeinfer.app.fit import check_fits
 
     try:
-        check_fits(header, nbytes)
+        notice = check_fits(header, nbytes)
+        if notice is not None:
+            typer.echo(f"note: {notice}", err=True)
     except DoesNotFit as refusal:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise DoesNotFit(f"{refusal}; edgeinfer pull --force fetches it all the same") from None

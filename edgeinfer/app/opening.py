@@ -91,6 +91,8 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     if llm.device != facts.device:
         return  # an answer that two devices gave measures neither
     note_experience(llm, stats)
+    if llm.streamed is not None:
+        return  # what a plan shows as measured is of models in memory
     if stats.n_generated >= TOKENS_MIN and llm.policy.idle_work:
         long_prompt = stats.n_prompt - stats.n_cached >= TOKENS_MIN
         prefill_tok_s = stats.prefill_tok_s if long_prompt else None

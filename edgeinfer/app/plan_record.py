@@ -15,6 +15,7 @@ from edgeinfer.scheduling.core_plan import CorePlan
 from edgeinfer.scheduling.placement import Placement, StagePlacement
 from edgeinfer.scheduling.plan import Plan, Speeds
 from edgeinfer.scheduling.step_time import PassTime, StageTime, attention_device
+from edgeinfer.scheduling.streaming import Kept
 from edgeinfer.scheduling.work import ModelWork
 
 Value = object
@@ -57,8 +58,15 @@ def record_of(facts: ModelFacts, here: Plan | None, planned: Planned | None, spe
 def _predicted(here: Plan | None, planned: Planned | None) -> dict[str, Value]:
     if planned is None:
         needed = None if here is None else here.need.total_bytes
+        kept = None if here is None else here.kept
         unknown = ("prefill_tok_s", "decode_tok_s", "ttft_s", "verify_cost", "bound_by")
-        return {**dict.fromkeys(unknown), "ram_bytes": needed, "vram_bytes": 0, "flash_bytes_per_token": 0}
+        return {
+            **dict.fromkeys(unknown),
+            "ram_bytes": needed,
+            "vram_bytes": 0,
+            "flash_bytes_per_token": 0 if kept is None else kept.flash_bytes,
+            **_kept(kept),
+        }
     return {
         "prefill_tok_s": planned.prefill_tok_s,
         "decode_tok_s": planned.decode_tok_s,
@@ -72,6 +80,17 @@ def _predicted(here: Plan | None, planned: Planned | None) -> dict[str, Value]:
         "bound_by": planned.decode.time.bound_by,
         "corrections": {"prefill": planned.corrections[0], "decode": planned.corrections[1]},
         "prefill_bound_by": planned.prefill[-1].bound_by,
+        **_kept(planned.kept),
+    }
+
+
+def _kept(kept: Kept | None) -> dict[str, Value]:
+    """How weights are held that do not all stay, all None where they do."""
+    return {
+        "pinned_bytes": None if kept is None else kept.pinned_bytes,
+        "window_bytes": None if kept is None else kept.window_bytes,
+        "cache_bytes": None if kept is None else kept.cache_bytes,
+        "n_readers": None if kept is None else kept.residency.n_readers,
     }
 
 
@@ -115,17 +134,21 @@ def _batch(planned: Planned) -> dict[str, Value]:
 
 
 def _stages(work: ModelWork, planned: Planned) -> Iterator[dict[str, Value]]:
-    yield from _phase("decode", work, planned.decode.placement.stages, planned.decode.time)
-    yield from _phase("prefill", work, planned.prefill_placement.stages, planned.prefill[-1])
+    mixed = planned.kept is not None
+    yield from _phase("decode", work, planned.decode.placement.stages, planned.decode.time, mixed=mixed)
+    yield from _phase("prefill", work, planned.prefill_placement.stages, planned.prefill[-1], mixed=mixed)
 
 
 def _phase(
-    phase: str, work: ModelWork, placed: tuple[StagePlacement, ...], time: PassTime
+    phase: str, work: ModelWork, placed: tuple[StagePlacement, ...], time: PassTime, *, mixed: bool
 ) -> Iterator[dict[str, Value]]:
+    """`mixed`: rows that stay in memory lie among those that come from disk."""
     for stage, where, took in zip(work.stages, placed, time.stages, strict=True):
         for group in took.groups:
             for number in range(group.first, group.stop):
                 lanes = _lanes(where, took, number)
+                if mixed:
+                    lanes = [{**lane, "held": None} for lane in lanes]
                 yield {
                     "phase": phase,
                     "ops": stage.tensors[number].removesuffix(".weight"),

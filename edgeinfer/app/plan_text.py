@@ -16,22 +16,37 @@ from edgeinfer.scheduling.placement import Part, StagePlacement
 from edgeinfer.scheduling.plan import Plan, Speeds
 from edgeinfer.scheduling.profile import QUIET_SHARE, Profile
 from edgeinfer.scheduling.step_time import StageTime, attention_device
+from edgeinfer.scheduling.streaming import Kept
 from edgeinfer.scheduling.work import StageShape, StageWork
 
 Placed = tuple[StageWork, StagePlacement, StageTime]
 
 
 def model_lines(
-    name: str, facts: ModelFacts, here: Plan | None, n_context: int, planned: Planned | None = None
+    name: str,
+    facts: ModelFacts,
+    here: Plan | None,
+    n_context: int,
+    planned: Planned | None = None,
+    *,
+    refused: bool = False,
 ) -> list[str]:
-    """What the model is, and what it takes on this machine (`here`), if it is about this one."""
+    """What the model is, and what it takes on this machine (`here`), if it is about this one.
+
+    `refused`: it cannot be run, so that what it takes is all of it, and nothing is placed.
+    """
     spec = facts.spec
     lines = [
         f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {spec.n_layers} layers",
-        *([] if here is None else [f"plan      {_plan_line(here, planned)}"]),
+        *([] if here is None or refused else [f"plan      {_plan_line(here, planned)}"]),
     ]
-    held = "" if here is None else f", {in_gigabytes(here.need.weight_bytes)} as {here.device} holds them"
+    kept = here.kept if here is not None else planned.kept if planned is not None else None
+    held = ""
+    if here is not None and kept is None:
+        held = f", {in_gigabytes(here.need.weight_bytes)} as {here.device} holds them"
     lines.append(f"weights   {in_gigabytes(facts.file_bytes)} in the file{held}")
+    if kept is not None:
+        lines.append(_kept_line(kept))
     kv_bytes = facts.kv_bytes_per_token * n_context if here is None else here.need.kv_bytes
     per_token = facts.kv_bytes_per_token if here is None else here.need.kv_bytes_per_token
     lines.append(f"KV cache  {per_token} bytes a token, {in_gigabytes(kv_bytes)} for {n_context} tokens")
@@ -39,6 +54,18 @@ def model_lines(
         need = in_gigabytes(here.need.total_bytes)
         lines.append(f"memory    {need} of {in_gigabytes(here.available_bytes)} available")
     return lines
+
+
+def _kept_line(kept: Kept) -> str:
+    """What stays in memory, and how the rest passes through it."""
+    through = f"through a window of {in_gigabytes(kept.window_bytes)}"
+    if kept.cache_bytes:
+        experts = f"a cache of {in_gigabytes(kept.cache_bytes)} for experts"
+        through = f"{through} and {experts}" if kept.window_bytes else f"into {experts}"
+    return (
+        f"streams   {in_gigabytes(kept.pinned_bytes)} of weights stay in memory, {in_gigabytes(kept.flash_bytes)} are "
+        f"read from disk in every pass, {through}, {kept.residency.n_readers} reads at a time"
+    )
 
 
 def _plan_line(here: Plan, planned: Planned | None) -> str:

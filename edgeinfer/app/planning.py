@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal, get_args
 
 from edgeinfer.engine.lanes.choosing import N_DECODED, N_PROMPT
@@ -16,7 +17,7 @@ from edgeinfer.errors import BadSetting, UnknownKey
 from edgeinfer.scheduling.batch.costs import BatchCosts, Group
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_NAMES
 from edgeinfer.scheduling.batch.schedules import Prediction, choose
-from edgeinfer.scheduling.budgets import Budgets, Caching, budgets_of
+from edgeinfer.scheduling.budgets import Budgets, Caching, Usage, budgets_of
 from edgeinfer.scheduling.core_plan import NodePlan, replica_plan
 from edgeinfer.scheduling.cost import Pass, chunks
 from edgeinfer.scheduling.governor import Condition, Governor
@@ -29,6 +30,7 @@ from edgeinfer.scheduling.profile import CPU, Profile
 from edgeinfer.scheduling.schedules import SCHEDULES, scheduled
 from edgeinfer.scheduling.some_cores import with_cores
 from edgeinfer.scheduling.step_time import PassTime, step_time
+from edgeinfer.scheduling.streaming import Kept, beside_reading
 from edgeinfer.scheduling.topology import CoreKind
 from edgeinfer.scheduling.work import ModelWork
 from edgeinfer.settings import CTX_CAP, KVKind
@@ -40,10 +42,11 @@ Goal = Literal["latency", "throughput", "quiet"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to plan for. `ram_bytes`: of the machine, as available; `vram_bytes`: of each accelerator; None: all.
+    """What to plan for. `ram_bytes`: of the machine, for weights; `vram_bytes`: of each accelerator; None: all.
 
     `goal`: the least time of one sequence, most tokens of all (several nodes may get a replica each), or quiet, with as
     many cores and as much of the time as that mode takes. `cores`: of the CPU; None for all that help.
+    `most_tokens`: of a prompt in a pass.
     """
 
     n_context: int = CTX_CAP
@@ -54,6 +57,7 @@ class Wanted:
     schedule: str = "auto"
     goal: Goal = "latency"
     cores: tuple[int, ...] | None = None
+    most_tokens: int = MOST_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,7 @@ class Planned:
     nodes        whether each NUMA node should have a replica, where that was asked for
     duty         the part of the time that is spent computing
     refused      what was asked for and is predicted to answer later than this, "" for nothing
+    kept         what stays of the weights, where not all do and the CPU reads the others in every pass
     """
 
     profile: Profile
@@ -83,6 +88,7 @@ class Planned:
     nodes: NodePlan | None = None
     duty: float = 1.0
     refused: str = ""
+    kept: Kept | None = None
 
     @property
     def answer_s(self) -> float:
@@ -123,8 +129,36 @@ class Planned:
         return int(self.decode.usage.flash_bytes / self.n_sequences)
 
 
-def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
-    """Plan a model. Raises DoesNotFit, saying by how much and what would fit, UnknownKey for a schedule."""
+def plan_streamed(profile: Profile, work: ModelWork, wanted: Wanted, kept: Kept) -> Planned:
+    """Plan a model of which the CPU reads a part from disk in every pass. Raises ValueError without a disk."""
+    if profile.disk is None:
+        raise ValueError("weights are to be read from a disk that nothing is known of")
+    disk, alone = profile.disk, replace(profile, devices=(profile.cpu,))
+    planned = plan_model(alone, work, replace(wanted, schedule="cpu", ram_bytes=None), fits=True)
+    decode, caching = planned.decode, Caching(wanted.n_context, wanted.n_sequences, wanted.kv)
+    caches = sum(caching.stage_bytes(stage.shape) for stage in work.stages)
+    passes = chunks(planned.n_prompt, wanted.most_tokens)
+
+    def waiting(time: PassTime, n_tokens: int) -> PassTime:
+        return beside_reading(time, kept.streamed.seconds(disk, n_tokens))
+
+    usage = Usage(kept.held_bytes + caches, {}, kept.flash_bytes, 0.0, kept.held_bytes)
+    return replace(
+        planned,
+        profile=profile,
+        decode=replace(decode, schedule=wanted.schedule, time=waiting(decode.time, wanted.n_sequences), usage=usage),
+        prefill=tuple(waiting(time, step.n_tokens) for time, step in zip(planned.prefill, passes, strict=True)),
+        verify=waiting(planned.verify, VERIFIED),
+        nodes=None,
+        kept=kept,
+    )
+
+
+def plan_model(profile: Profile, work: ModelWork, wanted: Wanted, *, fits: bool = False) -> Planned:
+    """Plan a model. Raises DoesNotFit, saying by how much and what would fit, UnknownKey for a schedule.
+
+    `fits`: plan as if there were memory for everything.
+    """
     check_schedule(wanted.schedule)
     cores, duty = _taking_part(profile, wanted)
     machine = profile if cores is None else with_cores(profile, cores)
@@ -134,10 +168,10 @@ def plan_model(profile: Profile, work: ModelWork, wanted: Wanted) -> Planned:
     n_prompt = max(1, min(N_PROMPT, wanted.n_context - 1))
     caching = Caching(wanted.n_context, wanted.n_sequences, wanted.kv)
     step = Pass(1, n_prompt, 1, wanted.n_sequences)
-    task = Task(decoding, work, step, caching, _budgets(machine, work, wanted))
+    task = Task(decoding, work, step, caching, Budgets(inf) if fits else _budgets(machine, work, wanted))
     is_batch = wanted.schedule in BATCH_NAMES
     decode = scheduled("auto" if is_batch else wanted.schedule, task)
-    passes = chunks(n_prompt, reading_tokens(profile, work, decode.placement))
+    passes = chunks(n_prompt, reading_tokens(profile, work, decode.placement, wanted.most_tokens))
     prefill = prefill_placement(task, decode.placement, passes[0]) if wanted.schedule == "auto" else decode.placement
     times = tuple(step_time(reading, work, prefill, each, wanted.kv) for each in passes)
     verified = Pass(VERIFIED, n_prompt, VERIFIED)
@@ -216,11 +250,12 @@ def check_schedule(name: str) -> None:
 
 
 def _budgets(profile: Profile, work: ModelWork, wanted: Wanted) -> Budgets:
-    available = profile.cpu.memory_bytes if wanted.ram_bytes is None else wanted.ram_bytes
-    if wanted.vram_bytes is None:
-        return budgets_of(profile, work, available, most_rows=MOST_TOKENS)
-    vram = {rates.name: wanted.vram_bytes for rates in profile.accelerators}
-    return budgets_of(profile, work, available, most_rows=MOST_TOKENS, available_vram_bytes=vram)
+    available = profile.cpu.memory_bytes
+    vram = {} if wanted.vram_bytes is None else {rates.name: wanted.vram_bytes for rates in profile.accelerators}
+    weights = inf if wanted.ram_bytes is None else wanted.ram_bytes
+    return budgets_of(
+        profile, work, available, most_rows=MOST_TOKENS, available_vram_bytes=vram, ram_weight_bytes=weights
+    )
 
 
 def kind_of(text: str) -> CoreKind:

@@ -136,8 +136,9 @@ class Limits:
 class Reading:
     """What a lane has read of its weights so far.
 
-    Bytes, seconds that passes waited for them, reads by their size. Of what only some passes need (experts, neurons):
-    how many were wanted, and found in memory; how many were read on a guess, and then wanted.
+    Bytes, seconds that passes waited for them, reads by their size, seconds in which reads were under way. Of what only
+    some passes need (experts, neurons): how many were wanted, and found in memory; how many were read on a guess, and
+    then wanted.
     """
 
     n_bytes: int = 0
@@ -148,6 +149,7 @@ class Reading:
     n_found: int = 0
     n_guessed: int = 0
     n_proved: int = 0
+    read_s: float = 0.0
 
     def __add__(self, other: Reading) -> Reading:
         sizes = {size: self.sizes.get(size, 0) + other.sizes.get(size, 0) for size in {*self.sizes, *other.sizes}}
@@ -160,6 +162,7 @@ class Reading:
             self.n_found + other.n_found,
             self.n_guessed + other.n_guessed,
             self.n_proved + other.n_proved,
+            self.read_s + other.read_s,
         )
 
 

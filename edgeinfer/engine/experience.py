@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import statistics
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from edgeinfer.engine.whole_file import write_whole
 
-Phase = Literal["prefill", "decode"]
-PHASES: tuple[Phase, ...] = ("prefill", "decode")
+Phase = Literal["prefill", "decode", "streamed_prefill", "streamed_decode"]
+PHASES: tuple[Phase, Phase] = ("prefill", "decode")
+STREAMED_PHASES: tuple[Phase, Phase] = ("streamed_prefill", "streamed_decode")
+"""Of models whose weights come from disk in part: other things hold them up."""
 LAST = 9
 """Ratios that are kept of each phase;"""
 LEAST = 3
@@ -50,7 +52,7 @@ class Experience:
             loaded = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             loaded = {}
-        return {phase: _ratios(loaded.get(phase) if isinstance(loaded, dict) else None) for phase in PHASES}
+        return {phase: _ratios(loaded.get(phase) if isinstance(loaded, dict) else None) for phase in get_args(Phase)}
 
 
 def _ratios(values: object) -> list[float]:

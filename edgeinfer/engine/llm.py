@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.backends.base import Progress, Reading, no_progress
+from edgeinfer.backends.base import Limits, Progress, Reading, no_progress
 from edgeinfer.engine.batching.batcher import Batcher
 from edgeinfer.engine.batching.passes import passes_of
 from edgeinfer.engine.batching.stream import BatchStream, Prompt
@@ -22,6 +23,7 @@ from edgeinfer.engine.evaluators import Overlapping, Sharing, Subject, Tally
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options
+from edgeinfer.engine.residency import streamed_of
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
@@ -31,6 +33,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.governor import Policy
+from edgeinfer.scheduling.streaming import Streamed
 from edgeinfer.scheduling.work import ModelWork, work_of
 from edgeinfer.settings import KVKind, Mode
 
@@ -122,6 +125,17 @@ class LLM:
     def reading(self) -> Reading:
         """What was read so far of weights that do not stay in memory."""
         return self._pool.reading
+
+    @property
+    def limits(self) -> Limits:
+        """What it can hold, and where weights are that do not stay in memory."""
+        return self._pool.executor.limits
+
+    @cached_property
+    def streamed(self) -> Streamed | None:
+        """What every pass reads of the weights; None where they all stay in memory."""
+        stored, spec = self.limits.stored, self._subject.spec
+        return None if stored is None or spec is None else streamed_of(spec, self._subject.file, stored)
 
     @property
     def tallies(self) -> Mapping[Schedule, Tally]:

@@ -6,9 +6,10 @@ what to tell about it. Makes the bundle file where one is needed and may be writ
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.base import Limits, Prepacked, Progress, Stored, no_progress
 from edgeinfer.engine.limits import memory_for_model, memory_need
@@ -16,12 +17,13 @@ from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle, DoesNotFit
 from edgeinfer.models.bundle_places import bundle_path
-from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import ExpertLoads, Load, Residency, mixture_residency, residency
+from edgeinfer.scheduling.streaming import Kept, Streamed, kept_of
 from edgeinfer.scheduling.topology import read_topology, usable_cores
 
 if TYPE_CHECKING:
@@ -44,6 +46,13 @@ SMALLER_PASSES = (128, 64)
 """Tokens of a pass where memory is too short for the buffers of more."""
 
 
+class Described(Protocol):
+    """A file, or its header alone."""
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """What memory has room for: `budget_bytes` of weights, None for all of them, in passes of `max_tokens`."""
@@ -52,24 +61,86 @@ class Room:
     max_tokens: int
 
 
-def room_for(spec: ModelSpec, file: GGUFFile, limits: Limits, holding: Holding) -> Room:
+def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding, available: int | None = None) -> Room:
     """How many weights may stay; passes are made smaller where that lets them be as many as was asked for.
 
-    Raises DoesNotFit where there is not even room for the rest.
+    `available` bytes on another machine (None: what there is here). Raises DoesNotFit where there is not even room for
+    the rest.
     """
-    available = memory_for_model()
+    available = memory_for_model() if available is None else available
     budget = 0
     for max_tokens in (limits.max_tokens, *SMALLER_PASSES):
         need = memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=max_tokens))
         room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - RUNTIME_BYTES
         budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
         if need.weight_bytes <= budget:
-            return Room(None, limits.max_tokens)
+            return Room(None, max_tokens)
         if budget == holding.ram_bytes or (holding.ram_bytes is None and room > need.buffer_bytes):
             return Room(budget, max_tokens)
     if budget <= 0:
         require_fit(need, available)
     return Room(budget, max_tokens)
+
+
+def kept_weights(contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str) -> Kept:
+    """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
+    found = residency_of(contents, spec, budget, disk, name)
+    return kept_of(_dense_loads(contents), found, _expert_loads(contents, spec))
+
+
+def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str) -> Residency:
+    """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
+    dense, experts = _dense_loads(contents), _expert_loads(contents, spec)
+    numbers, loads = tuple(dense), tuple(dense.values())
+    if experts is not None:
+        found = mixture_residency(loads, experts, budget_bytes, disk, what)
+    else:
+        found = residency(loads, budget_bytes, disk, what)
+    pinned = frozenset(numbers[place] for place in found.pinned)
+    if missing := [load for number, load in dense.items() if load.uses == STAYS and number not in pinned]:
+        raise DoesNotFit(
+            f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: experts that all tokens "
+            f"share must stay there; {in_gigabytes(sum(load.nbytes for load in missing))} more would work"
+        )
+    return replace(found, pinned=pinned)
+
+
+def _dense_loads(contents: Contents) -> dict[int, Load]:
+    """Bundles that every pass needs, by number."""
+    dense = [bundle for bundle in contents.bundles if bundle.expert is None]
+    return {bundle.number: Load(bundle.padded_bytes, STAYS if bundle.stays else 1.0) for bundle in dense}
+
+
+def _expert_loads(contents: Contents, spec: ModelSpec) -> ExpertLoads | None:
+    """Bundles of which every token needs some; None where there are none."""
+    mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < len(op.gate)]
+    if not mixtures:
+        return None
+    largest, used = max(bundle.padded_bytes for bundle in contents.experts), sum(op.active for op in mixtures)
+    return ExpertLoads(len(contents.experts), largest, used, max(op.active for op in mixtures))
+
+
+def planned_weights(
+    spec: ModelSpec,
+    file: Described,
+    name: str,
+    limits: Limits,
+    holding: Holding,
+    disk: Disk | None,
+    available: int | None = None,
+) -> tuple[Kept | None, Limits]:
+    """What will stay of a model (None: all of it) and the limits it will run with, from its header alone.
+
+    `available` bytes on another machine, None for this one. Raises DoesNotFit as `stored`.
+    """
+    room = room_for(spec, file, limits, holding, available)
+    limits = replace(limits, max_tokens=room.max_tokens)
+    if room.budget_bytes is None:
+        return None, limits
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    kept = kept_weights(contents_of(spec, file.tensors), spec, room.budget_bytes, disk, name)
+    return kept if kept.flash_bytes else None, limits
 
 
 def stored(
@@ -85,40 +156,29 @@ def stored(
 
     Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, and what packing raises.
     """
-    room = room_for(spec, file, limits, holding)
-    if room.budget_bytes is None:
+    disk = known_disk()
+    kept, limits = planned_weights(spec, file, name, limits, holding, disk)
+    if kept is None:
         path = bundle_path(name, fingerprint)
         return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
-    contents = contents_of(spec, file.tensors)
-    disk = known_disk()
-    found = residency_of(contents, spec, room.budget_bytes, disk, name)
+    contents, found = contents_of(spec, file.tensors), kept.residency
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
-    pinned_bytes = sum(contents.bundles[number].padded_bytes for number in found.pinned)
-    cache_bytes = found.n_experts * max((bundle.padded_bytes for bundle in contents.experts), default=0)
-    place = Stored(path, fingerprint, found.pinned, pinned_bytes, found.window_bytes, found.n_readers, cache_bytes)
-    return replace(limits, stored=place, max_tokens=room.max_tokens), (_told(found, contents.data_bytes, disk),)
+    pinned, cache = kept.pinned_bytes, kept.cache_bytes
+    place = Stored(path, fingerprint, found.pinned, pinned, found.window_bytes, found.n_readers, cache)
+    return replace(limits, stored=place), (told(kept, disk),)
 
 
-def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str) -> Residency:
-    """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
-    dense = [bundle for bundle in contents.bundles if bundle.expert is None]
-    loads = [Load(bundle.padded_bytes, STAYS if bundle.stays else 1.0) for bundle in dense]
-    mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < len(op.gate)]
-    if mixtures:
-        largest, used = max(bundle.padded_bytes for bundle in contents.experts), sum(op.active for op in mixtures)
-        experts = ExpertLoads(len(contents.experts), largest, used, max(op.active for op in mixtures))
-        found = mixture_residency(loads, experts, budget_bytes, disk, what)
-    else:
-        found = residency(loads, budget_bytes, disk, what)
-    pinned = frozenset(dense[place].number for place in found.pinned)
-    if missing := [bundle for bundle in dense if bundle.stays and bundle.number not in pinned]:
-        raise DoesNotFit(
-            f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: experts that all tokens "
-            f"share must stay there; {in_gigabytes(sum(bundle.padded_bytes for bundle in missing))} more would work"
-        )
-    return replace(found, pinned=pinned)
+def streamed_of(spec: ModelSpec, file: Described, place: Stored) -> Streamed:
+    """What every pass of a model reads that is held like this."""
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    contents = contents_of(spec, file.tensors)
+    experts = _expert_loads(contents, spec)
+    n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
+    found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held)
+    return kept_of(_dense_loads(contents), found, experts).streamed
 
 
 def _bundle_file(
@@ -155,11 +215,12 @@ def known_disk() -> Disk | None:
     return None if profile is None else profile.disk
 
 
-def _told(found: Residency, total: int, disk: Disk | None) -> str:
+def told(kept: Kept, disk: Disk | None) -> str:
     """What happens in every pass, in a sentence."""
-    read = in_gigabytes(int(found.streamed_bytes))
-    text = f"{read} of the {in_gigabytes(total)} of weights are read from disk for every token"
+    read, total = in_gigabytes(kept.flash_bytes), in_gigabytes(kept.total_bytes)
+    text = f"{read} of the {total} of weights are read from disk for every token"
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
-    rate = disk.best_bytes_s
-    return f"{text}: {rate / found.streamed_bytes:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"
+    seconds = kept.streamed.seconds(disk)
+    rate = kept.streamed.nbytes / seconds
+    return f"{text}: {1 / seconds:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"

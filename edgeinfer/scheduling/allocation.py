@@ -62,6 +62,7 @@ class Allocator:
     def __init__(self, work: ModelWork, fractions: Fractions, budgets: Budgets, caching: Caching) -> None:
         self._work, self._fractions, self._caching = work, fractions, caching
         names = fractions.names
+        self._ram_weight_bytes = budgets.ram_weight_bytes
         self._rooms = [budgets.ram_bytes, *(budgets.vram_bytes.get(name, 0.0) for name in names[1:])]
         self._shapes = {id(stage.shape): stage.shape for stage in work.stages}
         self._chain = [id(stage.shape) for stage in work.stages]
@@ -83,6 +84,7 @@ class Allocator:
             rooms[attention] -= count * self._cache_bytes[shape]
         if min(rooms) < 0:
             return None
+        rooms[0] = min(rooms[0], self._ram_weight_bytes)
         round_ = _Round(self._fractions, rooms, self._steps)
         fixed_s = self._moves_s(places)
         for key, count in counts.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.cost import ACTIVATION_BYTES, KV_ELEMENT_BYTES
@@ -42,20 +43,28 @@ class Caching:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """Bytes for weights and caches: of the machine's memory, and of each accelerator's by name."""
+    """Bytes for weights and caches: of the machine's memory, and of each accelerator's by name.
+
+    `ram_weight_bytes`: of the machine's memory for weights alone.
+    """
 
     ram_bytes: float
     vram_bytes: Mapping[str, float] = field(default_factory=dict)
+    ram_weight_bytes: float = inf
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes that a placement takes; in every pass `flash_bytes` come from disk, `streamed_bytes` over links."""
+    """Bytes that a placement takes; in every pass `flash_bytes` come from disk, `streamed_bytes` over links.
+
+    `ram_weight_bytes` of `ram_bytes` are weights.
+    """
 
     ram_bytes: float
     vram_bytes: Mapping[str, float]
     flash_bytes: float
     streamed_bytes: float
+    ram_weight_bytes: float = 0.0
 
 
 def budgets_of(
@@ -66,11 +75,13 @@ def budgets_of(
     most_rows: int = 1,
     other_bytes: int = FIXED_BUFFER_BYTES,
     available_vram_bytes: Mapping[str, int] | None = None,
+    ram_weight_bytes: float = inf,
 ) -> Budgets:
     """Budgets out of what is available now, less a reserve.
 
     RAM loses the runtime and `other_bytes` (buffers, an embedding table); an accelerator its driver, the buffers of a
-    pass of `most_rows` tokens and those of streaming. `available_vram_bytes`: by name, where it is known.
+    pass of `most_rows` tokens and those of streaming. `available_vram_bytes`: by name, where it is known;
+    `ram_weight_bytes`: as much of RAM at most for weights.
     """
     ram = available_ram_bytes * (1 - RESERVE_SHARE) - RUNTIME_BYTES - other_bytes
     known = available_vram_bytes or {}
@@ -78,7 +89,7 @@ def budgets_of(
         rates.name: _vram(rates, work, known.get(rates.name, rates.memory_bytes), most_rows)
         for rates in profile.accelerators
     }
-    return Budgets(max(0.0, ram), vram)
+    return Budgets(max(0.0, ram), vram, ram_weight_bytes)
 
 
 def _vram(rates: DeviceRates, work: ModelWork, available_bytes: int, most_rows: int) -> float:
@@ -99,7 +110,7 @@ def usage_of(work: ModelWork, placement: Placement, caching: Caching) -> Usage:
     """Bytes that a placement takes with caches of a size."""
     known: dict[tuple[int, int], tuple[dict[str, float], float, float]] = {}
     held = {CPU: 0.0}
-    flash = streamed = 0.0
+    flash = streamed = in_ram = 0.0
     for stage, placed in zip(work.stages, placement.stages, strict=True):
         key = (id(stage.shape), id(placed))
         if key not in known:
@@ -108,7 +119,13 @@ def usage_of(work: ModelWork, placement: Placement, caching: Caching) -> Usage:
             held[device] = held.get(device, 0.0) + n_bytes
         flash += known[key][1]
         streamed += known[key][2]
-    return Usage(held.pop(CPU), held, flash, streamed)
+        in_ram += known[key][0].get(CPU, 0.0) - (caching.stage_bytes(stage.shape) if attends_on_cpu(placed) else 0.0)
+    return Usage(held.pop(CPU), held, flash, streamed, in_ram)
+
+
+def attends_on_cpu(placed: StagePlacement) -> bool:
+    """Whether a stage's cache, if it has one, lies in the machine's memory."""
+    return attention_device(placed) == CPU
 
 
 def _stage_usage(shape: StageShape, placed: StagePlacement, caching: Caching) -> tuple[dict[str, float], float, float]:
@@ -133,13 +150,15 @@ def _stage_usage(shape: StageShape, placed: StagePlacement, caching: Caching) ->
 def fits(usage: Usage, budgets: Budgets) -> bool:
     """Whether a placement keeps to all budgets, to the byte."""
     within = all(used <= budgets.vram_bytes.get(name, 0.0) + 0.5 for name, used in usage.vram_bytes.items())
+    within = within and usage.ram_weight_bytes <= budgets.ram_weight_bytes + 0.5
     return within and usage.ram_bytes <= budgets.ram_bytes + 0.5
 
 
 def refusal(work: ModelWork, budgets: Budgets, caching: Caching, has_disk: bool) -> DoesNotFit:
     """Why nothing fits: by how many bytes, and what would fit."""
     cache = sum(caching.stage_bytes(stage.shape) for stage in work.stages)
-    room = budgets.ram_bytes + sum(budgets.vram_bytes.values())
+    ram = min(budgets.ram_bytes, budgets.ram_weight_bytes + cache)
+    room = ram + sum(budgets.vram_bytes.values())
     weights = 0.0 if has_disk else work.weight_bytes
     missing = max(1.0, weights + cache - room)
     per_token = cache / max(1, caching.n_context)
@@ -153,7 +172,7 @@ def refusal(work: ModelWork, budgets: Budgets, caching: Caching, has_disk: bool)
             remedy = f"{n_sequences} sequences at once would fit"
     return DoesNotFit(
         f"{work.name} needs {in_gigabytes(int(work.weight_bytes))} for weights and {in_gigabytes(int(cache))} for "
-        f"{caching.n_sequences} x {caching.n_context} tokens of context; {in_gigabytes(int(budgets.ram_bytes))} of "
+        f"{caching.n_sequences} x {caching.n_context} tokens of context; {in_gigabytes(int(ram))} of "
         f"RAM and {in_gigabytes(int(sum(budgets.vram_bytes.values())))} of accelerator memory may be used"
         f"{' and the disk' if has_disk else ''}: {in_gigabytes(int(missing))} too much; {remedy}"
     )

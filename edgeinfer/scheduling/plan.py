@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.scheduling.memory import MemoryNeed
+from edgeinfer.scheduling.streaming import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,10 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A model as a whole on one device: what it takes, what there is, and how fast it was."""
+    """A model as a whole on one device: what it takes, what there is, and how fast it was.
+
+    `kept`: what stays of the weights where not all do.
+    """
 
     device: str
     n_workers: int
@@ -30,9 +34,13 @@ class Plan:
     need: MemoryNeed
     available_bytes: int
     speeds: Speeds
+    kept: Kept | None = None
 
     @property
     def line(self) -> str:
         """The plan in one line."""
         workers = "1 worker" if self.n_workers == 1 else f"{self.n_workers} workers"
-        return f"all {self.n_stages} stages on {self.device} ({workers}), weights and KV cache in RAM"
+        where = "weights and KV cache in RAM"
+        if self.kept is not None:
+            where = f"{self.kept.flash_bytes / 1e6:.0f} MB of weights a pass from disk, the others and KV cache in RAM"
+        return f"all {self.n_stages} stages on {self.device} ({workers}), {where}"

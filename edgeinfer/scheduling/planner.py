@@ -171,7 +171,8 @@ def _placed(
         for product in stage.shape.products
     )
     vram = {name: max(0.0, n_bytes - slack) for name, n_bytes in task.budgets.vram_bytes.items()}
-    less = Budgets(max(0.0, task.budgets.ram_bytes - slack), vram)
+    ram, weights = (max(0.0, n - slack) for n in (task.budgets.ram_bytes, task.budgets.ram_weight_bytes))
+    less = Budgets(ram, vram, weights)
     again = Allocator(task.work, fractions, less, task.caching).allocate(places, settled=True)
     return None if again is None else _cut(schedule, task, fractions, places, again)
 

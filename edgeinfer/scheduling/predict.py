@@ -6,6 +6,7 @@ the header alone. Placed models are predicted by `step_time`, which gives the sa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from edgeinfer.scheduling.cost import DeviceCost, Pass, chunks
@@ -24,13 +25,29 @@ DEPTH_STEP = 32
 class Predictor:
     """Predicts one model on a machine: on its CPU, or as it is placed."""
 
-    def __init__(self, profile: Profile, work: ModelWork, kv: str = "f16", placement: Placement | None = None) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        work: ModelWork,
+        kv: str = "f16",
+        placement: Placement | None = None,
+        *,
+        disk_s: Callable[[int], float] | None = None,
+        most_tokens: int = MOST_TOKENS,
+    ) -> None:
+        """`disk_s`: seconds of reading meanwhile, by tokens of a pass; `most_tokens`: those of a pass of a prompt."""
         self._profile, self._work, self._kv, self._placement = profile, work, kv, placement
-        self._most_tokens = reading_tokens(profile, work, placement)
+        self._disk_s = disk_s
+        self._most_tokens = reading_tokens(profile, work, placement, most_tokens)
         self.seconds = lru_cache(maxsize=4096)(self._seconds)
 
     def _seconds(self, step: Pass) -> Spent:
-        """What a pass is spent on."""
+        """What a pass is spent on: on the disk alone where that takes longest."""
+        computed = self._computed(step)
+        disk_s = 0.0 if self._disk_s is None else self._disk_s(step.n_rows)
+        return computed if computed.total >= disk_s else Spent(disk=disk_s)
+
+    def _computed(self, step: Pass) -> Spent:
         if self._placement is not None:
             return step_time(self._profile, self._work, self._placement, step, self._kv).spent
         footprint = self._work.weight_bytes + self._work.kv_bytes_per_token() * step.n_cached
@@ -54,8 +71,11 @@ class Predictor:
         return total
 
 
-def reading_tokens(profile: Profile, work: ModelWork, placement: Placement | None) -> int:
-    """Tokens of a pass, at most, in which prompts are read by a model that is placed so (None: on the CPU)."""
+def reading_tokens(profile: Profile, work: ModelWork, placement: Placement | None, most: int = MOST_TOKENS) -> int:
+    """Tokens of a pass, at most, in which prompts are read by a model that is placed so (None: on the CPU).
+
+    `most`: those of a pass that comes to it.
+    """
     devices = () if placement is None else placement.devices
     joining = profile.device(devices[0]).joining if len(devices) == 1 else None
-    return MOST_TOKENS if joining is None else joining.tokens(work.n_weights, MOST_TOKENS)
+    return most if joining is None else joining.tokens(work.n_weights, most)

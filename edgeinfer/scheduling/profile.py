@@ -211,6 +211,11 @@ class Disk:
     def best_bytes_s(self) -> float:
         return max(max(curve.values) for curve in self.by_depth.values())
 
+    def bytes_s(self, request_bytes: int, n_flying: int) -> float:
+        """Bytes per second of requests of a size, so many in flight, or the next lower number that was measured."""
+        depth = max((each for each in self.by_depth if each <= n_flying), default=min(self.by_depth))
+        return self.by_depth[depth](request_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:

@@ -41,7 +41,7 @@ def on_cpu(task: Task) -> MachinePlan:
     """Everything on the CPU; what RAM does not hold is read from disk in every pass, as much of each matrix."""
     weights = task.work.weight_bytes
     caches = sum(task.caching.stage_bytes(stage.shape) for stage in task.work.stages)
-    missing = max(0.0, weights + caches - task.budgets.ram_bytes)
+    missing = max(0.0, weights + caches - task.budgets.ram_bytes, weights - task.budgets.ram_weight_bytes)
     if missing > weights or (missing and task.profile.disk is None):
         raise _refused(task)
     share = min(1.0, missing / max(1.0, weights))
@@ -81,7 +81,7 @@ def on_cpu_rest(task: Task, places: Sequence[Places]) -> MachinePlan:
         for stage, (_, device) in zip(task.work.stages, places, strict=True)
         if device == 0
     )
-    missing = own + caches - task.budgets.ram_bytes
+    missing = max(own + caches - task.budgets.ram_bytes, own - task.budgets.ram_weight_bytes)
     if task.profile.disk is None or missing > own:
         raise _refused(task)
     none = (0.0,) * (len(task.profile.devices) - 1)

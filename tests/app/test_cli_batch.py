@@ -13,11 +13,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from edgeinfer.app.batch_loading import beside_all_weights
 from edgeinfer.app.cli import build_app
+from edgeinfer.engine import residency
+from edgeinfer.engine.limits import limits_for, memory_need
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.residency import SMALLER_PASSES
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.machines import machine_profile
+from edgeinfer.scheduling.memory import RESERVE_SHARE
 from edgeinfer.scheduling.topology import usable_cores
+from edgeinfer.settings import load_settings
 from tests.unit.scheduling.profiles import GB
 from tests.unit.scheduling.test_core_plan import alike, two_nodes
 
@@ -210,6 +217,29 @@ def test_contexts_that_do_not_all_fit_share_memory(tiny_model: Path, monkeypatch
     monkeypatch.setattr("edgeinfer.engine.loading.load", short)
     result = batch(tiny_model, "--max-tokens", "4")
     assert (result.exit_code, tried, sorted(records(result))) == (0, [4, 2, 1], [0, 1, 2, 3])
+
+
+def test_fewer_answers_at_a_time_rather_than_weights_from_disk(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_model(tiny_model, 128) as model:
+        limits = limits_for(128, 2)
+        limits = replace(limits, max_tokens=min(SMALLER_PASSES))
+        two = memory_need("cpu", model.spec, model.file.tensors, limits).total_bytes
+    settings = load_settings({"device": "cpu", "ctx": 128})
+    assert beside_all_weights(settings, tiny_model, 8) == 8
+    monkeypatch.setattr(residency, "memory_for_model", lambda: int((two + 4096) / (1 - RESERVE_SHARE)))
+    assert beside_all_weights(settings, tiny_model, 8) == 2
+    streamed = load_settings({"device": "cpu", "ctx": 128, "ram": "300kB"})
+    assert beside_all_weights(streamed, tiny_model, 8) == 8  # weights are read anyway, once for all of them
+
+
+def test_a_batch_whose_weights_come_from_disk_is_the_same(tiny_model: Path) -> None:
+    plain, streamed = (batch(tiny_model, "--max-tokens", "6", *ram, device="cpu") for ram in ((), ("--ram", "300000")))
+    assert streamed.exit_code == 0, streamed.stderr
+    assert "are read from disk for every token" in streamed.stderr
+    found = records(streamed)
+    assert {n: each["tokens"] for n, each in records(plain).items()} == {n: e["tokens"] for n, e in found.items()}
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="one core has no room for two replicas")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -15,10 +16,18 @@ from tiny_models import write_model, write_wheel
 from edgeinfer.app import model_choice
 from edgeinfer.app.cli import main
 from edgeinfer.app.pull_progress import PullProgress
+from edgeinfer.engine.limits import limits_for, memory_need
+from edgeinfer.engine.residency import SMALLER_PASSES
 from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.models.file_types import FILE_TYPES
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.gguf.header import Header
+from edgeinfer.models.load import spec_of
 from edgeinfer.models.store import Store
+from edgeinfer.scheduling.memory import RESERVE_SHARE
+from edgeinfer.scheduling.profile import Curve, Disk
 from edgeinfer.settings import load_settings
+from tests.conftest import write_tiny_llama
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -72,6 +81,25 @@ def test_a_model_that_does_not_fit_needs_force(
         assert "--force" in err
         assert list((home / "models").iterdir()) == []
         assert run(capsys, "pull", server.url("/tiny.gguf"), "--force")[0] == 0
+
+
+def test_a_model_that_can_stream_is_fetched_with_a_note(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with GGUFFile.open(write_tiny_llama(tmp_path / "tiny.gguf")) as file:
+        limits = replace(limits_for(512), max_tokens=min(SMALLER_PASSES))
+        whole = memory_need("cpu", spec_of(file.metadata, file.tensors), file.tensors, limits)
+        header = Header(3, file.metadata, file.tensors, 32, 0)
+        for module in ("edgeinfer.scheduling.topology.available_bytes", "edgeinfer.engine.residency.memory_for_model"):
+            monkeypatch.setattr(module, lambda: int((whole.total_bytes - 40_000) / (1 - RESERVE_SHARE)))
+        model_choice.approve_fit(header, 10**6)
+        said = capsys.readouterr().err
+        assert "tiny does not fit in memory as a whole" in said
+        assert "are read from disk for every token; edgeinfer probe measures how fast that is" in said
+        disk = Disk({1: Curve.level(1.0)})
+        monkeypatch.setattr("edgeinfer.engine.residency.known_disk", lambda: disk)
+        with pytest.raises(DoesNotFit, match=r"s at 1e-09 GB/s; a smaller model .*--force"):
+            model_choice.approve_fit(header, 10**6)
 
 
 @pytest.mark.parametrize(("answer", "fetched"), [("y\n", True), ("n\n", False), ("\n", False)])

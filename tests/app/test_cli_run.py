@@ -89,6 +89,25 @@ def test_json_has_the_keys_of_the_contract(tiny_model: Path) -> None:
     assert again["tokens"] == record["tokens"]
 
 
+def test_what_was_read_of_weights_is_told(tiny_model: Path) -> None:
+    arguments = ("--device", "cpu", "--spec", "off", "--stats", "--json")
+    whole, part = (greedy(tiny_model, "the rain", *arguments, *ram) for ram in ((), ("--ram", "300000")))
+    assert (whole.exit_code, part.exit_code) == (0, 0), part.stderr
+    resident, streamed = json.loads(out(whole)), json.loads(out(part))
+    assert streamed["tokens"] == resident["tokens"]
+    assert (resident["reading"], resident["weights_read_bytes"]) == (None, 0)
+    assert "disk:" not in whole.stderr
+    assert "MB of weights a pass from disk" in streamed["plan"]
+    reading = streamed["reading"]
+    assert reading["passes"] == 12  # one of the prompt, eleven of the answer
+    assert reading["bytes"] == sum(int(size) * count for size, count in reading["reads_by_size"].items())
+    assert reading["bytes"] >= streamed["weights_read_bytes"] > 0
+    assert reading["gb_s"] > 0
+    assert 0 <= reading["waiting_share"] <= 1
+    assert "MB a pass in 12 passes" in part.stderr
+    assert "reads: " in part.stderr
+
+
 @pytest.mark.parametrize(("arguments", "mode"), [([], "balanced"), (["--mode", "battery"], "battery")])
 def test_the_mode_is_told_and_changes_no_token(tiny_model: Path, arguments: list[str], mode: str) -> None:
     plain = json.loads(greedy(tiny_model, "the rain", "--json", "--mode", "max").stdout)

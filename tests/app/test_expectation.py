@@ -25,7 +25,8 @@ from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.engine.stats import Stats
 from edgeinfer.scheduling.predict import Predictor
-from edgeinfer.scheduling.profile import CoreRates, Profile
+from edgeinfer.scheduling.profile import CoreRates, Curve, Disk, Profile
+from edgeinfer.scheduling.streaming import Streamed
 from edgeinfer.scheduling.topology import read_topology
 from tests.unit.scheduling.profiles import machine
 
@@ -147,3 +148,41 @@ def test_what_was_not_read_or_made_is_left_out() -> None:
 def test_workers_are_named_by_their_cores() -> None:
     assert worker_lines(()) == []
     assert worker_lines(((0,), (1,))) == ["workers on cores 0, 1"]
+
+
+@pytest.fixture
+def streaming(llm: LLM, profile: Profile) -> Iterator[Streamed]:
+    """The model reads 10 MB in every pass from a disk that gives 1 GB/s."""
+    ProfileStore().save(replace(profile, disk=Disk({2: Curve.level(1e9)})))
+    with patch.object(LLM, "streamed", Streamed({10**6: 10}, 2)):
+        yield llm.streamed
+
+
+def test_a_model_that_streams_takes_as_long_as_its_disk(llm: LLM, profile: Profile, streaming: Streamed) -> None:
+    expected = expected_of(llm, replace(STATS, n_prompt=300))
+    assert expected is not None
+    assert expected.plain_tok_s == pytest.approx(1e9 / 1e7)
+    assert expected.prefill_tok_s == pytest.approx(300 / 2 * 1e9 / 1e7)  # in two passes
+    with patch.object(LLM, "streamed", Streamed({1: 1}, 2)):
+        resident = expected_of(llm, STATS)
+    assert resident is not None
+    assert resident.plain_tok_s == pytest.approx(64 / Predictor(profile, llm.work).decode_s(64, 200))
+
+
+def test_what_streaming_took_corrects_no_model_in_memory(llm: LLM, profile: Profile, streaming: Streamed) -> None:
+    for _ in range(3):
+        record_speed(llm, STATS)
+    assert corrections_of(profile) == (1.0, 1.0)
+    _, decode = corrections_of(profile, streams=True)
+    assert decode == pytest.approx(2.0)  # 50 instead of 100 a second
+    assert not SpeedLog().path.exists()
+    expected = expected_of(llm, STATS)
+    assert expected is not None
+    assert expected.plain_tok_s == pytest.approx(50)
+
+
+def test_without_a_measured_disk_streaming_is_not_predicted(llm: LLM, profile: Profile) -> None:
+    with patch.object(LLM, "streamed", Streamed({10**6: 10}, 2)):
+        assert expected_of(llm, STATS) is None
+    (line,) = expectation_lines(None, STATS)
+    assert line == "predicted: nothing, as the disk that weights come from was not measured; edgeinfer probe does that"

@@ -11,11 +11,20 @@ import gguf
 import numpy as np
 import pytest
 
+from edgeinfer.app.plan_record import ModelFacts
+from edgeinfer.app.planning import Wanted
+from edgeinfer.app.streamed_plans import planned_there
 from edgeinfer.backends.base import DEVICES, PAGE, Batch, DeviceOptions, Limits, Step
 from edgeinfer.backends.null import NullDevice, NullLane
 from edgeinfer.engine.executor import Executor
+from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.residency import Holding, planned_weights
+from edgeinfer.errors import DoesNotFit
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.work import pass_work
+from edgeinfer.scheduling.machines import machine_profile
+from edgeinfer.scheduling.profile import Curve, Disk
+from edgeinfer.scheduling.work import work_of
 from tests.golden.goldens import Golden
 from tests.unit.engine.test_executor import chain
 
@@ -126,6 +135,24 @@ def test_every_device_says_what_a_huge_model_would_take(huge: Model) -> None:
     packed = DEVICES.get("cpu").footprint(huge.spec, huge.file.tensors, limits)
     in_file = sum(info.nbytes for info in huge.file.tensors.values())
     assert 0.98 < packed.weight_bytes / in_file < 1.01  # panels are no larger than the file; the embedding stays in it
+
+
+def test_a_huge_model_that_streams_is_planned_from_its_header(huge: Model) -> None:
+    machine = machine_profile("xeon-2node")
+    assert machine.disk is not None
+    work, n_bytes = work_of(huge.spec, huge.file.tensors), sum(info.nbytes for info in huge.file.tensors.values())
+    facts = ModelFacts(huge.spec, work, n_bytes, n_bytes, 0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    planned = planned_there(machine, "405B", huge.file, facts, Wanted(n_context=8192, ram_bytes=64 * 10**9))
+    kept = planned.kept
+    assert kept is not None
+    assert kept.held_bytes <= 64e9 < kept.held_bytes + 8e6
+    assert kept.flash_bytes + kept.pinned_bytes == pytest.approx(work.weight_bytes, rel=0.01)
+    assert planned.decode_tok_s == pytest.approx(machine.disk.best_bytes_s / kept.flash_bytes, rel=1e-3)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB: no weights were touched
+    limits, slow = limits_for(8192), Disk({1: Curve.level(1e9)})
+    with pytest.raises(DoesNotFit, match=r"s at .* GB/s; a smaller model .* more memory"):
+        planned_weights(huge.spec, huge.file, "405B", limits, Holding(64 * 10**9), slow, 10**11)
 
 
 def test_work_adds_up_over_steps() -> None:

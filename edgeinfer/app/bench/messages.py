@@ -23,7 +23,10 @@ and without drafting."""
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a child is to load: `executor` is a device key or a peer's key, `folder` what that peer reads instead."""
+    """What a child is to load: `executor` is a device key or a peer's key, `folder` what that peer reads instead.
+
+    `ram_bytes`: of memory for weights, which the cpu reads the rest of from disk in every pass; None for all of them.
+    """
 
     executor: str
     model: str
@@ -37,6 +40,7 @@ class Opening:
     verify_cost: Mapping[int, float] = field(default_factory=dict)
     temp: float = 0.0
     schedule: str = "auto"
+    ram_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from edgeinfer.app.bench.drafting import Drafting, load_for
 from edgeinfer.app.bench.messages import Job, Opening, Reply
 from edgeinfer.app.bench.op_times import OpTimes
 from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens, answered
-from edgeinfer.backends.base import Batch, DeviceOptions
-from edgeinfer.engine.evaluators import Foreign, open_evaluator, open_subject
+from edgeinfer.backends.base import Batch, DeviceOptions, Reading
+from edgeinfer.engine.evaluators import Foreign, FromDisk, open_evaluator, open_subject
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.residency import Holding, stored
 from edgeinfer.engine.stats import Stats
 from edgeinfer.scheduling.topology import usable_cores
 
@@ -43,6 +44,9 @@ class Passes:
         cores = usable_cores() if opening.cores is None else opening.cores
         limits, options = limits_for(opening.n_context, kv=opening.kv), DeviceOptions(opening.threads, cores)
         try:
+            if opening.ram_bytes is not None and subject.spec is not None:
+                name, holding = Path(opening.model).stem, Holding(opening.ram_bytes)
+                limits, _ = stored(subject.spec, subject.gguf, name, subject.fingerprint, limits, holding)
             self._executor = open_evaluator(opening.executor, subject, limits, options, schedule=opening.schedule)
         except BaseException:
             self._file.close()
@@ -51,6 +55,11 @@ class Passes:
         self.n_vocab = self._executor.n_vocab if isinstance(self._executor, Foreign) else own or 0
         self._file.release()
         self._sequence = self._executor.create()
+
+    @property
+    def reading(self) -> Reading:
+        """What was read so far of weights that do not stay in memory."""
+        return self._executor.reading if isinstance(self._executor, FromDisk) else Reading()
 
     @property
     def n_cached(self) -> int:

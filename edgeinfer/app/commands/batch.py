@@ -67,6 +67,8 @@ def batch(
     schedule: options.Schedule = None,
     kv: options.KV = None,
     mode: options.Mode = None,
+    ram: options.Ram = None,
+    pack: options.Pack = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
 ) -> None:
     """Answer many prompts; prints a JSON object a line, in the order in which answers end.
@@ -75,7 +77,6 @@ def batch(
     """
     from edgeinfer.app.batch_input import read_entries
     from edgeinfer.app.batch_loading import Wanted
-    from edgeinfer.app.batch_output import answered
     from edgeinfer.app.fit import size_in_bytes
     from edgeinfer.app.opening import given_settings
 
@@ -83,13 +84,20 @@ def batch(
     entries = read_entries(_lines(prompts), settings.generation.system)
     if not entries:
         raise BadSetting(f"{prompts} has no prompts; give one a line")
-    done = set() if out is None else answered(out, entries)
-    left = [each for each in entries if each.index not in done]
+    left = _unanswered(entries, out)
     if not left:
         typer.echo(f"note: {out} has all {len(entries)} answers", err=True)
         return
     wanted = Wanted(min(parallel, len(left)), replicas, None if vram is None else size_in_bytes(vram, 0))
     _answer(left, settings, out, wanted, shows_stats=stats)
+
+
+def _unanswered(entries: list[Entry], out: Path | None) -> list[Entry]:
+    """The entries that a file of answers lacks."""
+    from edgeinfer.app.batch_output import answered
+
+    done = set() if out is None else answered(out, entries)
+    return [each for each in entries if each.index not in done]
 
 
 def _answer(entries: list[Entry], settings: Settings, out: Path | None, wanted: Wanted, *, shows_stats: bool) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from edgeinfer.app.plan_record import ModelFacts
     from edgeinfer.app.planning import Planned, Wanted
+    from edgeinfer.errors import DoesNotFit
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.store import LocalModel
     from edgeinfer.scheduling.plan import Plan, Speeds
@@ -36,7 +37,12 @@ def plan(
     threads: Threads = None,
     cores: Cores = None,
     ram: Annotated[
-        str | None, typer.Option("--ram", metavar="SIZE|PCT", help="Memory to plan for (default: what is available).")
+        str | None,
+        typer.Option(
+            "--ram",
+            metavar="SIZE|PCT",
+            help="Memory for weights; the rest is read from disk in every pass (default: all there is).",
+        ),
     ] = None,
     vram: Annotated[
         str | None, typer.Option("--vram", metavar="SIZE", help="Memory of each accelerator (default: all of it).")
@@ -83,73 +89,93 @@ def plan(
 
 def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, as_json: bool) -> None:
     """Plan and print. Raises DoesNotFit, after it has said what it knows."""
+    from edgeinfer.app.plan_text import model_lines
+    from edgeinfer.app.streamed_plans import may_be_found
     from edgeinfer.engine.executor import AUTO_DEVICE
     from edgeinfer.errors import DeviceFailed, DeviceUnavailable
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.scheduling.memory import require_fit
     from edgeinfer.scheduling.plan import Speeds
 
     with GGUFFile.open(local.path) as file:
         is_found = machine is None and settings.machine.device == ("auto",)
         if is_found:
-            settings = _on(_device_found(file, settings), settings)
+            is_found = may_be_found(file, settings, asked)
+            settings = _on(_device_found(file, settings) if is_found else AUTO_DEVICE, settings)
         try:
-            facts, here, planned = _plans(file, settings, machine, asked)
+            facts, here, planned, refusal = _plans(local.name, file, settings, machine, asked)
         except (DeviceUnavailable, DeviceFailed):
             if not is_found or settings.machine.device == (AUTO_DEVICE,):
                 raise
             settings = _on(AUTO_DEVICE, settings)  # as run does where the device that won cannot run
-            facts, here, planned = _plans(file, settings, machine, asked)
-        speeds = Speeds() if machine else _measured(file, settings, here, planned)
+            facts, here, planned, refusal = _plans(local.name, file, settings, machine, asked)
+        is_whole = machine is None and here.kept is None
+        speeds = _measured(file, settings, here, planned) if is_whole else Speeds()
     shown = None if machine else here
     if as_json:
         from edgeinfer.app.plan_record import record_of
 
-        typer.echo(json.dumps(record_of(facts, shown, planned, speeds)))
+        record = record_of(facts, shown, planned, speeds)
+        typer.echo(json.dumps(record if refusal is None else {**record, "plan": None, "refused": str(refusal)}))
+    elif refusal is not None:
+        for line in model_lines(local.name, facts, shown, here.need.n_context, refused=True):
+            typer.echo(line)
     else:
         for line in _lines(local.name, facts, here, shown, planned, speeds):
             typer.echo(line)
-    if shown is not None:
-        require_fit(here.need, here.available_bytes)
+    if refusal is not None:
+        raise refusal
 
 
 def _plans(
-    file: GGUFFile, settings: Settings, machine: str | None, asked: Wanted
-) -> tuple[ModelFacts, Plan, Planned | None]:
-    """The model in numbers, what it takes here, and the plan; None where it does not fit, or nothing is known."""
-    from edgeinfer.scheduling.memory import missing_bytes
+    name: str, file: GGUFFile, settings: Settings, machine: str | None, asked: Wanted
+) -> tuple[ModelFacts, Plan, Planned | None, DoesNotFit | None]:
+    """The model in numbers, what it takes here, the plan (None where nothing is known), and why it cannot be run."""
+    from edgeinfer.app.streamed_plans import held_here, planned_there
+    from edgeinfer.errors import DoesNotFit
 
-    facts, here = _facts(file, settings, asked.ram_bytes)
-    fits = machine is not None or not missing_bytes(here.need, here.available_bytes)
-    return facts, here, _planned(machine, settings.machine.device, asked, facts, here) if fits else None
+    facts, here = _facts(file, settings)
+    asked = replace(asked, n_context=here.need.n_context)
+    if machine is not None:
+        profile = _machine(machine, asked)
+        return facts, here, planned_there(profile, name, file, facts, asked), None
+    try:
+        here, asked = held_here(here, name, file, facts.spec, settings, asked)
+        return facts, here, _planned(settings.machine.device, asked, facts, here), None
+    except DoesNotFit as refusal:
+        return facts, here, None, refusal
 
 
 def _on(device: str, settings: Settings) -> Settings:
     return replace(settings, machine=replace(settings.machine, device=(device,)))
 
 
-def _planned(
-    machine: str | None, devices: tuple[str, ...], asked: Wanted, facts: ModelFacts, here: Plan
-) -> Planned | None:
-    """The plan for another machine, or for these devices of this one; None for those that nothing is known of."""
+def _planned(devices: tuple[str, ...], asked: Wanted, facts: ModelFacts, here: Plan) -> Planned | None:
+    """The plan for these devices of this machine; None where nothing is known of them, or of a disk that is needed."""
     from edgeinfer.app.expectation import corrections_of
-    from edgeinfer.app.planning import plan_devices, plan_model
+    from edgeinfer.app.planning import plan_devices, plan_model, plan_streamed
 
-    profile = _profile(machine, devices, facts.work.formats, asked.cores)
-    if profile is None:
+    profile = _profile(devices, facts.work.formats, asked.cores)
+    if profile is None or (here.kept is not None and profile.disk is None):
         return None
-    wanted = replace(asked, n_context=here.need.n_context)
-    if machine is not None:
-        _check_cores(profile, asked.cores)
-        return plan_model(profile, facts.work, wanted)
+    wanted = replace(asked, ram_bytes=None)
     if len(devices) == 1 and profile.accelerators:
         wanted = replace(wanted, schedule="accelerator")
-    wanted = replace(wanted, ram_bytes=None)
-    if len(devices) > 1:
+    if here.kept is not None:
+        planned = plan_streamed(profile, facts.work, wanted, here.kept)
+    elif len(devices) > 1:
         planned = plan_devices(profile, _alone(devices, facts.work.formats, asked.cores), facts.work, wanted)
     else:
         planned = plan_model(profile, facts.work, wanted)
-    return replace(planned, corrections=corrections_of(planned.profile))
+    return replace(planned, corrections=corrections_of(planned.profile, streams=here.kept is not None))
+
+
+def _machine(name: str, asked: Wanted) -> Profile:
+    """Another machine. Raises EdgeInferError for one that is not known, and for cores that it has not."""
+    from edgeinfer.scheduling.machines import machine_profile
+
+    profile = machine_profile(name)
+    _check_cores(profile, asked.cores)
+    return profile
 
 
 def _device_found(file: GGUFFile, settings: Settings) -> str:
@@ -203,8 +229,8 @@ def _check_cores(profile: Profile, cores: tuple[int, ...] | None) -> None:
         raise BadSetting(f"{profile.name} has no core {missing[0]}; it has: {there_are}")
 
 
-def _facts(file: GGUFFile, settings: Settings, ram_bytes: int | None) -> tuple[ModelFacts, Plan]:
-    """The model in numbers, and what it takes on this machine."""
+def _facts(file: GGUFFile, settings: Settings) -> tuple[ModelFacts, Plan]:
+    """The model in numbers, and what all of it takes on this machine."""
     from edgeinfer.app.fit import plan_for
     from edgeinfer.app.plan_record import ModelFacts
     from edgeinfer.models.load import weight_bytes
@@ -219,25 +245,19 @@ def _facts(file: GGUFFile, settings: Settings, ram_bytes: int | None) -> tuple[M
         n_context=settings.generation.ctx,
         kv=machine.kv,
         n_workers=machine.threads or len(machine.cores or usable_cores()),
-        ram_bytes=ram_bytes,
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
     work, file_bytes = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)
     return ModelFacts(spec, work, n_params, file_bytes, here.need.kv_bytes_per_token), here
 
 
-def _profile(
-    machine: str | None, devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None
-) -> Profile | None:
-    """The machine to plan for; None for a device that nothing is known of."""
+def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:
+    """This machine with these devices; None for a device that nothing is known of."""
     from edgeinfer.app.machine_profile import are_measurable, devices_profile, profile_or_short_probe
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.engine.lanes.opening import FORMATS
-    from edgeinfer.scheduling.machines import machine_profile
     from edgeinfer.scheduling.profile import CPU
 
-    if machine is not None:
-        return machine_profile(machine)
     with ProgressLine() as progress:
         if devices in (("auto",), (CPU,)):
             return profile_or_short_probe(formats, progress)
@@ -264,9 +284,7 @@ def _lines(
 
     yield from model_lines(name, facts, shown, here.need.n_context, planned)
     if planned is None:
-        rate = speeds.decode_tok_s
-        known = "not measured yet; edgeinfer run measures it" if rate is None else f"{rate:.0f} tok/s (measured)"
-        yield f"decode    {known}"
+        yield f"decode    {_unpredicted(here, speeds)}"
         return
     yield from machine_lines(planned.profile)
     yield from core_lines(planned)
@@ -278,6 +296,15 @@ def _lines(
     if planned.profile.assumptions:
         yield "assumed of this machine:"
         yield from (f"  {assumption}" for assumption in planned.profile.assumptions)
+
+
+def _unpredicted(here: Plan, speeds: Speeds) -> str:
+    """What is known without a prediction."""
+    if speeds.decode_tok_s is not None:
+        return f"{speeds.decode_tok_s:.0f} tok/s (measured)"
+    if here.kept is not None:
+        return "not predicted, as the disk of this machine was not measured; edgeinfer probe does that"
+    return "not measured yet; edgeinfer run measures it"
 
 
 COMMAND = Command(plan)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.app.expectation import Expected
+    from edgeinfer.backends.base import Reading
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream
@@ -65,22 +68,40 @@ def run(
 
     Standard output carries the answer and nothing else. Ctrl-C ends it; what there is of it has been printed.
     """
-    from edgeinfer.app.answer_output import print_answer, print_notices
-    from edgeinfer.app.first_look import look_once
-    from edgeinfer.app.opening import answer_options, given_settings, open_llm, record_speed
-    from edgeinfer.app.progress_line import ProgressLine
+    from edgeinfer.app.opening import given_settings
 
     _check(raw=raw, system=system)
     text = _prompt(prompt, file or [], raw=raw)
-    settings = given_settings(context)
+    _answer(text, given_settings(context), tuple(stop or ()), _Shown(raw=raw, as_json=as_json, as_text=stats))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How a prompt is taken, and what is printed besides or instead of the answer."""
+
+    raw: bool
+    as_json: bool
+    as_text: bool
+
+
+def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _Shown) -> None:
+    """Load, answer and print. Raises KeyboardInterrupt for an answer that was interrupted."""
+    from edgeinfer.app.answer_output import print_answer, print_notices
+    from edgeinfer.app.disk_reading import read_since
+    from edgeinfer.app.first_look import look_once
+    from edgeinfer.app.opening import answer_options, open_llm, record_speed
+    from edgeinfer.app.progress_line import ProgressLine
+
     with open_llm(settings) as llm, ProgressLine() as progress:
         print_notices(llm.facts.notices)
-        wanted = answer_options(settings) | {"stop": stop or (), "progress": progress}
-        stream = llm.complete(text, **wanted) if raw else llm.chat(_messages(text, settings), **wanted)
-        interrupted = print_answer(stream, quiet=as_json)
+        wanted = answer_options(settings) | {"stop": stop, "progress": progress}
+        started, before = time.perf_counter(), llm.reading
+        stream = llm.complete(text, **wanted) if shown.raw else llm.chat(_messages(text, settings), **wanted)
+        interrupted = print_answer(stream, quiet=shown.as_json)
         assert stream.stats is not None
+        read = _Read(read_since(before, llm.reading), time.perf_counter() - started)
         print_notices(stream.stats.notices)
-        _report(llm, stream, settings, as_json=as_json, as_text=stats)
+        _report(llm, stream, settings, read, shown)
         record_speed(llm, stream.stats)
         looking = None if interrupted else look_once(llm)
         if looking is not None:
@@ -89,21 +110,31 @@ def run(
         raise KeyboardInterrupt
 
 
-def _report(llm: LLM, stream: TextStream, settings: Settings, *, as_json: bool, as_text: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of weights for an answer, and the seconds it took."""
+
+    reading: Reading
+    seconds: float
+
+
+def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _Shown) -> None:
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
+    from edgeinfer.app.disk_reading import reading_lines
     from edgeinfer.app.expectation import expectation_lines, expected_of, timeline_lines, worker_lines
 
     assert stream.stats is not None
-    expected = expected_of(llm, stream.stats) if as_json or as_text else None
-    if as_json:
-        typer.echo(json.dumps(_record(llm, stream, settings, expected), ensure_ascii=False))
-    if as_text:
+    expected = expected_of(llm, stream.stats) if shown.as_json or shown.as_text else None
+    if shown.as_json:
+        typer.echo(json.dumps(_record(llm, stream, settings, read, expected), ensure_ascii=False))
+    if shown.as_text:
         typer.echo(stats_text(stream.stats), err=True)
         told = []
         if llm.policy.idle_work and llm.device == llm.facts.device:  # predictions are of all cores, all the time
             told = expectation_lines(expected, stream.stats, llm.facts.device, llm.facts.cores)
-        for line in (*worker_lines(llm.affinity), *timeline_lines(llm), *told):
+        disk = reading_lines(read.reading, read.seconds)
+        for line in (*worker_lines(llm.affinity), *timeline_lines(llm), *disk, *told):
             typer.echo(line, err=True)
 
 
@@ -145,8 +176,11 @@ def _read(path: Path) -> str:
         raise EdgeInferError(f"{path} cannot be read: {reason.strerror or reason}") from None
 
 
-def _record(llm: LLM, stream: TextStream, settings: Settings, expected: Expected | None) -> dict[str, object]:
+def _record(
+    llm: LLM, stream: TextStream, settings: Settings, read: _Read, expected: Expected | None
+) -> dict[str, object]:
     """The answer as a JSON object; keys may be added, never renamed."""
+    from edgeinfer.app.disk_reading import reading_record
     from edgeinfer.app.process import peak_rss_bytes
 
     stats, facts = stream.stats, llm.facts
@@ -180,6 +214,7 @@ def _record(llm: LLM, stream: TextStream, settings: Settings, expected: Expected
         "load_s": facts.load_s,
         "peak_rss_bytes": peak_rss_bytes(),
         "weights_read_bytes": stats.weights_read_bytes,
+        "reading": reading_record(read.reading, read.seconds),
         "devices": llm.device.split("+"),
         "plan": _plan_line(llm, settings.machine.schedule),
     }
@@ -197,6 +232,8 @@ def _plan_line(llm: LLM, schedule: str) -> str:
         where = f"{llm.device} by schedule {schedule}: {stages_text(llm.shared.placement)}"
     elif "+" in llm.device:
         where = f"{llm.device} by schedule {schedule}"
+    elif llm.streamed is not None:
+        where += f", {llm.streamed.nbytes / 1e6:.0f} MB of weights a pass from disk"
     return f"{where}, {size_text(facts.resident_bytes)}, context {facts.n_context}"
 
 

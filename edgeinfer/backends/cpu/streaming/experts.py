@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Reading
 from edgeinfer.backends.cpu.bundles.contents import Bundle
+from edgeinfer.backends.cpu.streaming.busy import BusyClock
 from edgeinfer.backends.cpu.streaming.window import Source
 from edgeinfer.errors import EngineClosed
 
@@ -68,6 +69,7 @@ class ExpertCache:
         self._stopping = False
         self._sizes: Counter[int] = Counter()
         self._n_bytes, self._waited_s = 0, 0.0
+        self._busy = BusyClock()
         self._n_wanted = self._n_found = self._n_guessed = self._n_proved = 0
         self.most_at_once = len(memory) - n_readers
         """Experts that may be asked for at a time: others are on their way."""
@@ -131,7 +133,8 @@ class ExpertCache:
         """What was read so far, and how often it was there already."""
         with self._lock:
             counts = self._n_wanted, self._n_found, self._n_guessed, self._n_proved
-            return Reading(self._n_bytes, self._waited_s, 0, dict(self._sizes), *counts)
+            read_s = self._busy.seconds
+            return Reading(self._n_bytes, self._waited_s, 0, dict(self._sizes), *counts, read_s=read_s)
 
     def close(self) -> None:
         """Stop reading. Safe to call twice."""
@@ -196,12 +199,14 @@ class ExpertCache:
                     return
                 assert key is not None
                 bundle, slot = self._bundles[key], int(self._slots[key])
+                self._busy.begin()
             failure: BaseException | None = None
             try:
                 self._source.read(bundle, self._memory[slot].data[: bundle.padded_bytes])
             except BaseException as reason:  # it is raised where the expert is waited for
                 failure = reason
             with self._lock:
+                self._busy.end()
                 if failure is None:
                     self._states[key] = READY
                     self._n_bytes += bundle.padded_bytes

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Reading
 from edgeinfer.backends.cpu.bundles.contents import Bundle
+from edgeinfer.backends.cpu.streaming.busy import BusyClock
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 
 
@@ -63,11 +64,11 @@ class Window:
         self._arrived, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
         self._arrivals = [-1] * len(self._bundles)  # the number of the last read of each bundle that is done
         self._asked = self._released = 0  # reads begun, and bundles let go, since the last start
-        self._n_flying = 0
         self._failure: BaseException | None = None
         self._halted = self._stopping = False
         self._sizes: Counter[int] = Counter()
         self._n_bytes, self._waited_s, self._n_passes = 0, 0.0, 0
+        self._busy = BusyClock()
         self._threads = [
             threading.Thread(target=self._read_ahead, name=f"edgeinfer-read-{number}", daemon=True)
             for number in range(min(n_readers, len(self._bundles)))
@@ -88,7 +89,7 @@ class Window:
             return
         with self._lock:
             self._halted = True
-            while self._n_flying:
+            while self._busy.n_flying:
                 self._arrived.wait()
             self._failure, self._halted = None, False
             self._asked = self._released = 0
@@ -126,7 +127,8 @@ class Window:
     def reading(self) -> Reading:
         """What was read so far."""
         with self._lock:
-            return Reading(self._n_bytes, self._waited_s, self._n_passes, dict(self._sizes))
+            sizes, read_s = dict(self._sizes), self._busy.seconds
+            return Reading(self._n_bytes, self._waited_s, self._n_passes, sizes, read_s=read_s)
 
     def close(self) -> None:
         """Stop reading. Safe to call twice."""
@@ -153,7 +155,7 @@ class Window:
                     return
                 number = self._asked
                 self._asked += 1
-                self._n_flying += 1
+                self._busy.begin()
                 if self._may_read():
                     self._room.notify()
             index = number % len(self._bundles)
@@ -164,7 +166,7 @@ class Window:
             except BaseException as reason:  # it is raised where the bundle is waited for
                 failure = reason
             with self._lock:
-                self._n_flying -= 1
+                self._busy.end()
                 if failure is None:
                     self._arrivals[index] = number
                     self._n_bytes += bundle.padded_bytes

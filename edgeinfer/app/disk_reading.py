@@ -1,0 +1,74 @@
+"""What an answer read of weights that do not stay in memory: for people in a line, for programs as a record.
+
+In: what a model had read before an answer and after it, and the seconds between. Out: text, or plain values; nothing
+where nothing was read. Measures nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.base import Reading
+
+
+def read_since(before: Reading, now: Reading) -> Reading:
+    """What was read between two moments."""
+    from edgeinfer.backends.base import Reading
+
+    counts = {size: count - before.sizes.get(size, 0) for size, count in sorted(now.sizes.items())}
+    return Reading(
+        now.n_bytes - before.n_bytes,
+        now.waited_s - before.waited_s,
+        now.n_passes - before.n_passes,
+        {size: count for size, count in counts.items() if count},
+        now.n_wanted - before.n_wanted,
+        now.n_found - before.n_found,
+        now.n_guessed - before.n_guessed,
+        now.n_proved - before.n_proved,
+        now.read_s - before.read_s,
+    )
+
+
+def reading_record(reading: Reading, seconds: float) -> dict[str, object] | None:
+    """What was read in so many seconds, None for nothing. Reads go on between passes, so bytes per pass are a mean."""
+    if not reading.n_passes:
+        return None
+    return {
+        "passes": reading.n_passes,
+        "bytes": reading.n_bytes,
+        "bytes_per_pass": reading.n_bytes / reading.n_passes,
+        "gb_s": reading.n_bytes / reading.read_s / 1e9 if reading.read_s else None,
+        "waiting_share": min(1.0, reading.waited_s / seconds) if seconds else None,
+        "reads_by_size": {str(size): count for size, count in reading.sizes.items()},
+        "wanted": reading.n_wanted,
+        "found": reading.n_found,
+        "guessed": reading.n_guessed,
+        "proved": reading.n_proved,
+    }
+
+
+def reading_lines(reading: Reading, seconds: float) -> list[str]:
+    """The same for people."""
+    if not reading.n_passes:
+        return []
+    rate = f", {reading.n_bytes / reading.read_s / 1e9:.2f} GB/s while reading" if reading.read_s else ""
+    waiting = f", {100 * min(1.0, reading.waited_s / seconds):.0f} % of the time waiting for it" if seconds else ""
+    sizes = ", ".join(f"{count} of {size / 2**20:.2f} MiB" for size, count in _classes(reading).items())
+    lines = [
+        f"disk: {reading.n_bytes / reading.n_passes / 1e6:.1f} MB a pass in {reading.n_passes} passes{rate}{waiting}",
+        f"reads: {sizes}",
+    ]
+    if reading.n_wanted:
+        share, guesses = 100 * reading.n_found / reading.n_wanted, f"{reading.n_proved} of {reading.n_guessed}"
+        lines.append(f"in memory: {share:.0f} % of {reading.n_wanted} wanted pieces; {guesses} guesses were right")
+    return lines
+
+
+def _classes(reading: Reading) -> dict[int, int]:
+    """Reads by their size, that of the largest of those within a factor of two."""
+    found: dict[int, int] = {}
+    for size in sorted(reading.sizes, reverse=True):
+        upper = next((each for each in found if 2 * size > each), size)
+        found[upper] = found.get(upper, 0) + reading.sizes[size]
+    return dict(sorted(found.items()))

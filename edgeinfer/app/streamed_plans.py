@@ -1,0 +1,83 @@
+"""Plans of models whose weights do not all stay in memory: what `run` would keep here, and the same elsewhere.
+
+In: a model's header, what is wanted, a machine. Out: plans that say what stays, or why nothing would work. Opens no
+bundle file and reads no weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from edgeinfer.errors import BadSetting
+
+if TYPE_CHECKING:
+    from edgeinfer.app.plan_record import ModelFacts
+    from edgeinfer.app.planning import Planned, Wanted
+    from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.models.spec import ModelSpec
+    from edgeinfer.scheduling.plan import Plan
+    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.settings import Settings
+
+
+def may_be_found(file: GGUFFile, settings: Settings, asked: Wanted) -> bool:
+    """Whether any device may run the model: weights that do not all stay in memory are for the cpu alone."""
+    from edgeinfer.engine.limits import context_of, limits_for
+    from edgeinfer.engine.residency import Holding, room_for
+    from edgeinfer.errors import DoesNotFit
+    from edgeinfer.models.load import spec_of
+
+    spec = spec_of(file.metadata, file.tensors, settings.generation.ctx)
+    limits = limits_for(context_of(spec.n_context_trained, settings.generation.ctx), kv=settings.machine.kv)
+    try:
+        return room_for(spec, file, limits, Holding(asked.ram_bytes)).budget_bytes is None
+    except DoesNotFit:
+        return False
+
+
+def held_here(
+    here: Plan, name: str, file: GGUFFile, spec: ModelSpec, settings: Settings, asked: Wanted
+) -> tuple[Plan, Wanted]:
+    """The plan of all of a model on a device, or on the cpu of as much as `run` would keep in memory.
+
+    Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
+    """
+    from edgeinfer.engine.limits import limits_for, memory_for_model, memory_need
+    from edgeinfer.engine.residency import CPU, Holding, known_disk, planned_weights
+    from edgeinfer.scheduling.memory import require_fit
+
+    devices = settings.machine.device
+    if devices in ((CPU,), ("auto",)):
+        limits = limits_for(here.need.n_context, kv=settings.machine.kv)
+        kept, limits = planned_weights(spec, file, name, limits, Holding(asked.ram_bytes), known_disk())
+        need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
+        if kept is not None:
+            return replace(here, kept=kept, need=replace(need, weight_bytes=kept.held_bytes)), asked
+        here = replace(here, need=need)
+    elif asked.ram_bytes is not None:
+        raise BadSetting(
+            "only the cpu reads weights from disk while it runs: use --device cpu with --ram, not "
+            f"{','.join(devices)}, or --machine to plan for another one"
+        )
+    require_fit(here.need, memory_for_model())
+    return here, asked
+
+
+def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts, wanted: Wanted) -> Planned:
+    """The plan for another machine: its CPU alone keeps what it would here, the planner shares out all else.
+
+    Raises DoesNotFit, UnknownKey.
+    """
+    from edgeinfer.app.planning import plan_model, plan_streamed
+    from edgeinfer.engine.limits import limits_for
+    from edgeinfer.engine.residency import Holding, planned_weights
+
+    is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)
+    if is_alone and profile.disk is not None:
+        limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv)
+        holding, available = Holding(wanted.ram_bytes), profile.cpu.memory_bytes
+        kept, limits = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available)
+        if kept is not None:
+            return plan_streamed(profile, facts.work, replace(wanted, most_tokens=limits.max_tokens), kept)
+    return plan_model(profile, facts.work, wanted)

@@ -1,0 +1,103 @@
+"""What a model whose weights do not all stay in memory reads in every pass, and what passes take with it.
+
+In: pieces of a model and their `Residency`, the disk's rates, the seconds of a pass that has all its weights. Out: a
+`Kept`, and passes that wait for the disk. Reading goes on while a pass computes and between passes, so a pass takes as
+long as the slower of the two. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from edgeinfer.models.work import share_read
+from edgeinfer.scheduling.profile import Disk
+from edgeinfer.scheduling.residency import ExpertLoads, Load, Residency
+from edgeinfer.scheduling.spent import Spent
+from edgeinfer.scheduling.step_time import PassTime
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What a pass reads.
+
+    requests  how many of each size in bytes every pass makes
+    n_flying  under way at once
+    experts   of which a pass wants some, as if all were used alike; `n_held` of them are in memory
+    """
+
+    requests: Mapping[int, float]
+    n_flying: int
+    experts: ExpertLoads | None = None
+    n_held: int = 0
+
+    @property
+    def nbytes(self) -> float:
+        """Bytes of a pass over one token."""
+        return sum(size * count for size, count in self._all(1).items())
+
+    def seconds(self, disk: Disk, n_tokens: int = 1) -> float:
+        """Seconds that the disk takes for a pass over so many tokens."""
+        return sum(size * count / disk.bytes_s(size, self.n_flying) for size, count in self._all(n_tokens).items())
+
+    def _all(self, n_tokens: int) -> dict[int, float]:
+        found, experts = dict(self.requests), self.experts
+        if experts is not None:
+            share = share_read(experts.count * experts.active // experts.used, experts.active, n_tokens)
+            missing = share * (experts.count - self.n_held)
+            found[experts.nbytes] = found.get(experts.nbytes, 0.0) + missing
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A model of which only a part stays in memory.
+
+    total_bytes   of all weights, as they are read
+    pinned_bytes  that stay
+    window_bytes  that the others pass through
+    cache_bytes   for experts, which come and go
+    """
+
+    residency: Residency
+    total_bytes: int
+    pinned_bytes: int
+    window_bytes: int
+    cache_bytes: int
+    streamed: Streamed
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory for weights."""
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes
+
+    @property
+    def flash_bytes(self) -> int:
+        """Bytes that a pass over one token reads."""
+        return round(self.streamed.nbytes)
+
+
+def kept_of(loads: Mapping[int, Load], found: Residency, experts: ExpertLoads | None = None) -> Kept:
+    """What stays and what is read of these pieces, by their numbers, and of experts beside them."""
+    read = [load for number, load in loads.items() if number not in found.pinned]
+    requests: dict[int, float] = {}
+    for load in read:
+        requests[load.nbytes] = requests.get(load.nbytes, 0.0) + load.uses
+    largest = max((load.nbytes for load in read), default=1)
+    n_flying = found.n_readers if not read else max(1, min(found.n_readers, found.window_bytes // largest - 1))
+    total = sum(load.nbytes for load in loads.values())
+    pinned = total - sum(load.nbytes for load in read)
+    expert_bytes = 0 if experts is None else experts.nbytes
+    return Kept(
+        found,
+        total + expert_bytes * (0 if experts is None else experts.count),
+        pinned,
+        found.window_bytes,
+        expert_bytes * found.n_experts,
+        Streamed(requests, n_flying, experts, found.n_experts),
+    )
+
+
+def beside_reading(time: PassTime, disk_s: float) -> PassTime:
+    """A pass whose weights arrive meanwhile: bound by the disk where that takes longer than computing."""
+    return time if disk_s <= time.seconds else replace(time, spent=Spent(disk=disk_s), seconds=disk_s)

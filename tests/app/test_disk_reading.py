@@ -1,0 +1,38 @@
+"""What an answer read, in a line and as a record: differences of counts, nothing where nothing was read."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgeinfer.app.disk_reading import read_since, reading_lines, reading_record
+from edgeinfer.backends.base import Reading
+
+MIB = 1 << 20
+BEFORE = Reading(4 * MIB, 0.5, 2, {MIB: 4}, 10, 5, 4, 3, read_s=1.0)
+NOW = Reading(10 * MIB, 1.5, 4, {MIB: 8, MIB // 2: 3, MIB // 4: 2}, 50, 35, 14, 9, read_s=3.0)
+
+
+def test_only_what_came_since_is_told() -> None:
+    read = read_since(BEFORE, NOW)
+    assert read == Reading(6 * MIB, 1.0, 2, {MIB: 4, MIB // 2: 3, MIB // 4: 2}, 40, 30, 10, 6, read_s=2.0)
+    record = reading_record(read, 4.0)
+    assert record is not None
+    assert record["bytes_per_pass"] == 3 * MIB
+    assert record["gb_s"] == pytest.approx(3 * MIB / 1e9)
+    assert record["waiting_share"] == 0.25
+    assert [record[name] for name in ("wanted", "found", "guessed", "proved")] == [40, 30, 10, 6]
+    assert record["reads_by_size"] == {str(MIB // 4): 2, str(MIB // 2): 3, str(MIB): 4}
+
+
+def test_people_see_reads_of_about_a_size_together() -> None:
+    now = Reading(12 * MIB, 0.5, 4, {MIB: 8, MIB - 4096: 4}, 20, 12, 6, 4, read_s=1.5)
+    first, second, third = reading_lines(read_since(BEFORE, now), 2.0)
+    assert first == "disk: 4.2 MB a pass in 2 passes, 0.02 GB/s while reading, 0 % of the time waiting for it"
+    assert second == "reads: 8 of 1.00 MiB"
+    assert third == "in memory: 70 % of 10 wanted pieces; 1 of 2 guesses were right"
+
+
+def test_nothing_is_said_where_nothing_was_read() -> None:
+    assert reading_record(Reading(), 1.0) is None
+    assert reading_lines(Reading(), 1.0) == []
+    assert read_since(NOW, NOW).sizes == {}
