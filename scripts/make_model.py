@@ -2,8 +2,8 @@
 
 Run: `python scripts/make_model.py --shape 1b --type Q4_0 OUT.gguf` writes random weights (2048 wide, 16 layers, 8192
 FFN, 32/8 heads, tied head) with the tokenizer of the starter model; --width, --layers, … change the shape. With
---experts 64 --active 8 (and --arch qwen3moe, olmoe or llama) every layer has so many experts of the shape's FFN width. With
---zeros 0.9 it has ReLU and biases of the gates, so that nine of ten activations are zero (docs/GGUF_KEYS.md).
+--experts 64 --active 8 (and --arch qwen3moe, olmoe or llama) every layer has so many experts of the shape's FFN width;
+with --zeros 0.9 it has ReLU and biases of the gates, so that nine of ten activations are zero (docs/GGUF_KEYS.md).
 `python scripts/make_model.py --requantise Q4_K_M SOURCE.gguf OUT.gguf` converts a file. Formats that the gguf package
 cannot write, and every conversion, go through llama-cpp-python, which gives some tensors (a tied head, parts of K
 formats) more bits; with --pure all matrices have the one type. Speed does not depend on the values of weights.

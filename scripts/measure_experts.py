@@ -22,7 +22,7 @@ from make_model import Shape, write_random
 from numpy.typing import NDArray
 
 from edgeinfer.app.model_choice import choose_model
-from edgeinfer.backends.base import Batch, DeviceOptions, Lane, Limits, Reading, Step, Stored
+from edgeinfer.backends.base import Batch, DeviceOptions, Lane, Limits, Step
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
@@ -30,6 +30,7 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming import lane as streamed
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.stored import Reading, Stored
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.idle import idle_share
 from edgeinfer.engine.residency import known_disk, residency_of

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.base import Reading
+    from edgeinfer.backends.stored import Reading
 
 
 def read_since(before: Reading, now: Reading) -> Reading:
     """What was read between two moments."""
-    from edgeinfer.backends.base import Reading
+    from edgeinfer.backends.stored import Reading
 
     counts = {size: count - before.sizes.get(size, 0) for size, count in sorted(now.sizes.items())}
     return Reading(

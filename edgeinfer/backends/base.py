@@ -10,13 +10,13 @@ themselves are the other kind of entry in DEVICES: `backends.evaluator`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.backends.stored import Prepacked, Stored
 from edgeinfer.errors import DeviceUnavailable, UnsupportedModel
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
@@ -81,39 +81,6 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """Weights of which only some stay in memory; the others come from a bundle file in every pass.
-
-    pinned        numbers of the bundles that stay
-    pinned_bytes  what they take
-    window_bytes  memory that the others pass through
-    n_readers     reads under way at a time
-    cache_bytes   memory for experts of a mixture
-    """
-
-    path: Path
-    fingerprint: str
-    pinned: frozenset[int]
-    pinned_bytes: int
-    window_bytes: int
-    n_readers: int
-    cache_bytes: int = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory for weights."""
-        return self.pinned_bytes + self.window_bytes + self.cache_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Prepacked:
-    """A bundle file that all weights may be read from at the start, where that is faster than to pack them."""
-
-    path: Path
-    fingerprint: str
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """What a lane must be able to hold.
 
@@ -130,57 +97,6 @@ class Limits:
     branches: bool = True
     stored: Stored | None = None
     prepacked: Prepacked | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a lane has read of its weights so far.
-
-    Bytes, seconds that passes waited for them, reads by their size, seconds in which reads were under way. Of what only
-    some passes need (experts, neurons): how many were wanted, and found in memory; how many were read on a guess, and
-    then wanted.
-    """
-
-    n_bytes: int = 0
-    waited_s: float = 0.0
-    n_passes: int = 0
-    sizes: Mapping[int, int] = field(default_factory=dict)
-    n_wanted: int = 0
-    n_found: int = 0
-    n_guessed: int = 0
-    n_proved: int = 0
-    read_s: float = 0.0
-
-    def __add__(self, other: Reading) -> Reading:
-        sizes = {size: self.sizes.get(size, 0) + other.sizes.get(size, 0) for size in {*self.sizes, *other.sizes}}
-        return Reading(
-            self.n_bytes + other.n_bytes,
-            self.waited_s + other.waited_s,
-            self.n_passes + other.n_passes,
-            sizes,
-            self.n_wanted + other.n_wanted,
-            self.n_found + other.n_found,
-            self.n_guessed + other.n_guessed,
-            self.n_proved + other.n_proved,
-            self.read_s + other.read_s,
-        )
-
-
-@runtime_checkable
-class Streaming(Protocol):
-    """A lane whose weights come from a file in part."""
-
-    @property
-    def reading(self) -> Reading: ...
-
-    @property
-    def pinned(self) -> Mapping[int, int]:
-        """Bundles that stay in memory, and the bytes of each."""
-        ...
-
-    def pin(self, numbers: frozenset[int]) -> None:
-        """Keep these bundles from now on, and give the memory of the others back; between two steps."""
-        ...
 
 
 WHOLE = 1 << 16
@@ -451,7 +367,7 @@ class DeviceKind:
     folders: EvaluatorKind | None = None
 
 
-_SEAMS = ("meanings", "base", "cache_rows", "evaluator", "host", "stopping", "weights")
+_SEAMS = ("stored", "meanings", "base", "cache_rows", "evaluator", "host", "stopping", "weights")
 DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=_SEAMS)
 
 

@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats, Int32s, Reading
+from edgeinfer.backends.base import Batch, Floats, Int32s
 from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.evaluators import FromDisk, Interruptible, Overlapping, SequenceEvaluator, Telling
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime

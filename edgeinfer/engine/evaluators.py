@@ -21,13 +21,13 @@ from edgeinfer.backends.base import (
     Int32s,
     Limits,
     Progress,
-    Reading,
     device_kinds,
     kind_of,
     no_progress,
 )
 from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText
 from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.shared import SharedLane

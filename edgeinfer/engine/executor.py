@@ -20,11 +20,10 @@ from edgeinfer.backends.base import (
     Peaked,
     Pinned,
     Progress,
-    Reading,
     Staffed,
-    Streaming,
     no_progress,
 )
+from edgeinfer.backends.stored import Reading, Streaming
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE

@@ -13,7 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.backends.base import Limits, Progress, Reading, no_progress
+from edgeinfer.backends.base import Limits, Progress, no_progress
+from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.batching.batcher import Batcher
 from edgeinfer.engine.batching.passes import passes_of
 from edgeinfer.engine.batching.stream import BatchStream, Prompt

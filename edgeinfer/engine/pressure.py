@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from edgeinfer.backends.base import Reading, Streaming
+from edgeinfer.backends.stored import Reading, Streaming
 from edgeinfer.scheduling.residency import Load, pinned_loads
 from edgeinfer.scheduling.topology import available_bytes
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from edgeinfer.backends.base import Limits, Prepacked, Progress, Stored, no_progress
+from edgeinfer.backends.base import Limits, Progress, no_progress
+from edgeinfer.backends.stored import Prepacked, Stored
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore

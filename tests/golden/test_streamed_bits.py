@@ -9,21 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import (
-    DeviceOptions,
-    Lane,
-    Limits,
-    Progress,
-    Reading,
-    Stored,
-    Streaming,
-    no_progress,
-)
+from edgeinfer.backends.base import DeviceOptions, Lane, Limits, Progress, no_progress
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.stored import Reading, Stored, Streaming
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.residency import residency_of
 from edgeinfer.models.gguf import GGUFFile

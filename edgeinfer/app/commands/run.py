@@ -17,7 +17,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.app.expectation import Expected
-    from edgeinfer.backends.base import Reading
+    from edgeinfer.backends.stored import Reading
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from edgeinfer.backends.cpu import records
+from edgeinfer.backends.cpu import chosen_records, records
 from edgeinfer.backends.cpu.columns import ColumnForm
 from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel
@@ -77,13 +77,13 @@ SOFT_CAP = Kernel("soft_cap", Source("rows", "soft_cap"), records.COLUMNS)
 FIND_PEAKS = Kernel("find_peaks", Source("rows", "find_peaks"), records.PEAKS)
 TAKE_OUTPUTS = Kernel("take_outputs", Source("rows", "take_outputs"), records.TAKE_OUTPUTS)
 ROPE = Kernel("rope", Source("rotary", "rope"), records.ROPE)
-ROUTE = Kernel("route", Source("experts", "route"), records.ROUTER)
-GROUP_BY_EXPERT = Kernel("group_by_expert", Source("experts", "group"), records.EXPERT_LISTS)
-MULTIPLY_EXPERTS = Kernel("multiply_experts", Source("experts", "multiply"), records.EXPERT_PRODUCTS)
-MULTIPLY_EXPERT_FLOATS = Kernel("multiply_floats", Source("experts", "multiply_floats"), records.EXPERT_PRODUCTS)
-FINISH_HIDDEN = Kernel("finish_hidden", Source("experts", "finish_hidden"), records.EXPERT_HIDDEN)
-MARK_ACTIVE = Kernel("mark_active", Source("active", "mark_active"), records.ACTIVE)
-LIST_ACTIVE = Kernel("list_active", Source("active", "list_active"), records.ACTIVE)
+ROUTE = Kernel("route", Source("experts", "route"), chosen_records.ROUTER)
+GROUP_BY_EXPERT = Kernel("group_by_expert", Source("experts", "group"), chosen_records.EXPERT_LISTS)
+MULTIPLY_EXPERTS = Kernel("multiply_experts", Source("experts", "multiply"), chosen_records.EXPERT_PRODUCTS)
+MULTIPLY_EXPERT_FLOATS = Kernel("multiply_floats", Source("experts", "multiply_floats"), chosen_records.EXPERT_PRODUCTS)
+FINISH_HIDDEN = Kernel("finish_hidden", Source("experts", "finish_hidden"), chosen_records.EXPERT_HIDDEN)
+MARK_ACTIVE = Kernel("mark_active", Source("active", "mark_active"), chosen_records.ACTIVE)
+LIST_ACTIVE = Kernel("list_active", Source("active", "list_active"), chosen_records.ACTIVE)
 NOTHING = Kernel("nothing", Source("launch", "nothing"), records.NOTHING)
 
 LEAD = Function("lead", Source("launch", "lead"), 5)
@@ -160,17 +160,17 @@ def chosen_product(panel: IntegerPanel, isa_name: str) -> Kernel:
     """The product of chosen rows of an integer panel."""
     isa_name = TILED.get(isa_name, isa_name)
     source = Source("chosen", "chosen_product", (panel.key, isa_name))
-    return Kernel(f"chosen-{panel.key}-{isa_name}", source, records.CHOSEN)
+    return Kernel(f"chosen-{panel.key}-{isa_name}", source, chosen_records.CHOSEN)
 
 
 def column_product(form: ColumnForm, isa_name: str) -> Kernel:
     """The product of columns; that of floats is the same on all instruction sets."""
     if not form.has_scales:
         source = Source("column_floats", "column_product", (form.key,))
-        return Kernel(f"columns-{form.key}", source, records.COLUMN_PRODUCT)
+        return Kernel(f"columns-{form.key}", source, chosen_records.COLUMN_PRODUCT)
     isa_name = TILED.get(isa_name, isa_name)
     source = Source("column_product", "column_product", (form.key, isa_name))
-    return Kernel(f"columns-{form.key}-{isa_name}", source, records.COLUMN_PRODUCT)
+    return Kernel(f"columns-{form.key}-{isa_name}", source, chosen_records.COLUMN_PRODUCT)
 
 
 def _int8(layout: PageLayout) -> str | None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Floats
-from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu import catalogue, chosen_records, records
 from edgeinfer.backends.cpu.expert_memory import ExpertPanels, record_blocks, row_floats
 from edgeinfer.backends.cpu.layout import BLOCK, padded
 from edgeinfer.backends.cpu.memory import aligned
@@ -77,7 +77,7 @@ class Mixing:
         return aligned((self._n_workers, padded(n_bytes, PAGE_BYTES)), np.uint8)
 
     def route(self, op: Router) -> Call:
-        args = np.zeros(1, records.ROUTER)
+        args = np.zeros(1, chosen_records.ROUTER)
         args["scores"], args["scores_stride"] = self._values.at(op.scores)
         args["out"], args["out_stride"], args["own_stride"] = self._shares(op.out)
         args["count"], args["n_experts"], args["active"] = self._values.count(op.scores), op.experts, op.active
@@ -130,7 +130,7 @@ class Mixing:
         return args
 
     def _group(self, op: Experts, panels: ExpertPanels) -> Call:
-        args = self._lists_of(np.zeros(1, records.EXPERT_LISTS), op)
+        args = self._lists_of(np.zeros(1, chosen_records.EXPERT_LISTS), op)
         args["shares"], args["shares_stride"], args["shares_own_stride"] = self._shares(op.shares)
         args["count"], args["most_pairs"] = self._values.count(op.source), self._sizes.most_pairs
         if self._products.alone:
@@ -165,7 +165,7 @@ class Mixing:
         return [gate, up]
 
     def _finish(self, op: Experts, panels: ExpertPanels) -> Call:
-        args = self._lists_of(np.zeros(1, records.EXPERT_HIDDEN), op)
+        args = self._lists_of(np.zeros(1, chosen_records.EXPERT_HIDDEN), op)
         args["most_pairs"] = self._sizes.most_pairs
         args["gate"], args["up"] = address(self._rows[HIDDEN]), address(self._rows[UP])
         args["stride"] = 4 * row_floats(op.gate[0].n_rows)
@@ -227,7 +227,7 @@ class Mixing:
         self, op: Experts, panel: Panel, matrices: tuple[Weight, ...], product: NDArray[np.void], to: str | None
     ) -> Call:
         """Products of all experts with what `product` says of each; `to`: rows of pairs, None for those of tokens."""
-        args = self._lists_of(np.zeros(1, records.EXPERT_PRODUCTS), op)
+        args = self._lists_of(np.zeros(1, chosen_records.EXPERT_PRODUCTS), op)
         args["table"], args["ahead"] = address(self._table(matrices)), 1
         out = op.out if to is None else to
         product["out_stride"] = self._values.at(op.out)[1] if to is None else 4 * row_floats(matrices[0].n_rows)

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Crew, OpSeconds
 from edgeinfer.backends.cpu.catalogue import NOTHING
+from edgeinfer.backends.cpu.chosen_records import EXPERT_PRODUCTS
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.records import ENTRY_INTS, EXPERT_PRODUCTS, FLOAT_PRODUCT, PRODUCT
+from edgeinfer.backends.cpu.records import ENTRY_INTS, FLOAT_PRODUCT, PRODUCT
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.ops import Op

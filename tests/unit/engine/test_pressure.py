@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.base import Reading, Streaming
+from edgeinfer.backends.stored import Reading, Streaming
 from edgeinfer.engine.pressure import CALM_S, HIGH_BYTES, LOW_BYTES, SPARE_BYTES, Pressure
 
 PIECE = 8 << 20

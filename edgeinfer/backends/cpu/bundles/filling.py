@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Crew, Prepacked, Progress
+from edgeinfer.backends.base import WHOLE, Crew, Progress
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents, Key
 from edgeinfer.backends.cpu.bundles.file import BundleFile, at_a_time
 from edgeinfer.backends.cpu.bundles.source import Source
@@ -23,6 +23,7 @@ from edgeinfer.backends.cpu.bundles.warmth import cached_share
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import HeadLayout, PackedMatrix, PackedWeights, room
 from edgeinfer.backends.cpu.pinning import pin
+from edgeinfer.backends.stored import Prepacked
 from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.ops import Weight

@@ -1,7 +1,7 @@
 """Mixtures of experts: shares of a router, a pass's tokens grouped by expert, and products expert by expert.
 
 Memory: shares float32[n, E], zero where an expert has no part. A pair is a token and an expert with a share in it;
-pairs are counted expert by expert, in each token by token. Every worker lists them for itself (`records.EXPERT_LISTS`
+pairs are counted expert by expert, in each token by token. Every worker lists them for itself (`EXPERT_LISTS`
 says how they lie), so no barrier is needed for that. Rows of a pair: activations of its token, as int8 records in the
 tiles of its expert's tokens (`rounded.tile_of`) or as floats, and its hidden row. Products are those of
 `kernels.product` and `kernels.product_float`, called once for each expert that has tokens, through a table of addresses
@@ -13,21 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.chosen_records import EXPERT_HIDDEN, EXPERT_LISTS, EXPERT_PRODUCTS, MOST_EXPERTS, ROUTER
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import round_row, tile_of, tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product import activated
-from edgeinfer.backends.cpu.records import (
-    EXPERT_HIDDEN,
-    EXPERT_LISTS,
-    EXPERT_PRODUCTS,
-    FLOAT_PRODUCT,
-    MOST_EXPERTS,
-    PLAIN,
-    PRODUCT,
-    ROUND_ROWS,
-    ROUTER,
-)
+from edgeinfer.backends.cpu.records import FLOAT_PRODUCT, PLAIN, PRODUCT, ROUND_ROWS
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 
 router_at, lists_at, products_at, hidden_at = (

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Reading
 from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.streaming.busy import BusyClock
 from edgeinfer.backends.cpu.streaming.window import Source
+from edgeinfer.backends.stored import Reading
 from edgeinfer.errors import EngineClosed
 
 HALF_LIFE = 4

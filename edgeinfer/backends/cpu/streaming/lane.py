@@ -13,7 +13,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, OpSeconds, Progress, Reading, Step, Stored, Timing, no_progress
+from edgeinfer.backends.base import Floats, OpSeconds, Progress, Step, Timing, no_progress
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
@@ -30,6 +30,7 @@ from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import Window
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import CallTimes
+from edgeinfer.backends.stored import Reading, Stored
 from edgeinfer.ops import Experts, Op
 
 PATIENCE_S = 0.0003

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Floats, Reading
+from edgeinfer.backends.base import Floats
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key
 from edgeinfer.backends.cpu.mixing import Mixing
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.values import Values
+from edgeinfer.backends.stored import Reading
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts, MatMul, Op, RMSNorm, Router

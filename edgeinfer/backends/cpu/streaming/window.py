@@ -16,9 +16,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Reading
 from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.streaming.busy import BusyClock
+from edgeinfer.backends.stored import Reading
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 
 

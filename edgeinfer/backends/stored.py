@@ -1,0 +1,95 @@
+"""Where a lane's weights are that do not all stay in memory, and what it has read of them.
+
+In: nothing. Out: records that the engine fills, or a lane. Knows no files' contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Weights of which only some stay in memory; the others come from a bundle file in every pass.
+
+    pinned        numbers of the bundles that stay
+    pinned_bytes  what they take
+    window_bytes  memory that the others pass through
+    n_readers     reads under way at a time
+    cache_bytes   memory for experts of a mixture
+    """
+
+    path: Path
+    fingerprint: str
+    pinned: frozenset[int]
+    pinned_bytes: int
+    window_bytes: int
+    n_readers: int
+    cache_bytes: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory for weights."""
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Prepacked:
+    """A bundle file that all weights may be read from at the start, where that is faster than to pack them."""
+
+    path: Path
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a lane has read of its weights so far.
+
+    Bytes, seconds that passes waited for them, reads by their size, seconds in which reads were under way. Of what only
+    some passes need (experts, neurons): how many were wanted, and found in memory; how many were read on a guess, and
+    then wanted.
+    """
+
+    n_bytes: int = 0
+    waited_s: float = 0.0
+    n_passes: int = 0
+    sizes: Mapping[int, int] = field(default_factory=dict)
+    n_wanted: int = 0
+    n_found: int = 0
+    n_guessed: int = 0
+    n_proved: int = 0
+    read_s: float = 0.0
+
+    def __add__(self, other: Reading) -> Reading:
+        sizes = {size: self.sizes.get(size, 0) + other.sizes.get(size, 0) for size in {*self.sizes, *other.sizes}}
+        return Reading(
+            self.n_bytes + other.n_bytes,
+            self.waited_s + other.waited_s,
+            self.n_passes + other.n_passes,
+            sizes,
+            self.n_wanted + other.n_wanted,
+            self.n_found + other.n_found,
+            self.n_guessed + other.n_guessed,
+            self.n_proved + other.n_proved,
+            self.read_s + other.read_s,
+        )
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A lane whose weights come from a file in part."""
+
+    @property
+    def reading(self) -> Reading: ...
+
+    @property
+    def pinned(self) -> Mapping[int, int]:
+        """Bundles that stay in memory, and the bytes of each."""
+        ...
+
+    def pin(self, numbers: frozenset[int]) -> None:
+        """Keep these bundles from now on, and give the memory of the others back; between two steps."""
+        ...
