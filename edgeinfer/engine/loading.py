@@ -299,7 +299,9 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
         notices=notices,
         cores=shared_cores(options, read_topology()),
     )
-    return LLM(subject, Pool(executor), tokenizer, template, facts, drafts, primes=wanted.speculation.history)
+    # a table of every token's successors takes hundreds of passes, each of which would read from disk
+    primes = wanted.speculation.history and limits.stored is None
+    return LLM(subject, Pool(executor), tokenizer, template, facts, drafts, primes=primes)
 
 
 def _program_texts(subject: Subject, executor: SequenceEvaluator) -> Texts:

@@ -41,6 +41,7 @@ def load_for(opening: Opening) -> LLM:
         mode="max",
         spec=opening.spec,
         verify_cost=opening.verify_cost,
+        ram_bytes=opening.ram_bytes,
     )
 
 

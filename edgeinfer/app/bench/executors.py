@@ -42,6 +42,7 @@ class Conditions:
     verify_cost: Mapping[int, float] = field(default_factory=dict)
     temp: float = 0.0
     schedule: str = "auto"
+    ram_bytes: int | None = None
 
 
 def ours(device: str) -> Executor:

@@ -59,6 +59,7 @@ class ChildRunner:
             spec=conditions.spec,
             verify_cost=dict(conditions.verify_cost),
             temp=conditions.temp,
+            ram_bytes=conditions.ram_bytes if executor.kind == "ours" else None,
         )
         self._refused: Reply | None = None
 

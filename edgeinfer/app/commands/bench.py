@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import KV, Cores, Device, Json, Model, Schedule, SpecOption, Threads, VerifyCost
+from edgeinfer.app.options import KV, Cores, Device, Json, Model, Ram, Schedule, SpecOption, Threads, VerifyCost
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def bench(
     device: Device = None,
     schedule: Schedule = None,
     kv: KV = None,
+    ram: Ram = None,
     spec: SpecOption = None,
     verify_cost: VerifyCost = None,
     temp: Annotated[float, typer.Option("--temp", min=0, help="For chat: temperature of answers with drafts.")] = 0.0,
@@ -61,7 +62,7 @@ def bench(
     from edgeinfer.settings import load_settings
 
     given = {"model": model, "threads": threads, "cores": cores, "device": device, "schedule": schedule, "kv": kv}
-    settings = load_settings({**given, "spec": spec, "verify_cost": verify_cost})
+    settings = load_settings({**given, "ram": ram, "spec": spec, "verify_cost": verify_cost})
     wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
     first, others = _executors(settings, against)
     conditions, facts = _conditions(settings, wanted, first, temp)
@@ -104,6 +105,7 @@ def _conditions(settings: Settings, wanted: Wanted, first: Executor, temp: float
     from edgeinfer.app.bench.record import ModelFacts
     from edgeinfer.app.fit import plan_for
     from edgeinfer.app.model_choice import choose_file
+    from edgeinfer.app.opening import weights_bytes
     from edgeinfer.models.download.header import file_header
     from edgeinfer.models.file_types import quant_name
     from edgeinfer.models.gguf import GGUFFile
@@ -112,16 +114,19 @@ def _conditions(settings: Settings, wanted: Wanted, first: Executor, temp: float
 
     local = choose_file(settings, "bench", "edgeinfer run --stats answers with it and says how fast")
     machine = settings.machine
+    ram_bytes = weights_bytes(machine.ram)
     n_threads = machine.threads or len(machine.cores or usable_cores())
     with GGUFFile.open(local.path) as file:
-        planned = plan_for(file.metadata, file.tensors, device=first.key, n_context=wanted.n_context, kv=machine.kv)[1]
-        require_fit(planned.need, planned.available_bytes)
+        if ram_bytes is None:
+            header, n_context = (file.metadata, file.tensors), wanted.n_context
+            planned = plan_for(*header, device=first.key, n_context=n_context, kv=machine.kv)[1]
+            require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
     facts = ModelFacts(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, machine.kv)
     spec, costs = settings.speculation.spec, settings.speculation.verify_cost or {}
     path = local.path.resolve()
     conditions = Conditions(
-        path, n_threads, machine.cores, wanted.n_context, machine.kv, spec, costs, temp, machine.schedule
+        path, n_threads, machine.cores, wanted.n_context, machine.kv, spec, costs, temp, machine.schedule, ram_bytes
     )
     return conditions, facts
 
