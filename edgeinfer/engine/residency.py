@@ -21,7 +21,15 @@ from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
-from edgeinfer.scheduling.residency import ExpertLoads, Load, Residency, mixture_residency, residency
+from edgeinfer.scheduling.residency import (
+    ExpertLoads,
+    Load,
+    NeuronLoads,
+    Residency,
+    mixture_residency,
+    neuron_residency,
+    residency,
+)
 from edgeinfer.scheduling.topology import read_topology, usable_cores
 
 if TYPE_CHECKING:
@@ -97,28 +105,41 @@ def stored(
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
     pinned_bytes = sum(contents.bundles[number].padded_bytes for number in found.pinned)
     cache_bytes = found.n_experts * max((bundle.padded_bytes for bundle in contents.experts), default=0)
-    place = Stored(path, fingerprint, found.pinned, pinned_bytes, found.window_bytes, found.n_readers, cache_bytes)
+    sizes = pinned_bytes, found.window_bytes, found.n_readers, cache_bytes, found.neuron_bytes
+    place = Stored(path, fingerprint, found.pinned, *sizes)
     return replace(limits, stored=place, max_tokens=room.max_tokens), (_told(found, contents.data_bytes, disk),)
 
 
 def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str) -> Residency:
     """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
-    dense = [bundle for bundle in contents.bundles if bundle.expert is None]
+    dense = [bundle for bundle in contents.bundles if bundle.is_dense]
     loads = [Load(bundle.padded_bytes, STAYS if bundle.stays else 1.0) for bundle in dense]
     mixtures = [op for op in spec.ops() if isinstance(op, Experts) and op.active < len(op.gate)]
     if mixtures:
         largest, used = max(bundle.padded_bytes for bundle in contents.experts), sum(op.active for op in mixtures)
         experts = ExpertLoads(len(contents.experts), largest, used, max(op.active for op in mixtures))
         found = mixture_residency(loads, experts, budget_bytes, disk, what)
+    elif contents.layers:
+        found = neuron_residency(loads, _neuron_loads(contents), budget_bytes, disk, what)
     else:
         found = residency(loads, budget_bytes, disk, what)
     pinned = frozenset(dense[place].number for place in found.pinned)
     if missing := [bundle for bundle in dense if bundle.stays and bundle.number not in pinned]:
         raise DoesNotFit(
-            f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: experts that all tokens "
-            f"share must stay there; {in_gigabytes(sum(bundle.padded_bytes for bundle in missing))} more would work"
+            f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: what all experts or "
+            f"neurons share must stay there; {in_gigabytes(sum(bundle.padded_bytes for bundle in missing))} more would work"
         )
     return replace(found, pinned=pinned)
+
+
+def _neuron_loads(contents: Contents) -> NeuronLoads:
+    """The neurons of all sparse layers."""
+    from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
+
+    layers = runs_of(contents)
+    bundles = [bundle for layer in layers for bundle in layer.bundles]
+    n_bytes = sum(bundle.padded_bytes for bundle in bundles)
+    return NeuronLoads(n_bytes, least_bytes(layers), max(bundle.padded_bytes for bundle in bundles))
 
 
 def _bundle_file(
@@ -159,6 +180,8 @@ def _told(found: Residency, total: int, disk: Disk | None) -> str:
     """What happens in every pass, in a sentence."""
     read = in_gigabytes(int(found.streamed_bytes))
     text = f"{read} of the {in_gigabytes(total)} of weights are read from disk for every token"
+    if found.neuron_bytes:  # how many fire depends on the text
+        return f"{text} at most: of layers with zeros in their activations only the neurons that fire are read"
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
     rate = disk.best_bytes_s
