@@ -124,10 +124,11 @@ def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: D
     else:
         found = residency(loads, budget_bytes, disk, what)
     pinned = frozenset(dense[place].number for place in found.pinned)
-    if missing := [bundle for bundle in dense if bundle.stays and bundle.number not in pinned]:
+    missing = sum(bundle.padded_bytes for bundle in dense if bundle.stays and bundle.number not in pinned)
+    if missing:
         raise DoesNotFit(
             f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: what all experts or "
-            f"neurons share must stay there; {in_gigabytes(sum(bundle.padded_bytes for bundle in missing))} more would work"
+            f"neurons share must stay there; {in_gigabytes(missing)} more would work"
         )
     return replace(found, pinned=pinned)
 

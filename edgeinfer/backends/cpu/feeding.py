@@ -45,7 +45,7 @@ class Feed:
 
 
 class Feeding:
-    """Makes the calls of one model's sparse layers. `layers` of which single neurons are read; none: it has no calls."""
+    """Makes the calls of one model's sparse layers; without any it has none."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Feeding:
             feed.chosen["begin"], feed.chosen["end"] = BLOCK * first_block, end
         if feed.rounding is not None:
             feed.rounding["source"] = feed.hidden + FLOAT_BYTES * BLOCK * first_block
-            feed.rounding["n_blocks"] = min(stop_block, layout.n_neurons // BLOCK) - first_block
+            feed.rounding["n_blocks"] = max(0, min(stop_block, layout.n_neurons // BLOCK) - first_block)
             feed.rounding["n_padded"] = n_blocks
         feed.columns["neurons"], feed.columns["first_block"], feed.columns["n_blocks"] = neurons, first_block, n_blocks
         feed.columns["is_first"], feed.columns["is_last"] = first_block == 0, stop_block == layout.n_blocks
@@ -231,17 +231,16 @@ class Feeding:
 def turns(neurons: Int32s, n_blocks: int, most: int) -> list[tuple[int, int, slice]]:
     """Blocks (first, stop) and places of the listed neurons that they hold, `most` (32 at least) at a time; all blocks.
 
-    neurons int32[n] in order. Ends of turns are even, as blocks of rounded values come in pairs.
+    neurons int32[n] in order.
     """
     if len(neurons) <= most:
         return [(0, n_blocks, slice(0, len(neurons)))]
-    ends = np.searchsorted(neurons, 2 * BLOCK * np.arange(1, n_blocks // 2 + 1))  # of each pair of blocks
     found: list[tuple[int, int, slice]] = []
     first = start = end = 0
-    for pair, stop in enumerate(ends.tolist()):
+    for block, stop in enumerate(np.searchsorted(neurons, BLOCK * np.arange(1, n_blocks + 1)).tolist()):
         if stop - start > most:
-            found.append((first, 2 * pair, slice(start, end)))
-            first, start = 2 * pair, end
+            found.append((first, block, slice(start, end)))
+            first, start = block, end
         end = stop
     found.append((first, n_blocks, slice(start, end)))
     return found

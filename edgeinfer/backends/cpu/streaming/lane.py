@@ -102,9 +102,7 @@ class StreamedLane(CpuLane):
     def _stream(self) -> None:
         """Begin reading what does not stay, and note where every bundle is or will be."""
         streamed = [
-            bundle
-            for bundle in self.contents.bundles
-            if bundle.number not in self._pinned.numbers and bundle.is_dense
+            bundle for bundle in self.contents.bundles if bundle.number not in self._pinned.numbers and bundle.is_dense
         ]
         self._window = Window(self._source, streamed, self._ring, self._n_readers)
         start = address(self._ring)
@@ -255,7 +253,7 @@ class StreamedLane(CpuLane):
                     assert self._mixtures is not None
                     assert isinstance(op, Experts)
                     mixture = self._mixtures.ops.index(op)
-        return [Launch(*needed, Tape(run, self._library)) for *needed, run in runs]
+        return [Launch(bundle, mixture, feed, Tape(run, self._library)) for bundle, mixture, feed, run in runs]
 
     def close(self) -> None:
         """Leave the team, stop reading and drop the memory. Safe to call twice."""

@@ -28,8 +28,8 @@ from edgeinfer.backends.cpu.streaming.window import Source
 Int64s = NDArray[np.int64]
 GAP_PAGES = 1
 """Pages between two records that are read along: a read more takes longer."""
-FEWEST_NEURONS = 64
-"""A layer has room for at least so many: two blocks."""
+FEWEST_NEURONS = 32
+"""A layer has room for at least so many: a block."""
 
 
 class PageSource(Source, Protocol):
@@ -100,7 +100,10 @@ class NeuronWindow:
     def __init__(
         self, source: PageSource, layers: Sequence[LayerRuns], n_bytes: int, n_readers: int, *, keeps: bool = True
     ) -> None:
-        """`n_bytes` of memory in all: `least_bytes` and the largest bundle for each reader, at least. `keeps` False: every pass reads all it wants."""
+        """`n_bytes` of memory in all: `least_bytes` and the largest bundle for each reader, at least.
+
+        `keeps` False, for comparisons: every pass reads all it wants.
+        """
         self._source, self._keeps = source, keeps
         largest = max(bundle.padded_bytes for layer in layers for bundle in layer.bundles)
         share = (n_bytes - n_readers * largest) / sum(layer.n_neurons * layer.record_bytes for layer in layers)
