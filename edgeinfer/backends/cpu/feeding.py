@@ -19,7 +19,6 @@ from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS
 from edgeinfer.backends.cpu.products import Products
-from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
