@@ -20,6 +20,7 @@ class Stored:
     window_bytes  memory that the others pass through
     n_readers     reads under way at a time
     cache_bytes   memory for experts of a mixture
+    neuron_bytes  memory for single neurons, and for reading them
     """
 
     path: Path
@@ -29,11 +30,12 @@ class Stored:
     window_bytes: int
     n_readers: int
     cache_bytes: int = 0
+    neuron_bytes: int = 0
 
     @property
     def held_bytes(self) -> int:
         """Memory for weights."""
-        return self.pinned_bytes + self.window_bytes + self.cache_bytes
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.neuron_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class Reading:
 
     Bytes, seconds that passes waited for them, reads by their size, seconds in which reads were under way. Of what only
     some passes need (experts, neurons): how many were wanted, and found in memory; how many were read on a guess, and
-    then wanted.
+    then wanted. Of neurons: how many were read; the bytes of all of them, layer after layer; of those that fire for
+    each token by itself; of those that fire for some token of a pass; and what was read of them, in whole pages.
     """
 
     n_bytes: int = 0
@@ -62,6 +65,11 @@ class Reading:
     n_guessed: int = 0
     n_proved: int = 0
     read_s: float = 0.0
+    n_neurons_read: int = 0
+    neuron_dense_bytes: int = 0
+    neuron_token_bytes: int = 0
+    neuron_pass_bytes: int = 0
+    neuron_read_bytes: int = 0
 
     def __add__(self, other: Reading) -> Reading:
         sizes = {size: self.sizes.get(size, 0) + other.sizes.get(size, 0) for size in {*self.sizes, *other.sizes}}
@@ -75,6 +83,11 @@ class Reading:
             self.n_guessed + other.n_guessed,
             self.n_proved + other.n_proved,
             self.read_s + other.read_s,
+            self.n_neurons_read + other.n_neurons_read,
+            self.neuron_dense_bytes + other.neuron_dense_bytes,
+            self.neuron_token_bytes + other.neuron_token_bytes,
+            self.neuron_pass_bytes + other.neuron_pass_bytes,
+            self.neuron_read_bytes + other.neuron_read_bytes,
         )
 
 

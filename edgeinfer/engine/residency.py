@@ -23,7 +23,15 @@ from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
-from edgeinfer.scheduling.residency import ExpertLoads, Load, Residency, mixture_residency, residency
+from edgeinfer.scheduling.residency import (
+    ExpertLoads,
+    Load,
+    NeuronLoads,
+    Residency,
+    mixture_residency,
+    neuron_residency,
+    residency,
+)
 from edgeinfer.scheduling.streaming import Kept, Streamed, kept_of
 from edgeinfer.scheduling.topology import read_topology, usable_cores
 
@@ -86,29 +94,31 @@ def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding,
 def kept_weights(contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str) -> Kept:
     """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
     found = residency_of(contents, spec, budget, disk, name)
-    return kept_of(_dense_loads(contents), found, _expert_loads(contents, spec))
+    return kept_of(_dense_loads(contents), found, _expert_loads(contents, spec), _neuron_loads(contents))
 
 
 def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str) -> Residency:
     """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
     dense, experts = _dense_loads(contents), _expert_loads(contents, spec)
-    numbers, loads = tuple(dense), tuple(dense.values())
+    numbers, loads, neurons = tuple(dense), tuple(dense.values()), _neuron_loads(contents)
     if experts is not None:
         found = mixture_residency(loads, experts, budget_bytes, disk, what)
+    elif neurons is not None:
+        found = neuron_residency(loads, neurons, budget_bytes, disk, what)
     else:
         found = residency(loads, budget_bytes, disk, what)
     pinned = frozenset(numbers[place] for place in found.pinned)
     if missing := [load for number, load in dense.items() if load.uses == STAYS and number not in pinned]:
         raise DoesNotFit(
-            f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: experts that all tokens "
-            f"share must stay there; {in_gigabytes(sum(load.nbytes for load in missing))} more would work"
+            f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: what all experts or "
+            f"neurons share must stay there; {in_gigabytes(sum(load.nbytes for load in missing))} more would work"
         )
     return replace(found, pinned=pinned)
 
 
 def _dense_loads(contents: Contents) -> dict[int, Load]:
     """Bundles that every pass needs, by number."""
-    dense = [bundle for bundle in contents.bundles if bundle.expert is None]
+    dense = [bundle for bundle in contents.bundles if bundle.is_dense]
     return {bundle.number: Load(bundle.padded_bytes, STAYS if bundle.stays else 1.0) for bundle in dense}
 
 
@@ -166,8 +176,8 @@ def stored(
 
     contents, found = contents_of(spec, file.tensors), kept.residency
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
-    pinned, cache = kept.pinned_bytes, kept.cache_bytes
-    place = Stored(path, fingerprint, found.pinned, pinned, found.window_bytes, found.n_readers, cache)
+    sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
+    place = Stored(path, fingerprint, found.pinned, *sizes)
     return replace(limits, stored=place), (told(kept, disk),)
 
 
@@ -178,8 +188,20 @@ def streamed_of(spec: ModelSpec, file: Described, place: Stored) -> Streamed:
     contents = contents_of(spec, file.tensors)
     experts = _expert_loads(contents, spec)
     n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
-    found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held)
-    return kept_of(_dense_loads(contents), found, experts).streamed
+    found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.neuron_bytes)
+    return kept_of(_dense_loads(contents), found, experts, _neuron_loads(contents)).streamed
+
+
+def _neuron_loads(contents: Contents) -> NeuronLoads | None:
+    """The neurons of all sparse layers; None where there are none."""
+    if not contents.layers:
+        return None
+    from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
+
+    layers = runs_of(contents)
+    bundles = [bundle for layer in layers for bundle in layer.bundles]
+    n_bytes = sum(bundle.padded_bytes for bundle in bundles)
+    return NeuronLoads(n_bytes, least_bytes(layers), max(bundle.padded_bytes for bundle in bundles))
 
 
 def _bundle_file(
@@ -220,6 +242,8 @@ def told(kept: Kept, disk: Disk | None) -> str:
     """What happens in every pass, in a sentence."""
     read, total = in_gigabytes(kept.flash_bytes), in_gigabytes(kept.total_bytes)
     text = f"{read} of the {total} of weights are read from disk for every token"
+    if kept.residency.neuron_bytes:  # how many fire depends on the text
+        return f"{text} at most: of layers with zeros in their activations only the neurons that fire are read"
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
     seconds = kept.streamed.seconds(disk)

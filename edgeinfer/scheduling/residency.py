@@ -22,6 +22,8 @@ SPARE_PIECES = 2
 """Pieces in the window besides those that are being read: one is computed with, one waits."""
 WINDOW_SHARE = 0.5
 """Most of the memory for weights that the window takes."""
+LEAST_NEURONS = 0.02
+"""Share of all neurons that there is room for at least."""
 LONGEST_TOKEN_S = 60.0
 """Nobody waits longer for a token."""
 
@@ -46,14 +48,24 @@ class ExpertLoads:
 
 
 @dataclass(frozen=True, slots=True)
+class NeuronLoads:
+    """Single neurons: bytes of all, of those that there must be room for, and of the largest piece that is read."""
+
+    nbytes: int
+    least_bytes: int
+    run_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Residency:
     """What stays in memory and how the rest is read.
 
     pinned          numbers of the pieces that stay
     window_bytes    memory that the others pass through
     n_readers       reads under way at a time
-    streamed_bytes  read in a pass over one token; of experts as if all were used alike
+    streamed_bytes  read in a pass over one token; of experts as if all were used alike, of neurons as if all fired
     n_experts       experts that there is room for
+    neuron_bytes    memory for single neurons, and for reading them
     """
 
     pinned: frozenset[int]
@@ -61,6 +73,7 @@ class Residency:
     n_readers: int
     streamed_bytes: float
     n_experts: int = 0
+    neuron_bytes: int = 0
 
 
 def residency(loads: Sequence[Load], budget_bytes: int, disk: Disk | None, what: str) -> Residency:
@@ -109,6 +122,31 @@ def mixture_residency(
     found = Residency(found.pinned, found.window_bytes, n_readers, found.streamed_bytes + missing, n_experts)
     _check_hope(found, dense + experts.count * experts.nbytes, disk, what)
     return found
+
+
+def neuron_residency(
+    loads: Sequence[Load], neurons: NeuronLoads, budget_bytes: int, disk: Disk | None, what: str
+) -> Residency:
+    """The same for a model with layers of single neurons beside the pieces that every pass needs: those come first.
+
+    Raises DoesNotFit as `residency`; what neurons take depends on the text, and is no reason to refuse a model.
+    """
+    n_readers = readers(disk, neurons.run_bytes)
+    reading = n_readers * neurons.run_bytes
+    least = max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + reading
+    dense = sum(load.nbytes for load in loads)
+    if budget_bytes <= least:
+        raise DoesNotFit(
+            f"{in_gigabytes(max(0, budget_bytes))} of memory for the weights of {what} is too little: "
+            f"{in_gigabytes(least)} are for single neurons and for reading them; "
+            f"{in_gigabytes(least + dense // 2)} at least would work"
+        )
+    found = residency(loads, min(dense, budget_bytes - least), disk, what)
+    held = found.window_bytes + sum(loads[number].nbytes for number in found.pinned)
+    neuron_bytes = min(neurons.nbytes + reading, budget_bytes - held)
+    missing = 0 if neuron_bytes - reading >= neurons.nbytes else neurons.nbytes
+    streamed = found.streamed_bytes + missing
+    return Residency(found.pinned, found.window_bytes, n_readers, streamed, neuron_bytes=neuron_bytes)
 
 
 def pinned_loads(loads: Sequence[Load], room: int) -> frozenset[int]:

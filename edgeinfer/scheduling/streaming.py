@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from edgeinfer.models.work import share_read
 from edgeinfer.scheduling.profile import Disk
-from edgeinfer.scheduling.residency import ExpertLoads, Load, Residency
+from edgeinfer.scheduling.residency import ExpertLoads, Load, NeuronLoads, Residency
 from edgeinfer.scheduling.spent import Spent
 from edgeinfer.scheduling.step_time import PassTime
 
@@ -69,7 +69,7 @@ class Kept:
     @property
     def held_bytes(self) -> int:
         """Memory for weights."""
-        return self.pinned_bytes + self.window_bytes + self.cache_bytes
+        return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.residency.neuron_bytes
 
     @property
     def flash_bytes(self) -> int:
@@ -77,8 +77,16 @@ class Kept:
         return round(self.streamed.nbytes)
 
 
-def kept_of(loads: Mapping[int, Load], found: Residency, experts: ExpertLoads | None = None) -> Kept:
-    """What stays and what is read of these pieces, by their numbers, and of experts beside them."""
+def kept_of(
+    loads: Mapping[int, Load],
+    found: Residency,
+    experts: ExpertLoads | None = None,
+    neurons: NeuronLoads | None = None,
+) -> Kept:
+    """What stays and what is read of these pieces, by their numbers, and of experts or neurons beside them.
+
+    How many neurons fire depends on the text: all of them are counted, unless there is room for all.
+    """
     read = [load for number, load in loads.items() if number not in found.pinned]
     requests: dict[int, float] = {}
     for load in read:
@@ -88,9 +96,12 @@ def kept_of(loads: Mapping[int, Load], found: Residency, experts: ExpertLoads | 
     total = sum(load.nbytes for load in loads.values())
     pinned = total - sum(load.nbytes for load in read)
     expert_bytes = 0 if experts is None else experts.nbytes
+    all_neurons = 0 if neurons is None else neurons.nbytes
+    if neurons is not None and found.neuron_bytes - found.n_readers * neurons.run_bytes < all_neurons:
+        requests[neurons.run_bytes] = requests.get(neurons.run_bytes, 0.0) + all_neurons / neurons.run_bytes
     return Kept(
         found,
-        total + expert_bytes * (0 if experts is None else experts.count),
+        total + all_neurons + expert_bytes * (0 if experts is None else experts.count),
         pinned,
         found.window_bytes,
         expert_bytes * found.n_experts,

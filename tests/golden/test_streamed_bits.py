@@ -15,6 +15,7 @@ from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
 from edgeinfer.backends.stored import Reading, Stored, Streaming
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.residency import residency_of
@@ -29,7 +30,15 @@ MODELS = (
     "phi3-q8_0",
     "qwen2-yarn-q8_0",
     "opt-q4_0",
+    "opt-q8_0",
+    "opt-f16",
+    "opt-sparse-q4_0",
     "llama-relu-q4_0",
+    "llama-relu-f16",
+    "llama-relu-sparse-q4_1",
+    "llama-relu-sparse-q8_0",
+    "llama-relu2-q8_0",
+    "llama-relu2-k",
     "mixtral-f16",
     "qwen2moe-q4_0",
     "qwen3moe-k",
@@ -53,14 +62,17 @@ class Streamer:
         path, identity = self.folder / "model.bundles", fingerprint(file)
         if not path.exists():
             pack_bundles(path, file, held_in, identity, device.library, 2, progress)
-        dense = [bundle.padded_bytes for bundle in held_in.bundles if bundle.expert is None]
+        dense = [bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense]
+        runs = [bundle.padded_bytes for bundle in held_in.bundles if bundle.run and bundle.run.count]
         slot = max((bundle.padded_bytes for bundle in held_in.experts), default=0)
         least = 2 * max(dense) + (8 * slot if slot else 0)
         least += sum(bundle.padded_bytes for bundle in held_in.bundles if bundle.stays)
+        least += (least_bytes(runs_of(held_in)) + 5 * max(runs)) if runs else 0
         budget = int(least + self.share * (held_in.data_bytes - least))
         found = residency_of(held_in, spec, budget, None, "it")
         held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
-        stored = Stored(path, identity, found.pinned, held, found.window_bytes, found.n_readers, found.n_experts * slot)
+        sizes = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.neuron_bytes
+        stored = Stored(path, identity, found.pinned, *sizes)
         return device.compile(spec, file, replace(limits, stored=stored), progress)
 
     def close(self) -> None:

@@ -76,7 +76,8 @@ class CpuDevice:
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress, sections: Sections | None = None
     ) -> Team:
         """The team, once the kernels are there."""
-        needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections)
+        streams = limits.stored is not None
+        needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections, streams=streams)
         self.library.prepare(needed, len(self.cores), progress)
         shared = self._team
         if shared is None or shared.closed:

@@ -14,6 +14,7 @@ from edgeinfer.backends.base import PEAK_LANES, Floats, Limits
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.attending import Attending
 from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.feeding import Feeding
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.memory import aligned
@@ -45,6 +46,7 @@ from edgeinfer.ops import (
     SoftCap,
     StoreKV,
     TakeOutputs,
+    writes,
 )
 
 
@@ -68,12 +70,14 @@ class Lowering:
         self._products = Products(self._choice, packed, self.values, step, n_workers)
         self._attending = Attending(spec, file, limits.n_context, pools, self.values, step, n_workers, packed.isa_name)
         self.mixing = Mixing(self._choice, packed, self.values, self._products, step, n_workers)
+        layers = packed.layers
+        self.feeding = Feeding(layers, packed.shared, packed.isa_name, self.values, self._products, n_workers)
         self.peaks: Floats = aligned(self.values.layout.peaks_shape, np.float32)
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and tables."""
-        parts = self._attending, self.values, self.mixing
+        parts = self._attending, self.values, self.mixing, self.feeding
         return sum(part.resident_bytes for part in parts) + self.peaks.nbytes
 
     @property
@@ -100,7 +104,9 @@ class Lowering:
         for place, op in enumerate(ops):
             if place in self._choice.sections.stops:
                 products.forget()  # values of others may have come
-            if place in fusion.taken_rows or place in paired:
+            if self.feeding.has(place):
+                calls = self._fed(place, op)
+            elif place in fusion.taken_rows or place in paired:
                 calls = products.round(op.source) if isinstance(op, MatMul) else []
             elif isinstance(op, RMSNorm) and place in fusion.rounded_norms:
                 take = ops[taken[place]] if place in taken else None
@@ -152,6 +158,13 @@ class Lowering:
                 return self._written([capped], op.value)
             case TakeOutputs():
                 return self._written([self._take(op)], op.out)
+
+    def _fed(self, place: int, op: Op) -> list[Call]:
+        """The calls of an op of a layer of single neurons."""
+        calls = self.feeding.calls(place)
+        for name in writes(op):
+            self._products.forget(name)
+        return calls
 
     def _written(self, calls: list[Call], name: str) -> list[Call]:
         self._products.forget(name)

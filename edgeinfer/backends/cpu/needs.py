@@ -14,6 +14,7 @@ from edgeinfer.backends.cpu.expert_memory import ExpertPanels, expert_panels, pa
 from edgeinfer.backends.cpu.fusion import Fusion, Sections, fuse
 from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel
+from edgeinfer.backends.cpu.sparse import SparseLayer, sparse_layers
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import (
@@ -77,12 +78,19 @@ def kernels_of(
     kv: KVKind,
     isa_name: str,
     sections: Sections | None = None,
+    *,
+    streams: bool = False,
 ) -> list[Kernel | Function]:
-    """All that a lane of this model calls, each once. `sections`: None for one of all ops."""
+    """All that a lane of this model calls, each once. `sections`: None for one of all ops.
+
+    `streams`: weights come from a bundle file, and of layers with zeros only neurons that fire.
+    """
     choice = Choice(spec, tensors, sections)
     found: list[Kernel | Function] = [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS]
     for place, op in enumerate(choice.ops):
         found += _kernels_of_op(choice, place, op, kv, isa_name)
+    for layer in sparse_layers(choice.ops, tensors) if streams else ():
+        found += _kernels_of_layer(layer, isa_name)
     return list({kernel.name: kernel for kernel in found}.values())
 
 
@@ -122,6 +130,13 @@ def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str
             return [] if place in fusion.taken_rows else [catalogue.TAKE_OUTPUTS]
         case _:
             return []
+
+
+def _kernels_of_layer(layer: SparseLayer, isa_name: str) -> list[Kernel]:
+    found = [catalogue.ACT[layer.act.activation], catalogue.MARK_ACTIVE, catalogue.LIST_ACTIVE, catalogue.ROUND_ROWS]
+    if layer.layout.up is not None:
+        found.append(catalogue.chosen_product(layer.layout.up, isa_name))
+    return [*found, catalogue.column_product(layer.layout.down, isa_name)]
 
 
 def _kernels_of_experts(panels: ExpertPanels, isa_name: str) -> list[Kernel]:

@@ -25,6 +25,7 @@ from edgeinfer.backends.cpu.pinning import pin
 from edgeinfer.backends.cpu.recipes import Recipes
 from edgeinfer.backends.cpu.records import PACKING_JOB
 from edgeinfer.backends.cpu.repacking import Job, MatrixPacking
+from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import format_of
@@ -81,6 +82,16 @@ class Weights(Protocol):
     def isa_name(self) -> str: ...
     @property
     def resident_bytes(self) -> int: ...
+    @property
+    def layers(self) -> Sequence[SparseLayer]:
+        """Layers of which single neurons are there, not matrices."""
+        ...
+
+    @property
+    def shared(self) -> Mapping[int, int]:
+        """Addresses of what the neurons of such a layer share, by its number."""
+        ...
+
     def matrix(self, weight: Weight, heads: HeadLayout | None) -> Matrix: ...
 
 
@@ -128,6 +139,16 @@ class PackedWeights:
     def resident_bytes(self) -> int:
         """Bytes of all panels."""
         return sum(matrix.data.nbytes for matrix in self._matrices.values())
+
+    @property
+    def layers(self) -> Sequence[SparseLayer]:
+        """None: all matrices are whole."""
+        return ()
+
+    @property
+    def shared(self) -> Mapping[int, int]:
+        """Nothing."""
+        return {}
 
     @property
     def file(self) -> GGUFFile:

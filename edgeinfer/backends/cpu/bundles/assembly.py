@@ -1,4 +1,4 @@
-"""Making bundles from a model's file: the panels of each part, packed as they are packed at load.
+"""Making bundles from a model's file: the panels of each part, packed as they are packed at load; records of neurons.
 
 In: an open GGUF file, its contents as bundles, compiled packing. Out: the bytes of any bundle. Bundles are independent
 of each other, so that several threads make some at the same time; memory is that of the bundle alone.
@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Part
+from edgeinfer.backends import weights
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Part, Run
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
+from edgeinfer.backends.cpu.columns import shared_scales
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.packing import row_order
@@ -20,7 +22,10 @@ from edgeinfer.backends.cpu.records import PACKING_JOB
 from edgeinfer.backends.cpu.repacking import MatrixPacking
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.quants import format_of
+from edgeinfer.models.quants import BlockFormat, format_of
+
+SHARED_ROWS = 256
+"""Rows of a down matrix whose scales are taken at a time: a few megabytes."""
 
 
 class Assembly:
@@ -39,7 +44,40 @@ class Assembly:
         data: NDArray[np.uint8] = aligned((bundle.padded_bytes,), np.uint8)
         for part in bundle.parts:
             self._pack(part, data)
+        if bundle.run is not None:
+            made = self._neurons(bundle.run) if bundle.run.count else self._shared(bundle.run)
+            data[: bundle.nbytes] = made.reshape(-1)
         return data
+
+    def _neurons(self, run: Run) -> NDArray[np.uint8]:
+        """The records of a run."""
+        layer = self._contents.layers[run.layer]
+        down, stop = layer.down.weight, run.first + run.count
+        down_rows = weights.raw_rows(self._file, down)
+        form, up_form, up_rows = format_of(self._file.tensors[down.tensor].ggml_type), None, None
+        if layer.up is not None:
+            up = layer.up.weight
+            up_form = format_of(self._file.tensors[up.tensor].ggml_type)
+            up_rows = weights.raw_rows(self._file, up)[run.first : stop]
+        if up_rows is None or not isinstance(up_form, BlockFormat):
+            return layer.layout.cut(None, np.zeros((run.count, 0), np.uint8), form, down_rows, run.first)
+        return layer.layout.cut(up_form, up_rows, form, down_rows, run.first)
+
+    def _shared(self, run: Run) -> NDArray[np.uint8]:
+        """The scales that the neurons of a layer share, and the minima after them: float16[n_blocks, rows] each."""
+        layer = self._contents.layers[run.layer]
+        down, layout = layer.down.weight, layer.layout
+        form = format_of(self._file.tensors[down.tensor].ggml_type)
+        assert isinstance(form, BlockFormat)
+        raw = weights.raw_rows(self._file, down)
+        n_kinds = layout.down.has_scales + layout.down.has_minimum
+        found = np.zeros(layout.shared_bytes, np.uint8).view(np.float16).reshape(n_kinds, layout.n_blocks, -1)
+        for first in range(0, len(raw), SHARED_ROWS):
+            part = raw[first : first + SHARED_ROWS]
+            for numbers, kind in zip(shared_scales(form, part, layout.n_blocks), found, strict=False):
+                if numbers is not None:
+                    kind[:, first : first + len(part)] = numbers[:, : len(part)]
+        return found.reshape(-1).view(np.uint8)
 
     def _pack(self, part: Part, data: NDArray[np.uint8]) -> None:
         matrix = self._contents.matrices[part.key]

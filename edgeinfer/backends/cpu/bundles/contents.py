@@ -2,6 +2,7 @@
 
 In: a ModelSpec and a tensor table. Out: `Contents`: sizes and places, known before anything is packed. A gate and its
 up matrix lie together, so a bundle has all that some neurons need of both; matrices that are small share a bundle.
+Layers of single neurons (`sparse`) have records of neurons instead, in runs, and the scales that those share.
 Reads no weights and knows no file.
 """
 
@@ -13,7 +14,8 @@ from itertools import pairwise
 
 from edgeinfer.backends.cpu.layout import Heads, heads_of
 from edgeinfer.backends.cpu.needs import Choice
-from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS, Panel
+from edgeinfer.backends.cpu.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, Panel
+from edgeinfer.backends.cpu.sparse import SparseLayer, sparse_layers
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts, MatMul, Weight
@@ -24,6 +26,8 @@ PART_ALIGNMENT = 64
 SMALLEST_BYTES, LARGEST_BYTES = 512 << 10, 4 << 20
 """A bundle has a BUNDLES-th of the model within these bounds: small enough to flow, large enough to be read fast."""
 BUNDLES = 600
+LARGEST_RUN_BYTES = 1 << 20
+"""Of records of neurons, which are checked run by run."""
 
 Key = tuple[Weight, int]
 """A weight and the padded width of its heads, 0 where it is not cut into heads."""
@@ -54,11 +58,20 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """Neurons `first` to `first + count - 1` of the sparse layer of a number; none: the scales that all of it share."""
+
+    layer: int
+    first: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Bundle:
     """What is read at once: `nbytes` at `offset` (a multiple of PAGE_BYTES) in the data of a file.
 
     `expert`: the number of the one whose matrices it holds; None for what every pass needs. `stays`: it must be in
-    memory all the time.
+    memory all the time. `run`: the neurons that it holds in place of parts of matrices.
     """
 
     number: int
@@ -68,6 +81,12 @@ class Bundle:
     parts: tuple[Part, ...]
     expert: int | None = None
     stays: bool = False
+    run: Run | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every pass needs it."""
+        return self.expert is None and (self.run is None or not self.run.count)
 
     @property
     def padded_bytes(self) -> int:
@@ -77,15 +96,20 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All bundles, and the matrices that they hold."""
+    """All bundles, and the matrices and layers of single neurons that they hold."""
 
     matrices: Mapping[Key, Matrix]
     bundles: tuple[Bundle, ...]
+    layers: tuple[SparseLayer, ...] = ()
 
     @property
     def experts(self) -> list[Bundle]:
         """The bundles of experts."""
         return [bundle for bundle in self.bundles if bundle.expert is not None]
+
+    def runs(self, layer: int) -> list[Bundle]:
+        """The bundles of a sparse layer's neurons, in order."""
+        return [each for each in self.bundles if each.run is not None and each.run.layer == layer and each.run.count]
 
     @property
     def data_bytes(self) -> int:
@@ -95,16 +119,24 @@ class Contents:
 
 def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> Contents:
     """The bundles of a model. Raises UnsupportedModel for a format that the cpu device does not have."""
-    groups = list(_groups(spec, tensors))
+    choice = Choice(spec, tensors)
+    layers = tuple(sparse_layers(choice.ops, tensors))
+    groups = list(_groups(spec, choice, layers))
     matrices = {matrix.key: matrix for group in groups for matrix in group.matrices}
-    total = sum(matrix.nbytes for matrix in matrices.values())
+    total = sum(group.nbytes for group in groups)
     wanted = min(max(total // BUNDLES, SMALLEST_BYTES), LARGEST_BYTES)
     bundles: list[Bundle] = []
     for cut in _cut(groups, wanted):
         offset = bundles[-1].offset + bundles[-1].padded_bytes if bundles else 0
         placed, end = _placed(cut.parts, matrices)
-        bundles.append(Bundle(len(bundles), cut.stage, offset, end, placed, cut.expert, cut.stays))
-    return Contents(matrices, tuple(bundles))
+        n_bytes = end if cut.run is None else _run_bytes(layers[cut.run.layer], cut.run)
+        bundles.append(Bundle(len(bundles), cut.stage, offset, n_bytes, placed, cut.expert, cut.stays, cut.run))
+    return Contents(matrices, tuple(bundles), layers)
+
+
+def _run_bytes(layer: SparseLayer, run: Run) -> int:
+    """Bytes of the records of a run, or of shared scales."""
+    return run.count * layer.layout.record_bytes if run.count else layer.layout.shared_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +147,13 @@ class _Group:
     matrices: tuple[Matrix, ...]
     expert: int | None = None
     stays: bool = False
+    layer: tuple[int, SparseLayer] | None = None
 
     @property
     def nbytes(self) -> int:
+        if self.layer is not None:
+            layout = self.layer[1].layout
+            return layout.n_neurons * layout.record_bytes + layout.shared_bytes
         return sum(matrix.nbytes for matrix in self.matrices)
 
     @property
@@ -126,10 +162,12 @@ class _Group:
         return [(matrix.key, 0, matrix.n_panels) for matrix in self.matrices]
 
 
-def _groups(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> Iterator[_Group]:
-    """One matrix, a gate and an up matrix, or all of an expert."""
-    choice, heads = Choice(spec, tensors), heads_of(spec)
-    partners = dict(choice.fusion.gated.values())
+def _groups(spec: ModelSpec, choice: Choice, layers: Sequence[SparseLayer]) -> Iterator[_Group]:
+    """One matrix, a gate and an up matrix, all of an expert, or the neurons of a layer."""
+    heads, gates = heads_of(spec), {layer.place for layer in layers}
+    partners = {gate: up for gate, up in choice.fusion.gated.values() if gate not in gates}
+    by_neurons = {place for layer in layers for place in (layer.up_place, layer.down_place)}
+    of_place = {layer.down_place: (number, layer) for number, layer in enumerate(layers)}
     stages = [stage.name for stage in spec.stages for _ in stage.ops]
     seen: set[Key] = set()
     for place, (stage, op) in enumerate(zip(stages, choice.ops, strict=True)):
@@ -139,7 +177,9 @@ def _groups(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> Iterator[_Gro
                 found = (_matrix(weight, None, panel) for weight, panel in zip(weights, panels, strict=True))
                 all_are_used = op.active == len(op.gate)
                 yield _Group(stage, tuple(found), None if all_are_used else number, all_are_used)
-        if not isinstance(op, MatMul) or place in partners.values():
+        if place in of_place:
+            yield _Group(stage, (), layer=of_place[place])
+        if not isinstance(op, MatMul) or place in partners.values() or place in by_neurons:
             continue
         ops = (op, choice.ops[partners[place]]) if place in partners else (op,)
         products = [each for each in ops if isinstance(each, MatMul)]
@@ -163,19 +203,22 @@ class _Cut:
     parts: list[tuple[Key, int, int]]
     expert: int | None = None
     stays: bool = False
+    run: Run | None = None
 
 
 def _cut(groups: Sequence[_Group], wanted: int) -> Iterator[_Cut]:
-    """Small matrices of a stage together, even pieces of large ones, an expert by itself."""
+    """Small matrices of a stage together, even pieces of large ones, an expert by itself, runs of neurons."""
     parts: list[tuple[Key, int, int]] = []
     open_stage, held = "", 0
     for group in groups:
-        is_alone = group.stays or group.expert is not None
+        is_alone = group.stays or group.expert is not None or group.layer is not None
         if parts and (group.stage != open_stage or held + group.nbytes > wanted or is_alone):
             yield _Cut(open_stage, parts)
             parts, held = [], 0
         open_stage = group.stage
-        if is_alone:
+        if group.layer is not None:
+            yield from _runs(group.stage, *group.layer, min(wanted, LARGEST_RUN_BYTES))
+        elif is_alone:
             yield _Cut(group.stage, group.parts, group.expert, group.stays)
         elif group.nbytes <= wanted:
             parts = [*parts, *group.parts]
@@ -184,6 +227,16 @@ def _cut(groups: Sequence[_Group], wanted: int) -> Iterator[_Cut]:
             yield from _pieces(group, wanted)
     if parts:
         yield _Cut(open_stage, parts)
+
+
+def _runs(stage: str, number: int, layer: SparseLayer, wanted: int) -> Iterator[_Cut]:
+    """Shared scales, if there are any, and the neurons of a layer in runs of whole blocks."""
+    layout = layer.layout
+    if layout.shared_bytes:
+        yield _Cut(stage, [], stays=True, run=Run(number))
+    length = max(BLOCK, wanted // layout.record_bytes // BLOCK * BLOCK)
+    for first in range(0, layout.n_neurons, length):
+        yield _Cut(stage, [], run=Run(number, first, min(length, layout.n_neurons - first)))
 
 
 def _pieces(group: _Group, wanted: int) -> Iterator[_Cut]:

@@ -98,6 +98,14 @@ class BundleFile:
         read_whole(self.path, source, memory[: bundle.padded_bytes], self.offset(number), self._where(bundle))
         self.check(number, np.frombuffer(memory, np.uint8, bundle.nbytes), again=again)
 
+    def read_pages(self, offset: int, memory: memoryview, source: Source) -> None:
+        """Fill `memory` from `offset` of the data, both multiples of 4096, without a check: `read` whole bundles first.
+
+        Raises DeviceFailed, BadBundle.
+        """
+        start = self._identity.nbytes + offset
+        read_whole(self.path, source, memory, start, f"{len(memory)} bytes at {start}")
+
     def check(self, number: int, data: NDArray[np.uint8], *, again: bool = False) -> None:
         """Raise BadBundle unless `data`, uint8[nbytes], is what was written; once for each bundle, or `again`."""
         if self._checked[number] and not again:

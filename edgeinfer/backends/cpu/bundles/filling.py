@@ -41,8 +41,11 @@ def start_from(
     progress: Progress,
     cores: Sequence[int] = (),
 ) -> None:
-    """`fill` from a bundle file of these contents, if there is one and it is faster; packing can do without it."""
-    if not is_faster(place.path, packed.file):
+    """`fill` from a bundle file of these contents, if there is one and it is faster; packing can do without it.
+
+    A file with single neurons holds no panels of them.
+    """
+    if contents.layers or not is_faster(place.path, packed.file):
         return
     try:
         bundles = BundleFile.open(place.path, contents, place.fingerprint)

@@ -22,7 +22,7 @@ from edgeinfer.errors import BadBundle
 MAGIC, PART_MAGIC = b"edgeBNDL", b"edgePART"
 VERSION = 1
 """Of this header and of the checksums."""
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Of what panels hold: raised when the same weights are packed to other bytes."""
 DIGEST_BYTES = 16
 _FIXED = struct.Struct(f"<8sII{DIGEST_BYTES}s{DIGEST_BYTES}sQ{DIGEST_BYTES}s")
@@ -163,5 +163,6 @@ def _layout_digest(contents: Contents) -> bytes:
         lines.append(f"{key!r} {matrix.heads!r} {matrix.n_panels} {matrix.panel_bytes}")
     for bundle in contents.bundles:
         parts = " ".join(f"{numbers[part.key]},{part.first},{part.n_panels},{part.offset}" for part in bundle.parts)
-        lines.append(f"{bundle.offset} {bundle.nbytes} {parts}")
+        run = "" if bundle.run is None else f" {bundle.run!r} {contents.layers[bundle.run.layer]!r}"
+        lines.append(f"{bundle.offset} {bundle.nbytes} {parts}{run}")
     return digest("\n".join(lines).encode())

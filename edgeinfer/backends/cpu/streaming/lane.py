@@ -17,6 +17,7 @@ from edgeinfer.backends.base import Floats, OpSeconds, Progress, Step, Timing, n
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
+from edgeinfer.backends.cpu.feeding import Feed, turns
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import paged
@@ -25,6 +26,7 @@ from edgeinfer.backends.cpu.profile import OpTime, call_times, op_times
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.mixtures import Mixtures, expert_bundles, is_streamed
+from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow, runs_of
 from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import Window
@@ -39,10 +41,11 @@ PATIENCE_S = 0.0003
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Calls that run in one go, and what must be there: a streamed bundle, or a mixture's chosen experts, if any."""
+    """Calls that run in one go, and what must be there: a streamed bundle, chosen experts or active neurons, if any."""
 
     bundle: int | None
     mixture: int | None
+    feed: Feed | None
     tape: Tape
 
 
@@ -59,6 +62,7 @@ class StreamedLane(CpuLane):
     _read_before: Reading
     _timing: Timing
     _mixtures: Mixtures | None
+    _neurons: NeuronWindow | None
 
     def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> Weights:
         """Read what stays, and say where the rest will be."""
@@ -73,11 +77,12 @@ class StreamedLane(CpuLane):
             self._ring = paged(stored.window_bytes)
             self._stream()
             self._mixtures = self._open_mixtures(stored)
+            self._neurons = self._open_neurons(stored)
         except BaseException:
             self._source.close()
             raise
         self._team.patience_s = PATIENCE_S
-        held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes
+        held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes + stored.neuron_bytes
         return StreamedWeights(self.contents, self._file.tensors, isa_name, self._places, held)
 
     def _open_mixtures(self, stored: Stored) -> Mixtures | None:
@@ -90,12 +95,15 @@ class StreamedLane(CpuLane):
         cache = ExpertCache(self._source, bundles, memory, stored.n_readers)
         return Mixtures(self._spec, self._file, self.contents, cache)
 
+    def _open_neurons(self, stored: Stored) -> NeuronWindow | None:
+        """A window for single neurons, if there are any."""
+        layers = runs_of(self.contents)
+        return NeuronWindow(self._source, layers, stored.neuron_bytes, stored.n_readers) if layers else None
+
     def _stream(self) -> None:
         """Begin reading what does not stay, and note where every bundle is or will be."""
         streamed = [
-            bundle
-            for bundle in self.contents.bundles
-            if bundle.number not in self._pinned.numbers and bundle.expert is None
+            bundle for bundle in self.contents.bundles if bundle.number not in self._pinned.numbers and bundle.is_dense
         ]
         self._window = Window(self._source, streamed, self._ring, self._n_readers)
         start = address(self._ring)
@@ -106,7 +114,9 @@ class StreamedLane(CpuLane):
     def reading(self) -> Reading:
         """What passes have read so far."""
         found = self._read_before + self._window.reading
-        return found if self._mixtures is None else found + self._mixtures.reading
+        for part in (self._mixtures, self._neurons):
+            found = found if part is None else found + part.reading
+        return found
 
     @property
     def pinned(self) -> Mapping[int, int]:
@@ -208,6 +218,10 @@ class StreamedLane(CpuLane):
         """Each launch as soon as what it needs is there; that of experts as many times as they take turns."""
         for launch in launches:
             walk.enter(launch.bundle)
+            if launch.feed is not None:
+                for _ in self._fed(launch.feed):
+                    yield launch
+                continue
             if launch.mixture is None:
                 yield launch
                 continue
@@ -215,22 +229,32 @@ class StreamedLane(CpuLane):
             for _ in self._mixtures.rounds(launch.mixture, self._lowering.mixing, self._values):
                 yield launch
 
+    def _fed(self, feed: Feed) -> Iterator[None]:
+        """Have the active neurons of a layer, as many at a time as there is room for: run the rest of it each time."""
+        assert self._neurons is not None
+        feeding, number = self._lowering.feeding, feed.number
+        neurons = feeding.listed()
+        self._neurons.count(number, feeding.n_firing(feed), len(neurons))
+        for first, stop, places in turns(neurons, feed.layer.layout.n_blocks, self._neurons.room(number)):
+            feeding.take(feed, first, stop, places, self._neurons.have(number, neurons[places]))
+            yield
+
     def _cut(self, calls: Sequence[tuple[Op, Sequence[Call]]]) -> list[Launch]:
-        """Launches that each begin where another streamed bundle must be there, or experts."""
-        runs: list[tuple[int | None, int | None, list[Call]]] = []
+        """Launches that each begin where another streamed bundle must be there, or experts, or neurons."""
+        runs: list[tuple[int | None, int | None, Feed | None, list[Call]]] = []
         for op, its_calls in calls:
-            mixture = None
+            mixture, feed = None, self._lowering.feeding.feed(its_calls)
             for call in its_calls:
                 streamed = None if call.bundle in self._pinned.numbers else call.bundle
                 is_new = not runs or (streamed is not None and streamed != runs[-1][0])
-                if is_new or mixture != runs[-1][1]:
-                    runs.append((streamed, mixture, []))
-                runs[-1][2].append(call)
+                if is_new or mixture != runs[-1][1] or feed is not runs[-1][2]:
+                    runs.append((streamed, mixture, feed, []))
+                runs[-1][3].append(call)
                 if is_streamed(op) and call.kernel == catalogue.GROUP_BY_EXPERT:
                     assert self._mixtures is not None
                     assert isinstance(op, Experts)
                     mixture = self._mixtures.ops.index(op)
-        return [Launch(bundle, mixture, Tape(run, self._library)) for bundle, mixture, run in runs]
+        return [Launch(bundle, mixture, feed, Tape(run, self._library)) for bundle, mixture, feed, run in runs]
 
     def close(self) -> None:
         """Leave the team, stop reading and drop the memory. Safe to call twice."""
@@ -238,6 +262,8 @@ class StreamedLane(CpuLane):
             self._window.close()
             if self._mixtures is not None:
                 self._mixtures.close()
+            if self._neurons is not None:
+                self._neurons.close()
             self._source.close()
             self._launches.clear()
         super().close()
@@ -258,6 +284,10 @@ class Bundles:
     def read(self, bundle: Bundle, into: memoryview) -> None:
         """Fill `into` with a bundle. Raises DeviceFailed, BadBundle."""
         self._file.read(bundle.number, into, self._source)
+
+    def read_pages(self, offset: int, into: memoryview) -> None:
+        """Fill `into` from a page of the data on, unchecked. Raises DeviceFailed, BadBundle."""
+        self._file.read_pages(offset, into, self._source)
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""

@@ -6,12 +6,13 @@ that they have, or will have when they have arrived. Bundles may change sides be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key, Part
 from edgeinfer.backends.cpu.packing import HeadLayout, Piece
 from edgeinfer.backends.cpu.panels import Panel, panel_for
+from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.ops import Weight
@@ -41,6 +42,12 @@ class StreamedWeights:
         self.isa_name, self.resident_bytes = isa_name, held_bytes
         self._contents, self._tensors, self._places = contents, tensors, places
         self._parts: dict[Key, list[tuple[Bundle, Part]]] = {key: [] for key in contents.matrices}
+        self.layers: Sequence[SparseLayer] = contents.layers
+        self.shared: Mapping[int, int] = {
+            bundle.run.layer: places[bundle.number]
+            for bundle in contents.bundles
+            if bundle.run is not None and not bundle.run.count
+        }
         for bundle in contents.bundles:
             for part in bundle.parts:
                 self._parts[part.key].append((bundle, part))

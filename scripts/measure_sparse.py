@@ -1,0 +1,175 @@
+"""Sparse models from disk: bytes per token of single neurons against dense streaming of the same file and memory.
+
+Run: `python scripts/measure_sparse.py --tokenizer MODEL [--folder FOLDER] [--ram 40] [--gen 24] [--common 0,60]`.
+Makes relu llamas (2048 wide, 8 layers, FFN 8192, Q4_0) with 90 % zeros, with embeddings of which so many percent are
+common to all tokens (0: tokens have little in common, as random weights have; more: a window has something to find),
+and answers one token at a time with weights limited to --ram percent of what a pass reads. Ways, in turn: dense
+streaming (no neurons), neurons without a window, neurons with one. Counted after a prompt that has all runs checked.
+Tokens are compared with those of the model in memory. Caches do not matter: reads go past them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+from sparse_model import SparseShape, write_sparse
+
+from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, Lane, Limits, Step, no_progress
+from edgeinfer.backends.cpu.bundles import contents
+from edgeinfer.backends.cpu.bundles.writing import pack_bundles
+from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.backends.stored import Reading, Stored
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.residency import known_disk, residency_of
+from edgeinfer.models.load import Model, open_model
+
+CONTEXT, PROMPT_TOKENS = 512, 64
+SHAPE = SparseShape(2048, 8, 8192, 32, 8, 8192)
+WAYS = ("dense", "no window", "window")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Of one way: the tokens, seconds of a token, and what was read for the tokens after the prompt."""
+
+    tokens: list[int]
+    token_s: float
+    reading: Reading
+    n_tokens: int
+
+    @property
+    def bytes_per_token(self) -> float:
+        return self.reading.n_bytes / self.n_tokens
+
+
+def step_of(tokens: np.ndarray, start: int) -> Step:
+    """A step of one sequence whose pages lie in order, with the logits of its last token."""
+    places = np.arange(start, start + len(tokens), dtype=np.int32)
+    zeros, parents = np.zeros(len(tokens), np.int32), np.arange(-1, len(tokens) - 1, dtype=np.int32)
+    outputs = np.array([len(tokens) - 1], np.int32)
+    batch = Batch(tokens.astype(np.int32), zeros, places, parents, outputs)
+    pages = np.arange(CONTEXT // PAGE, dtype=np.int32)[None]
+    return Step(batch, zeros, places, np.full(len(tokens), start, np.int32), pages)
+
+
+def answer(lane: Lane, n_tokens: int) -> Found:
+    """Greedy tokens after a random prompt."""
+    prompt = np.random.default_rng(1).integers(0, SHAPE.vocabulary, PROMPT_TOKENS)
+    tokens = [int(lane.run(step_of(prompt, 0))[0].argmax())]
+    before, started = reading_of(lane), time.perf_counter()
+    while len(tokens) < n_tokens + 1:
+        tokens.append(int(lane.run(step_of(np.array(tokens[-1:]), PROMPT_TOKENS + len(tokens) - 1))[0].argmax()))
+    seconds, after = time.perf_counter() - started, reading_of(lane)
+    return Found(tokens, seconds / n_tokens, difference(after, before), n_tokens)
+
+
+def reading_of(lane: Lane) -> Reading:
+    return lane.reading if isinstance(lane, StreamedLane) else Reading()
+
+
+def difference(after: Reading, before: Reading) -> Reading:
+    """What was read between; sizes that were not."""
+    names = ("n_bytes", "waited_s", "n_wanted", "n_found", "n_neurons_read", "neuron_dense_bytes")
+    names += ("neuron_token_bytes", "neuron_pass_bytes", "neuron_read_bytes")
+    sizes = {size: count - before.sizes.get(size, 0) for size, count in after.sizes.items()}
+    return Reading(sizes=sizes, **{name: getattr(after, name) - getattr(before, name) for name in names})
+
+
+@contextmanager
+def opened(model: Model, folder: Path, way: str | None, share: float) -> Iterator[CpuLane]:
+    """The model in memory (way None), or with a share of its weights there."""
+    device, limits = CpuDevice(DeviceOptions()), Limits(CONTEXT, CONTEXT // PAGE, max_tokens=PROMPT_TOKENS)
+    no_layers = patch.object(contents, "sparse_layers", lambda *_: [])
+    with no_layers if way == "dense" else patch.object(contents, "BUNDLES", contents.BUNDLES):
+        if way is not None:
+            limits = replace(limits, stored=stored(model, device, folder / f"{way == 'dense'}.bundles", share))
+        lane = device.compile(model.spec, model.file, limits)
+    try:
+        if isinstance(lane, StreamedLane) and lane._neurons is not None:
+            lane._neurons._keeps = way == "window"
+        yield lane
+    finally:
+        lane.close()
+
+
+def stored(model: Model, device: CpuDevice, path: Path, share: float) -> Stored:
+    held_in, identity = contents.contents_of(model.spec, model.file.tensors), fingerprint(model.file)
+    if not path.exists():
+        pack_bundles(path, model.file, held_in, identity, device.library, 2, no_progress)
+    budget = int(share * pass_bytes(model))
+    found = residency_of(held_in, model.spec, budget, known_disk(), "it")
+    held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
+    sizes = held, found.window_bytes, found.n_readers, 0, found.neuron_bytes
+    return Stored(path, identity, found.pinned, *sizes)
+
+
+def pass_bytes(model: Model) -> int:
+    """Bytes of what a pass reads, packed as matrices."""
+    with patch.object(contents, "sparse_layers", lambda *_: []):
+        return contents.contents_of(model.spec, model.file.tensors).data_bytes
+
+
+def show(way: str, found: Found, dense: Found, same: bool) -> None:
+    """A line of one way."""
+    reading, n = found.reading, found.n_tokens
+    text = f"  {way}: {found.bytes_per_token / 1e6:.1f} MB a token, "
+    text += f"{100 * found.bytes_per_token / dense.bytes_per_token:.0f} % of dense; {1 / found.token_s:.2f} tok/s, "
+    text += f"{reading.waited_s / n:.3f} s of {found.token_s:.3f} s waiting, {'same' if same else 'OTHER'} tokens"
+    if reading.n_wanted:
+        text += f"\n    neurons: {reading.neuron_dense_bytes / n / 1e6:.1f} MB all, "
+        text += f"{reading.neuron_pass_bytes / n / 1e6:.1f} MB fire, {100 * reading.n_found / reading.n_wanted:.0f} % "
+        text += f"of them found, {reading.neuron_read_bytes / n / 1e6:.1f} MB read in pages, "
+        text += f"{sum(reading.sizes.values()) / n:.0f} reads of {reading.n_bytes / sum(reading.sizes.values()):.0f}"
+    print(text, flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="a GGUF file")
+    parser.add_argument("--folder", type=Path, help="where models are kept; else they are made anew")
+    parser.add_argument("--ram", default="40", help="percent of what a pass reads; several with commas")
+    parser.add_argument("--gen", type=int, default=24)
+    parser.add_argument("--common", default="0,60", help="percent of the power of embeddings")
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        for common in map(int, options.common.split(",")):
+            path = folder / f"sparse-{common}.gguf"
+            if not path.exists():
+                write_sparse(replace(SHAPE, common=common / 100), options.tokenizer, path)
+            (folder / str(common)).mkdir(exist_ok=True)
+            with open_model(path, CONTEXT) as model:
+                measure(model, folder / str(common), [int(share) for share in options.ram.split(",")], options, common)
+
+
+def measure(model: Model, folder: Path, shares: list[int], options: argparse.Namespace, common: int) -> None:
+    """All ways of one model."""
+    with opened(model, folder, None, 1.0) as lane:
+        whole = answer(lane, options.gen)
+    print(f"{common} % of embeddings in common: {1 / whole.token_s:.1f} tok/s in memory")
+    print(f"  {len(set(whole.tokens))} different tokens of {len(whole.tokens)}")
+    for share in shares:
+        print(f" {share} % of {pass_bytes(model) / 1e6:.0f} MB in memory")
+        for _ in range(options.rounds):
+            dense: Found | None = None
+            for way in WAYS:
+                with opened(model, folder, way, share / 100) as lane:
+                    found = answer(lane, options.gen)
+                dense = dense or found
+                show(way, found, dense, found.tokens == whole.tokens)
+
+
+if __name__ == "__main__":
+    main()

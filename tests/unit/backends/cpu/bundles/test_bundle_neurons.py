@@ -1,0 +1,128 @@
+"""Layers of single neurons in bundle files: records that hold the bits of the file's rows, checked and mended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends import weights
+from edgeinfer.backends.base import no_progress
+from edgeinfer.backends.cpu.bundles.assembly import Assembly
+from edgeinfer.backends.cpu.bundles.filling import start_from
+from edgeinfer.backends.cpu.bundles.repair import find_damage, mend
+from edgeinfer.backends.cpu.columns import codes_of_columns
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.neurons import rows_of_panels
+from edgeinfer.backends.cpu.packing import PackedWeights
+from edgeinfer.backends.stored import Prepacked
+from edgeinfer.models.quants import BlockFormat, format_of
+from scripts.sparse_model import SparseShape, write_sparse
+from tests.golden.goldens import DATA
+from tests.unit.backends.cpu.bundles.bundle_models import Packable, packable, page_memory
+
+MODELS = ("opt-q4_0", "opt-f16", "llama-relu-q4_0", "llama-relu-sparse-q4_1", "llama-relu2-q8_0", "llama-relu2-k")
+SHAPE = SparseShape(128, 2, 1056, 4, 2, 256)
+
+
+def held(model: Packable, path: Path) -> dict[int, np.ndarray]:
+    """The bytes of all bundles of neurons, by their number."""
+    with model.open(path) as bundles:
+        source, found = bundles.source(), {}
+        for bundle in model.contents.bundles:
+            if bundle.run is not None:
+                memory = page_memory(bundle.padded_bytes)
+                bundles.read(bundle.number, memory, source)
+                found[bundle.number] = np.frombuffer(memory, np.uint8)[: bundle.nbytes].copy()
+        source.close()
+    return found
+
+
+def check_records(model: Packable, path: Path, library: KernelLibrary) -> int:
+    """Compare all records with panels and codes of whole matrices; how many there are."""
+    file, data, seen = model.model.file, held(model, path), 0
+    for number, layer in enumerate(model.contents.layers):
+        runs = model.contents.runs(number)
+        records = np.concatenate([data[run.number].reshape(-1, layer.layout.record_bytes) for run in runs])
+        rows, columns = layer.layout.parts(records)
+        down = layer.down.weight
+        form, raw = format_of(file.tensors[down.tensor].ggml_type), weights.raw_rows(file, down)
+        if isinstance(form, BlockFormat):
+            codes = form.unpack(raw)
+            assert np.array_equal(codes_of_columns(layer.layout.down, columns, down.n_rows), codes.codes)
+            shared = next(
+                each for each in model.contents.bundles if each.run and (each.run.layer, each.run.count) == (number, 0)
+            )
+            assert shared.stays
+            scales = data[shared.number].view(np.float16).reshape(-1, layer.layout.n_blocks, -(-down.n_rows // 32) * 32)
+            assert np.array_equal(scales[0, : codes.scale.shape[1], : down.n_rows].T, codes.scale)
+            if codes.minimum is not None:
+                assert np.array_equal(scales[1, : codes.scale.shape[1], : down.n_rows].T, codes.minimum)
+        else:
+            assert np.array_equal(
+                columns.view(raw.dtype).reshape(len(records), -1, 2)[:, : down.n_rows].transpose(1, 0, 2),
+                raw.reshape(down.n_rows, -1, 2),
+            )
+        if layer.up is not None:
+            packed = PackedWeights(file, "portable", library)
+            packed.pack([(layer.up.weight, None)], 1, no_progress)
+            assert layer.layout.up is not None
+            expected = rows_of_panels(layer.layout.up, packed.matrix(layer.up.weight, None).data)
+            assert np.array_equal(rows, expected[: len(rows)])
+        seen += len(records)
+    return seen
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_records_hold_the_bits_of_the_file(name: str, library: KernelLibrary, tmp_path: Path) -> None:
+    with packable(DATA / f"{name}.gguf") as model:
+        packed = model.pack(tmp_path / "model.bundles", library)
+        n_layers = len(model.contents.layers)
+        assert n_layers > 0
+        assert check_records(model, packed.path, library) == n_layers * model.contents.layers[0].layout.n_neurons
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
+def test_runs_hold_whole_blocks_and_all_neurons(
+    kind: str, library: KernelLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeinfer.backends.cpu.bundles.contents.SMALLEST_BYTES", 40000)
+    write_sparse(replace(SHAPE, kind=kind), DATA / "llama-relu-q4_0.gguf", tmp_path / "m.gguf")
+    with packable(tmp_path / "m.gguf") as model:
+        packed = model.pack(tmp_path / "model.bundles", library)
+        for number in range(2):
+            runs = [run for bundle in model.contents.runs(number) if (run := bundle.run) is not None]
+            assert len(runs) > 2
+            assert [run.first for run in runs] == [sum(run.count for run in runs[:place]) for place in range(len(runs))]
+            assert all(run.first % 32 == 0 for run in runs)
+            assert sum(run.count for run in runs) == SHAPE.ffn
+        assert check_records(model, packed.path, library) == 2 * SHAPE.ffn
+
+
+def test_damaged_neurons_are_found_and_mended(library: KernelLibrary, tmp_path: Path) -> None:
+    with packable(DATA / "llama-relu-q4_0.gguf") as model:
+        path = model.pack(tmp_path / "model.bundles", library).path
+        before = path.read_bytes()
+        damaged = [bundle for bundle in model.contents.bundles if bundle.run is not None]
+        with model.open(path) as bundles:
+            assert not find_damage(bundles, no_progress)
+            changed = bytearray(before)
+            for bundle in damaged:
+                changed[bundles.offset(bundle.number) + bundle.nbytes // 2] ^= 4
+            path.write_bytes(changed)
+        with model.open(path) as bundles:
+            assert [each.bundle for each in find_damage(bundles, no_progress)] == damaged
+            assert mend(bundles, damaged, Assembly(model.model.file, model.contents, library), no_progress)
+        assert path.read_bytes() == before
+
+
+def test_a_model_that_fits_is_packed_not_filled(library: KernelLibrary, tmp_path: Path) -> None:
+    with packable(DATA / "llama-relu-q4_0.gguf") as model:
+        path = model.pack(tmp_path / "model.bundles", library).path
+        weights_in_memory = PackedWeights(model.model.file, "portable", library)
+        wanted = [(matrix.key[0], matrix.heads) for matrix in model.contents.matrices.values()]
+        place = Prepacked(path, model.fingerprint)
+        start_from(weights_in_memory, place, model.contents, wanted, 2, no_progress)
+        assert weights_in_memory.resident_bytes == 0

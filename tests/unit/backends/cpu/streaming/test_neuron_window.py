@@ -1,0 +1,193 @@
+"""The window of neurons: what is wanted is there, what was used last stays, near records are read together."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
+from edgeinfer.backends.cpu.feeding import turns
+from edgeinfer.backends.cpu.streaming.neurons import FEWEST_NEURONS, LayerRuns, NeuronWindow, least_bytes
+from edgeinfer.errors import DeviceFailed
+
+RECORD, NEURONS, RUN = 1088, 480, 96
+LAYERS = 2
+OFFSET = 3 * PAGE_BYTES
+
+
+class PaperNeurons:
+    """A disk of layers of records whose words say which neuron of which layer they are."""
+
+    def __init__(self) -> None:
+        self.layers, disk = [], [np.zeros(OFFSET, np.uint8)]
+        self.broken: set[int] = set()
+        self.wholes: list[int] = []
+        self.pages: list[tuple[int, int]] = []
+        self._lock = threading.Lock()
+        number = 0
+        for layer in range(LAYERS):
+            bundles = []
+            for first in range(0, NEURONS, RUN):
+                data = np.concatenate([self.record(layer, neuron) for neuron in range(first, first + RUN)])
+                offset = sum(map(len, disk))
+                bundles.append(Bundle(number, f"blk.{layer}", offset, len(data), ()))
+                disk.append(np.pad(data, (0, -len(data) % PAGE_BYTES)))
+                number += 1
+            self.layers.append(LayerRuns(RECORD, NEURONS, tuple(bundles)))
+        self.disk = np.concatenate(disk)
+
+    @staticmethod
+    def record(layer: int, neuron: int) -> np.ndarray:
+        return np.full(RECORD // 4, layer * NEURONS + neuron, np.uint32).view(np.uint8)
+
+    def read(self, bundle: Bundle, into: memoryview) -> None:
+        if bundle.number in self.broken:
+            raise DeviceFailed(f"bundle {bundle.number} cannot be read")
+        self._copy(bundle.offset, into)
+        with self._lock:
+            self.wholes.append(bundle.number)
+
+    def read_pages(self, offset: int, into: memoryview) -> None:
+        assert offset % PAGE_BYTES == len(into) % PAGE_BYTES == 0
+        assert np.frombuffer(into, np.uint8).ctypes.data % PAGE_BYTES == 0
+        if -1 in self.broken:
+            raise DeviceFailed("pages cannot be read")
+        self._copy(offset, into)
+        with self._lock:
+            self.pages.append((offset, len(into)))
+
+    def _copy(self, offset: int, into: memoryview) -> None:
+        np.frombuffer(into, np.uint8)[:] = self.disk[offset : offset + len(into)]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def opened(source: PaperNeurons, room: int, n_readers: int = 2, *, keeps: bool = True) -> NeuronWindow:
+    """A window with room for so many neurons of each layer."""
+    largest = max(bundle.padded_bytes for bundle in source.layers[0].bundles)
+    n_bytes = room * LAYERS * RECORD + 1 + n_readers * largest
+    window = NeuronWindow(source, source.layers, n_bytes, n_readers, keeps=keeps)
+    assert window.room(0) == window.room(1) == room
+    return window
+
+
+def have(window: NeuronWindow, layer: int, neurons: list[int]) -> None:
+    """Ask for neurons, and look at what is there."""
+    wanted = np.array(sorted(neurons), np.int32)
+    window.count(layer, len(wanted), len(wanted))
+    for neuron, address in zip(wanted, window.have(layer, wanted), strict=True):
+        memory = window._layers[layer].memory
+        record = memory[(address - memory.ctypes.data) // RECORD]
+        assert np.array_equal(record, PaperNeurons.record(layer, neuron))
+
+
+@pytest.mark.parametrize("room", [FEWEST_NEURONS, 100, NEURONS])
+@pytest.mark.parametrize("n_readers", [1, 3])
+def test_what_is_wanted_is_there(room: int, n_readers: int) -> None:
+    draw = np.random.default_rng(room)
+    window = opened(PaperNeurons(), room, n_readers)
+    for _ in range(60):
+        count = int(draw.integers(0, room + 1))
+        have(window, int(draw.integers(LAYERS)), draw.choice(NEURONS, count, replace=False).tolist())
+    reading = window.reading
+    window.close()
+    assert reading.n_wanted == reading.n_found + reading.n_neurons_read
+    assert reading.neuron_pass_bytes == reading.n_wanted * RECORD
+
+
+def test_neurons_used_longest_ago_go_first() -> None:
+    source = PaperNeurons()
+    window = opened(source, 40)
+    have(window, 0, list(range(20)))
+    have(window, 0, list(range(20, 40)))
+    have(window, 0, list(range(10)))  # again
+    have(window, 0, list(range(40, 50)))  # pushes 10 to 19 out
+    before = window.reading
+    have(window, 0, [*range(10), *range(20, 50)])
+    assert window.reading.n_found - before.n_found == 40
+    have(window, 0, list(range(10, 20)))
+    assert window.reading.n_neurons_read - before.n_neurons_read == 10
+    window.close()
+
+
+def test_layers_do_not_push_each_other_out() -> None:
+    window = opened(PaperNeurons(), 32)
+    have(window, 0, list(range(32)))
+    have(window, 1, list(range(32)))
+    before = window.reading
+    have(window, 0, list(range(32)))
+    window.close()
+    assert window.reading.n_found - before.n_found == 32
+
+
+def test_a_run_is_read_whole_once_and_then_page_by_page() -> None:
+    source = PaperNeurons()
+    window = opened(source, 32, 1)
+    have(window, 0, [0, 100])
+    assert (sorted(source.wholes), source.pages) == ([0, 1], [])
+    have(window, 0, [1, 2, 50])
+    assert sorted(source.wholes) == [0, 1]
+    read = [(offset - OFFSET, n_bytes) for offset, n_bytes in source.pages]
+    assert read == [(0, PAGE_BYTES), (50 * RECORD // PAGE_BYTES * PAGE_BYTES, PAGE_BYTES)]
+    window.close()
+
+
+def test_near_records_are_read_together_and_bytes_are_counted() -> None:
+    source = PaperNeurons()
+    window = opened(source, 64, 1)
+    have(window, 0, [0])
+    before = window.reading
+    have(window, 0, [8, 15])  # pages 2 and 3 to 4
+    after = window.reading
+    window.close()
+    assert [(offset - OFFSET, n_bytes) for offset, n_bytes in source.pages] == [(2 * PAGE_BYTES, 3 * PAGE_BYTES)]
+    assert after.neuron_read_bytes - before.neuron_read_bytes == 3 * PAGE_BYTES
+
+
+def test_without_a_window_nothing_is_found() -> None:
+    window = opened(PaperNeurons(), 64, keeps=False)
+    for _ in range(3):
+        have(window, 0, [1, 5, 9])
+    reading = window.reading
+    window.close()
+    assert (reading.n_found, reading.n_neurons_read) == (0, 9)
+
+
+def test_a_failed_read_leaves_nothing_that_is_not_there() -> None:
+    source = PaperNeurons()
+    window = opened(source, 32)
+    have(window, 0, [3])
+    for broken in (1, -1):
+        source.broken = {broken}
+        with pytest.raises(DeviceFailed, match="cannot be read"):
+            have(window, 0, [4, 100])
+        source.broken = set()
+        have(window, 0, [3, 4, 100])
+        have(window, 0, list(range(200, 232)))
+    window.close()
+    window.close()
+
+
+def test_the_least_memory_has_room_for_a_block_of_each_layer() -> None:
+    source = PaperNeurons()
+    largest = max(bundle.padded_bytes for bundle in source.layers[0].bundles)
+    window = NeuronWindow(source, source.layers, least_bytes(source.layers) + largest, 1)
+    assert window.room(0) >= FEWEST_NEURONS
+    window.close()
+
+
+@pytest.mark.parametrize("most", [32, 40, 64, 1000])
+def test_turns_take_all_neurons_and_all_blocks(most: int) -> None:
+    draw = np.random.default_rng(most)
+    for n_neurons in (0, 1, 33, 300, 640):
+        neurons = np.sort(draw.choice(640, n_neurons, replace=False)).astype(np.int32)
+        found = turns(neurons, 20, most)
+        assert [first for first, _, _ in found] == [0, *(stop for _, stop, _ in found[:-1])]
+        assert found[-1][1] == 20
+        for first, stop, places in found:
+            assert places.stop - places.start <= most
+            own = neurons[(neurons >= 32 * first) & (neurons < 32 * stop)]
+            assert np.array_equal(neurons[places], own)
