@@ -93,7 +93,9 @@ def residency(loads: Sequence[Load], budget_bytes: int, disk: Disk | None, what:
             f"{in_gigabytes(largest)} pass through it two at a time; {in_gigabytes(2 * largest)} at least would work"
         )
     n_readers = readers(disk, largest)
-    window = max(2 * largest, min((n_readers + SPARE_PIECES) * largest, int(budget_bytes * WINDOW_SHARE)))
+    staying = sum(load.nbytes for load in loads if load.uses > 1)  # a wider window is worth less than these
+    most = min(int(budget_bytes * WINDOW_SHARE), budget_bytes - staying)
+    window = max(2 * largest, min((n_readers + SPARE_PIECES) * largest, most))
     pinned = pinned_loads(loads, budget_bytes - window)
     streamed = sum(load.nbytes * load.uses for number, load in enumerate(loads) if number not in pinned)
     found = Residency(pinned, window, n_readers, streamed)
