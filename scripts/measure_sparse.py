@@ -4,8 +4,8 @@ Run: `python scripts/measure_sparse.py --tokenizer MODEL [--folder FOLDER] [--ra
 Makes relu llamas (2048 wide, 8 layers, FFN 8192, Q4_0) with 90 % zeros, with embeddings of which so many percent are
 common to all tokens (0: tokens have little in common, as random weights have; more: a window has something to find),
 and evaluates random tokens one at a time with weights limited to --ram percent of what a pass reads. Ways, in turn:
-dense streaming (no neurons), neurons without a window, neurons with one. Counted after a prompt that has all runs checked.
-Answers are compared with those of the model in memory. Caches do not matter: reads go past them.
+dense streaming (no neurons), neurons without a window, neurons with one. Counted after a prompt that has all runs
+checked. Answers are compared with those of the model in memory. Caches do not matter: reads go past them.
 """
 
 from __future__ import annotations
