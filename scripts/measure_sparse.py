@@ -3,9 +3,9 @@
 Run: `python scripts/measure_sparse.py --tokenizer MODEL [--folder FOLDER] [--ram 40] [--gen 24] [--common 0,60]`.
 Makes relu llamas (2048 wide, 8 layers, FFN 8192, Q4_0) with 90 % zeros, with embeddings of which so many percent are
 common to all tokens (0: tokens have little in common, as random weights have; more: a window has something to find),
-and answers one token at a time with weights limited to --ram percent of what a pass reads. Ways, in turn: dense
-streaming (no neurons), neurons without a window, neurons with one. Counted after a prompt that has all runs checked.
-Tokens are compared with those of the model in memory. Caches do not matter: reads go past them.
+and evaluates random tokens one at a time with weights limited to --ram percent of what a pass reads. Ways, in turn:
+dense streaming (no neurons), neurons without a window, neurons with one. Counted after a prompt that has all runs
+checked. Answers are compared with those of the model in memory. Caches do not matter: reads go past them.
 """
 
 from __future__ import annotations
@@ -63,12 +63,15 @@ def step_of(tokens: np.ndarray, start: int) -> Step:
 
 
 def answer(lane: Lane, n_tokens: int) -> Found:
-    """Greedy tokens after a random prompt."""
-    prompt = np.random.default_rng(1).integers(0, SHAPE.vocabulary, PROMPT_TOKENS)
-    tokens = [int(lane.run(step_of(prompt, 0))[0].argmax())]
-    before, started = reading_of(lane), time.perf_counter()
-    while len(tokens) < n_tokens + 1:
-        tokens.append(int(lane.run(step_of(np.array(tokens[-1:]), PROMPT_TOKENS + len(tokens) - 1))[0].argmax()))
+    """What follows each of some random tokens, given one by one after a random prompt.
+
+    The model's own answers would go in circles, in which a window finds everything.
+    """
+    given = np.random.default_rng(1).integers(0, SHAPE.vocabulary, PROMPT_TOKENS + n_tokens)
+    lane.run(step_of(given[:PROMPT_TOKENS], 0))
+    tokens, before, started = [], reading_of(lane), time.perf_counter()
+    for place in range(PROMPT_TOKENS, len(given)):
+        tokens.append(int(lane.run(step_of(given[place : place + 1], place))[0].argmax()))
     seconds, after = time.perf_counter() - started, reading_of(lane)
     return Found(tokens, seconds / n_tokens, difference(after, before), n_tokens)
 
@@ -159,7 +162,7 @@ def measure(model: Model, folder: Path, shares: list[int], options: argparse.Nam
     with opened(model, folder, None, 1.0) as lane:
         whole = answer(lane, options.gen)
     print(f"{common} % of embeddings in common: {1 / whole.token_s:.1f} tok/s in memory")
-    print(f"  {len(set(whole.tokens))} different tokens of {len(whole.tokens)}")
+    print(f"  {len(set(whole.tokens))} different answers of {len(whole.tokens)}")
     for share in shares:
         print(f" {share} % of {pass_bytes(model) / 1e6:.0f} MB in memory")
         for _ in range(options.rounds):

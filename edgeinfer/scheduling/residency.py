@@ -24,6 +24,8 @@ WINDOW_SHARE = 0.5
 """Most of the memory for weights that the window takes."""
 LEAST_NEURONS = 0.02
 """Share of all neurons that there is room for at least."""
+SMALL_BYTES, SMALL_READERS = 8192, 12
+"""Size of a read of a neuron or two; so many at a time where nobody has measured the disk."""
 LONGEST_TOKEN_S = 60.0
 """Nobody waits longer for a token."""
 
@@ -91,7 +93,9 @@ def residency(loads: Sequence[Load], budget_bytes: int, disk: Disk | None, what:
             f"{in_gigabytes(largest)} pass through it two at a time; {in_gigabytes(2 * largest)} at least would work"
         )
     n_readers = readers(disk, largest)
-    window = max(2 * largest, min((n_readers + SPARE_PIECES) * largest, int(budget_bytes * WINDOW_SHARE)))
+    staying = sum(load.nbytes for load in loads if load.uses > 1)  # a wider window is worth less than these
+    most = min(int(budget_bytes * WINDOW_SHARE), budget_bytes - staying)
+    window = max(2 * largest, min((n_readers + SPARE_PIECES) * largest, most))
     pinned = pinned_loads(loads, budget_bytes - window)
     streamed = sum(load.nbytes * load.uses for number, load in enumerate(loads) if number not in pinned)
     found = Residency(pinned, window, n_readers, streamed)
@@ -131,7 +135,7 @@ def neuron_residency(
 
     Raises DoesNotFit as `residency`; what neurons take depends on the text, and is no reason to refuse a model.
     """
-    n_readers = readers(disk, neurons.run_bytes)
+    n_readers = SMALL_READERS if disk is None else readers(disk, SMALL_BYTES)
     reading = n_readers * neurons.run_bytes
     least = max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + reading
     dense = sum(load.nbytes for load in loads)

@@ -21,6 +21,7 @@ from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.residency import residency_of
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.residency import SMALL_READERS
 from tests.golden.goldens import Golden, Player
 
 MODELS = (
@@ -67,8 +68,8 @@ class Streamer:
         slot = max((bundle.padded_bytes for bundle in held_in.experts), default=0)
         least = 2 * max(dense) + (8 * slot if slot else 0)
         least += sum(bundle.padded_bytes for bundle in held_in.bundles if bundle.stays)
-        least += (least_bytes(runs_of(held_in)) + 5 * max(runs)) if runs else 0
-        budget = int(least + self.share * (held_in.data_bytes - least))
+        budget = int(least + self.share * (held_in.data_bytes - sum(runs) - least))
+        budget += (least_bytes(runs_of(held_in)) + SMALL_READERS * max(runs)) if runs else 0
         found = residency_of(held_in, spec, budget, None, "it")
         held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
         sizes = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.neuron_bytes

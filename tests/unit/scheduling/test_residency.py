@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.profile import Curve, Disk
 from edgeinfer.scheduling.residency import (
+    LEAST_NEURONS,
     LONGEST_TOKEN_S,
+    SMALL_BYTES,
     ExpertLoads,
     Load,
+    NeuronLoads,
     mixture_residency,
+    neuron_residency,
     pinned_loads,
     readers,
     residency,
@@ -91,3 +95,26 @@ def test_experts_get_what_is_left() -> None:
     assert 0 < len(tight.pinned) < 100
     with pytest.raises(DoesNotFit, match="8 experts of 1 MB a layer"):
         mixture_residency(dense, experts, 10 * MB, DISK, "it")
+
+
+NEURONS = NeuronLoads(400 * MB, 2 * MB, MB)
+
+
+@pytest.mark.parametrize("budget", [30, 100, 150, 230, 300, 500, 700])
+def test_dense_pieces_come_before_neurons_and_a_few_neurons_before_them(budget: int) -> None:
+    found = neuron_residency(LAYERS, NEURONS, budget * MB, DISK, "it")
+    reading = found.n_readers * MB
+    held = len(found.pinned) * MB + found.window_bytes + found.neuron_bytes
+    assert budget * MB - 2 * MB <= held + 2 * MB or found.streamed_bytes == 0
+    assert held <= budget * MB
+    assert found.neuron_bytes >= reading + int(LEAST_NEURONS * NEURONS.nbytes)
+    assert found.n_readers == readers(DISK, SMALL_BYTES)
+    dense = (200 - len(found.pinned)) * MB
+    assert found.streamed_bytes == dense + (0 if found.neuron_bytes - reading >= NEURONS.nbytes else NEURONS.nbytes)
+    if found.neuron_bytes > reading + int(LEAST_NEURONS * NEURONS.nbytes) + MB:
+        assert len(found.pinned) == 200
+
+
+def test_too_little_for_neurons_is_refused_with_a_number() -> None:
+    with pytest.raises(DoesNotFit, match="single neurons"):
+        neuron_residency(LAYERS, NEURONS, 10 * MB, DISK, "it")

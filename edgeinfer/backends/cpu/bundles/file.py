@@ -103,8 +103,7 @@ class BundleFile:
 
         Raises DeviceFailed, BadBundle.
         """
-        start = self._identity.nbytes + offset
-        read_whole(self.path, source, memory, start, f"{len(memory)} bytes at {start}")
+        read_whole(self.path, source, memory, self._identity.nbytes + offset, "a part of a bundle")
 
     def check(self, number: int, data: NDArray[np.uint8], *, again: bool = False) -> None:
         """Raise BadBundle unless `data`, uint8[nbytes], is what was written; once for each bundle, or `again`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import pairwise
 from queue import SimpleQueue
@@ -84,12 +84,13 @@ class _Layer:
     def forget(self, neurons: Int64s | None = None) -> None:
         """These neurons, or all, are not there."""
         neurons = np.flatnonzero(self.slots >= 0) if neurons is None else neurons
+        neurons = neurons[self.slots[neurons] >= 0]
         slots = self.slots[neurons]
         self.slots[neurons], self.owners[slots], self.used[slots] = -1, -1, -1
 
     def place(self, missing: Int64s) -> None:
         """Give neurons the slots of those used longest ago, but for those of this turn."""
-        taken = np.argpartition(self.used, len(missing) - 1)[: len(missing)] if len(missing) else missing
+        taken = np.argpartition(self.used, len(missing) - 1)[: len(missing)]
         before = self.owners[taken]
         self.slots[before[before >= 0]] = -1
         self.slots[missing], self.owners[taken], self.used[taken] = taken, missing, self.turn
@@ -147,19 +148,28 @@ class NeuronWindow:
         held.used[held.slots[wanted[found]]] = held.turn
         self._n_wanted += len(wanted)
         self._n_found += len(wanted) - len(missing)
-        held.place(missing)
         if len(missing):
-            started = time.perf_counter()
-            try:
-                for _ in self._threads.map(self._reader(held), self._planned(held, missing)):
-                    pass
-            except BaseException:
-                held.forget(missing)
-                raise
-            self._waited_s += time.perf_counter() - started
-            self._n_read += len(missing)
+            self._read(held, missing)
         addresses: Int64s = held.memory.ctypes.data + held.slots[wanted] * held.runs.record_bytes
         return addresses
+
+    def _read(self, held: _Layer, missing: Int64s) -> None:
+        """Give neurons places, and read them there; what is not there in the end has none."""
+        started, asked, read = time.perf_counter(), list[Future[None]](), self._reader(held)
+        try:
+            held.place(missing)
+            for reads in self._planned(held, missing):
+                asked.append(self._threads.submit(read, reads))
+            for future in asked:
+                future.result()
+        except BaseException:
+            for future in asked:
+                future.cancel()
+            wait(asked)  # nobody may write to places that are given to others next
+            held.forget(missing)
+            raise
+        self._waited_s += time.perf_counter() - started
+        self._n_read += len(missing)
 
     @property
     def reading(self) -> Reading:
@@ -195,11 +205,11 @@ class NeuronWindow:
         known = missing[~is_new]
         if len(known):
             starts = held.starts[runs[~is_new]] + places[~is_new]
-            most = max(PAGE_BYTES + held.runs.record_bytes, self._largest // 2)
-            for part, some in _cut(starts, held.runs.record_bytes, held.slots[known], most, self._n_readers):
+            size, slots = held.runs.record_bytes, held.slots[known]
+            for part, some in _cut(starts, size, slots, self._largest, self._n_readers):
                 found.append(_Reads(part, some))
-                for size in part[:, 2].tolist():
-                    self._add(size)
+                for n_bytes in part[:, 2].tolist():
+                    self._add(n_bytes)
         return found
 
     def _add(self, n_bytes: int) -> None:

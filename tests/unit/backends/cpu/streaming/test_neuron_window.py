@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ class PaperNeurons:
         self.wholes: list[int] = []
         self.pages: list[tuple[int, int]] = []
         self._lock = threading.Lock()
+        self.n_active, self.delay_s = 0, 0.0
         number = 0
         for layer in range(LAYERS):
             bundles = []
@@ -45,8 +47,12 @@ class PaperNeurons:
     def read(self, bundle: Bundle, into: memoryview) -> None:
         if bundle.number in self.broken:
             raise DeviceFailed(f"bundle {bundle.number} cannot be read")
+        with self._lock:
+            self.n_active += 1
+        time.sleep(self.delay_s)
         self._copy(bundle.offset, into)
         with self._lock:
+            self.n_active -= 1
             self.wholes.append(bundle.number)
 
     def read_pages(self, offset: int, into: memoryview) -> None:
@@ -168,6 +174,19 @@ def test_a_failed_read_leaves_nothing_that_is_not_there() -> None:
         have(window, 0, [3, 4, 100])
         have(window, 0, list(range(200, 232)))
     window.close()
+    window.close()
+
+
+def test_nobody_reads_any_more_once_a_read_has_failed() -> None:
+    source = PaperNeurons()
+    source.delay_s, source.broken = 0.05, {4}
+    window = opened(source, 64, 3)
+    for _ in range(3):
+        with pytest.raises(DeviceFailed, match="cannot be read"):
+            have(window, 0, list(range(0, NEURONS, 10)))  # of all runs; the last one fails
+        assert source.n_active == 0
+    source.delay_s, source.broken = 0.0, set()
+    have(window, 0, list(range(0, NEURONS, 10)))
     window.close()
 
 
