@@ -16,8 +16,10 @@ import numpy as np
 
 from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits, Progress, no_progress
 from edgeinfer.backends.stopping import Interrupted, StopFlag
+from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain
 from edgeinfer.engine.isolation.process import Child, ChildDied
+from edgeinfer.engine.isolation.readings import reading_of
 from edgeinfer.engine.isolation.words import tokens_of, vocabulary_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
@@ -63,6 +65,7 @@ class Isolated:
         self._flag: StopFlag | None = None
         self._notices: list[str] = []
         self._pieces: list[bytes] = []
+        self._reading, self._read_before = Reading(), Reading()  # by this process, and by those before it
         self._closed = False
         self.peaks: Floats | None = None
         self._child: Child | None = Child(opening, progress)
@@ -136,6 +139,11 @@ class Isolated:
     def resident_bytes(self) -> int:
         """Bytes of memory the process said it holds; 0 when closed."""
         return 0 if self._closed else self._resident_bytes
+
+    @property
+    def reading(self) -> Reading:
+        """What processes have read of weights that do not stay in memory, up to the last pass."""
+        return self._read_before + self._reading
 
     @property
     def text(self) -> Isolated:
@@ -296,8 +304,10 @@ class Isolated:
         child.shared.flag[0] = 0
         reply: Any = child.call(Call("evaluate", child.shared.put_batch(batch)), self._flag).value
         with child.understood():
-            shapes, n_free_pages, n_workers, news = reply
+            shapes, n_free_pages, n_workers, news, reading = reply
             self.n_free_pages, self._n_workers = int(n_free_pages), int(n_workers)
+            if reading is not None:
+                self._reading = reading_of(reading)
             if news is not None:
                 notices, device, batch_invariant = news
                 self._notices += [str(notice) for notice in notices]
@@ -371,6 +381,7 @@ class Isolated:
     def _bury(self, reason: ChildDied) -> None:
         """Let go of a dead process; what it had is read again when it is needed."""
         child, self._child = self._child, None
+        self._read_before, self._reading = self.reading, Reading()
         if child is not None:
             child.close()
         for found in self._sequences.values():
