@@ -11,20 +11,17 @@ from typing import Any
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.isolation.messages import Plain
 
-NUMBERS = ("n_bytes", "n_passes", "n_wanted", "n_found", "n_guessed", "n_proved")
-SECONDS = ("waited_s", "read_s")
-
 
 def plain_reading(reading: Reading) -> Plain:
     """Counts, seconds, and reads by their size."""
-    numbers: list[Plain] = [getattr(reading, name) for name in (*NUMBERS, *SECONDS)]
-    return [numbers, [[size, count] for size, count in reading.sizes.items()]]
+    sizes: list[Plain] = [[size, count] for size, count in reading.sizes.items()]
+    found = reading.n_wanted, reading.n_found, reading.n_guessed, reading.n_proved
+    return [reading.n_bytes, reading.waited_s, reading.n_passes, sizes, *found, reading.read_s]
 
 
 def reading_of(value: Any) -> Reading:
     """What `plain_reading` made a value of. Raises ValueError or TypeError for what is none."""
-    numbers, sizes = value
-    found = dict(zip((*NUMBERS, *SECONDS), numbers, strict=True))
-    counts = {name: int(found[name]) for name in NUMBERS}
-    seconds = {name: float(found[name]) for name in SECONDS}
-    return Reading(sizes={int(size): int(count) for size, count in sizes}, **counts, **seconds)
+    n_bytes, waited_s, n_passes, sizes, n_wanted, n_found, n_guessed, n_proved, read_s = value
+    by_size = {int(size): int(count) for size, count in sizes}
+    counts = int(n_wanted), int(n_found), int(n_guessed), int(n_proved)
+    return Reading(int(n_bytes), float(waited_s), int(n_passes), by_size, *counts, read_s=float(read_s))

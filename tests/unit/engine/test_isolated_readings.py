@@ -50,7 +50,7 @@ def test_readings_of_processes_add_up(tiny_model: Path, monkeypatch: pytest.Monk
         assert apart.reading == READ + READ
 
 
-@pytest.mark.parametrize("nonsense", ["much", [1, 2], [[1] * 8, [["a", 1]]], [[1] * 7, []]])
+@pytest.mark.parametrize("nonsense", ["much", [1, 2], [1, 1, 1, [["a", 1]], 1, 1, 1, 1, 1], [1] * 9])
 def test_nonsense_is_a_failure_of_the_device(
     tiny_model: Path, monkeypatch: pytest.MonkeyPatch, nonsense: Plain
 ) -> None:

@@ -112,7 +112,9 @@ class StreamedLane(CpuLane):
             return None
         slot_bytes = max(bundle.padded_bytes for layer in bundles for bundle in layer)
         memory = paged(stored.cache_bytes // slot_bytes, slot_bytes)
-        cache = ExpertCache(self._source, bundles, memory, stored.n_readers)
+        most_used = max(op.active for op in self._spec.ops() if isinstance(op, Experts) and is_streamed(op))
+        n_readers = min(stored.n_readers, max(1, len(memory) - most_used))  # fewer experts than there is room for
+        cache = ExpertCache(self._source, bundles, memory, n_readers)
         return Mixtures(self._spec, self._file, self.contents, cache)
 
     def _stream(self) -> None:

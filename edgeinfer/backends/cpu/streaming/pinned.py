@@ -53,7 +53,7 @@ class PinnedBundles:
         return int(self._memory.ctypes.data) + self._bundles[number][1]
 
     def keep(self, numbers: frozenset[int], progress: Progress) -> None:
-        """Have these and no others, of those that there is room for. Raises what the source raises: some are missing."""
+        """Have these and no others, of those that there is room for. Raises what the source raises, none new then."""
         wanted = (numbers & self._bundles.keys()) | self._staying
         self._leave(self.numbers - wanted)
         missing, self.numbers = wanted - self.numbers, self.numbers & wanted

@@ -1,10 +1,9 @@
-"""How a lane that streams ends, however it does: no thread reads on, no memory stays, and reading may fail meanwhile."""
+"""How a lane that streams ends, whatever ends it: no thread reads on, no memory stays; and reads that fail before."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +24,9 @@ MIXTURE = Golden.read("qwen2moe-q4_0")
 
 
 @pytest.fixture(autouse=True)
-def small_bundles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
     """These models are tiny: cut them as finely as if they were large."""
     monkeypatch.setattr(contents, "SMALLEST_BYTES", 6000)
-    yield
 
 
 def lane_of(player: Player) -> StreamedLane:
