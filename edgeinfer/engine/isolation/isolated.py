@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain
 from edgeinfer.engine.isolation.process import Child, ChildDied
 from edgeinfer.engine.isolation.readings import reading_of
+from edgeinfer.engine.isolation.sequences import KnownSequence
 from edgeinfer.engine.isolation.words import tokens_of, vocabulary_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
@@ -34,23 +35,6 @@ from edgeinfer.settings import Mode
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Sequence:
-    """What a sequence consists of: a saved state that it began with, if any, and tokens after that.
-
-    `there`: its number in the process, None where the process does not have it.
-    """
-
-    there: int | None = None
-    state: bytes = b""
-    n_state: int = 0
-    tokens: list[int] = field(default_factory=list)
-
-    @property
-    def n_cached(self) -> int:
-        return self.n_state + len(self.tokens)
-
-
 class Isolated:
     """One model on one device in a child process. Close it, or use `with`."""
 
@@ -59,7 +43,7 @@ class Isolated:
         self._opening = opening
         self.regime = regime
         self._lock = threading.RLock()
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences: dict[int, KnownSequence] = {}
         self._next = 0
         self._pending: Batch | None = None
         self._flag: StopFlag | None = None
@@ -166,7 +150,7 @@ class Isolated:
     def create(self) -> int:
         """A new empty sequence."""
         name, self._next = self._next, self._next + 1
-        self._sequences[name] = _Sequence()
+        self._sequences[name] = KnownSequence()
         return name
 
     def branch(self, sequence: int) -> int:
@@ -314,7 +298,7 @@ class Isolated:
                 self.device, self.batch_invariant = str(device), bool(batch_invariant)
             return child.shared.results(shapes, len(batch.outputs))
 
-    def _there(self, child: Child, found: _Sequence) -> int:
+    def _there(self, child: Child, found: KnownSequence) -> int:
         """A sequence's number in the process, which has all of it afterwards."""
         if found.there is not None:
             return found.there
@@ -368,7 +352,7 @@ class Isolated:
                         ) from None
             raise AssertionError("unreachable")
 
-    def _if_there(self, found: _Sequence, ask: Callable[[Child, int], object]) -> None:
+    def _if_there(self, found: KnownSequence, ask: Callable[[Child, int], object]) -> None:
         """Tell the process about a sequence that it has; a process that dies of it has nothing left to be told."""
         with self._lock:
             if found.there is None or self._child is None:
@@ -403,7 +387,7 @@ class Isolated:
             self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
         return self._child
 
-    def _get(self, sequence: int) -> _Sequence:
+    def _get(self, sequence: int) -> KnownSequence:
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
         if sequence not in self._sequences:
