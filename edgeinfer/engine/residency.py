@@ -21,16 +21,18 @@ from edgeinfer.models.bundle_places import bundle_path
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts
-from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes, require_fit
+from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, enough, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import (
     ExpertLoads,
     Load,
     NeuronLoads,
     Residency,
+    least_for_neurons,
     mixture_residency,
     neuron_residency,
     residency,
+    room_for_staying,
 )
 from edgeinfer.scheduling.streaming import Kept, Streamed, kept_of
 from edgeinfer.scheduling.topology import read_topology, usable_cores
@@ -108,10 +110,13 @@ def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: D
     else:
         found = residency(loads, budget_bytes, disk, what)
     pinned = frozenset(numbers[place] for place in found.pinned)
-    if missing := [load for number, load in dense.items() if load.uses == STAYS and number not in pinned]:
+    staying = {number: load.nbytes for number, load in dense.items() if load.uses == STAYS}
+    if not pinned.issuperset(staying):
+        works = room_for_staying(loads, experts, disk, sum(staying.values()))
+        works += 0 if neurons is None else least_for_neurons(neurons, disk)
         raise DoesNotFit(
-            f"{in_gigabytes(budget_bytes)} of memory for the weights of {what} is too little: what all experts or "
-            f"neurons share must stay there; {in_gigabytes(sum(load.nbytes for load in missing))} more would work"
+            f"{enough(budget_bytes)} of memory for the weights of {what} is too little: what all experts or neurons "
+            f"share must stay there; {enough(works)} would work"
         )
     return replace(found, pinned=pinned)
 

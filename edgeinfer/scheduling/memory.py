@@ -71,3 +71,10 @@ def require_fit(need: MemoryNeed, available_bytes: int) -> None:
 def in_gigabytes(n_bytes: int) -> str:
     """Bytes for people: "1.23 GB", or "45 MB" below a gigabyte."""
     return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
+
+
+def enough(n_bytes: int) -> str:
+    """Bytes to ask for, never fewer than so many: as `in_gigabytes`, and "450 kB" below ten megabytes."""
+    if n_bytes >= 1e9:
+        return f"{-(-n_bytes // 10**7) / 100:.2f} GB"
+    return f"{-(-n_bytes // 10**6)} MB" if n_bytes >= 1e7 else f"{-(-n_bytes // 10**3)} kB"

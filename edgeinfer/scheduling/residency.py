@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.scheduling.memory import in_gigabytes
+from edgeinfer.scheduling.memory import enough, in_gigabytes
 from edgeinfer.scheduling.profile import Disk
 
 USUAL_READERS = 4
@@ -89,8 +89,8 @@ def residency(loads: Sequence[Load], budget_bytes: int, disk: Disk | None, what:
         return Residency(frozenset(range(len(loads))), 0, readers(disk, largest), 0.0)
     if budget_bytes < 2 * largest:
         raise DoesNotFit(
-            f"{in_gigabytes(max(0, budget_bytes))} of memory for the weights of {what} is too little: pieces of up to "
-            f"{in_gigabytes(largest)} pass through it two at a time; {in_gigabytes(2 * largest)} at least would work"
+            f"{enough(max(0, budget_bytes))} of memory for the weights of {what} is too little: pieces of up to "
+            f"{enough(largest)} pass through it two at a time; {enough(2 * largest)} at least would work"
         )
     n_readers = readers(disk, largest)
     staying = sum(load.nbytes for load in loads if load.uses > 1)  # a wider window is worth less than these
@@ -113,11 +113,12 @@ def mixture_residency(
     n_readers = readers(disk, experts.nbytes)
     least = (experts.active + n_readers) * experts.nbytes
     dense = sum(load.nbytes for load in loads)
-    if budget_bytes < least:
+    passing = min(dense, 2 * max(load.nbytes for load in loads))
+    if budget_bytes < least + passing:
         raise DoesNotFit(
-            f"{in_gigabytes(max(0, budget_bytes))} of memory for the weights of {what} is too little: a token uses "
-            f"{experts.active} experts of {in_gigabytes(experts.nbytes)} a layer, and {n_readers} are on their way; "
-            f"{in_gigabytes(least + min(dense, dense // 2))} at least would work"
+            f"{enough(max(0, budget_bytes))} of memory for the weights of {what} is too little: a token uses "
+            f"{experts.active} experts of {enough(experts.nbytes)} a layer, {n_readers} are on their way, and the rest "
+            f"takes {enough(passing)}; {enough(least + passing)} at least would work"
         )
     found = residency(loads, min(dense, budget_bytes - least), disk, what)
     held = found.window_bytes + sum(loads[number].nbytes for number in found.pinned)
@@ -135,15 +136,15 @@ def neuron_residency(
 
     Raises DoesNotFit as `residency`; what neurons take depends on the text, and is no reason to refuse a model.
     """
-    n_readers = SMALL_READERS if disk is None else readers(disk, SMALL_BYTES)
+    n_readers = neuron_readers(disk)
     reading = n_readers * neurons.run_bytes
-    least = max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + reading
+    least = least_for_neurons(neurons, disk)
     dense = sum(load.nbytes for load in loads)
     if budget_bytes <= least:
         raise DoesNotFit(
-            f"{in_gigabytes(max(0, budget_bytes))} of memory for the weights of {what} is too little: "
-            f"{in_gigabytes(least)} are for single neurons and for reading them; "
-            f"{in_gigabytes(least + dense // 2)} at least would work"
+            f"{enough(max(0, budget_bytes))} of memory for the weights of {what} is too little: "
+            f"{enough(least)} are for single neurons and for reading them; "
+            f"{enough(least + dense // 2)} at least would work"
         )
     found = residency(loads, min(dense, budget_bytes - least), disk, what)
     held = found.window_bytes + sum(loads[number].nbytes for number in found.pinned)
@@ -151,6 +152,25 @@ def neuron_residency(
     missing = 0 if neuron_bytes - reading >= neurons.nbytes else neurons.nbytes
     streamed = found.streamed_bytes + missing
     return Residency(found.pinned, found.window_bytes, n_readers, streamed, neuron_bytes=neuron_bytes)
+
+
+def neuron_readers(disk: Disk | None) -> int:
+    """Reads of neurons under way at a time."""
+    return SMALL_READERS if disk is None else readers(disk, SMALL_BYTES)
+
+
+def least_for_neurons(neurons: NeuronLoads, disk: Disk | None) -> int:
+    """Memory without which single neurons are not worth reading, that for reading them included."""
+    reading = neuron_readers(disk) * neurons.run_bytes
+    return max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + reading
+
+
+def room_for_staying(loads: Sequence[Load], experts: ExpertLoads | None, disk: Disk | None, staying: int) -> int:
+    """Memory in which pieces that must stay surely do, `staying` bytes of them, however large the window is."""
+    largest = max(load.nbytes for load in loads)
+    window = (readers(disk, largest) + SPARE_PIECES) * largest
+    of_experts = 0 if experts is None else (experts.active + readers(disk, experts.nbytes)) * experts.nbytes
+    return of_experts + min(window + staying, sum(load.nbytes for load in loads))
 
 
 def pinned_loads(loads: Sequence[Load], room: int) -> frozenset[int]:

@@ -211,7 +211,8 @@ class CpuLane:
         self._calls.clear()
         self._alone_calls.clear()
         self._values.buffers.clear()
-        del self._packed, self._tape, self._alone_tape, self._embedding, self._embedded, self._one_logits
+        del self._lowering, self._packed, self._tape, self._alone_tape
+        del self._embedding, self._embedded, self._one_logits
 
 
 def _embedding(spec: ModelSpec) -> Embed | None:

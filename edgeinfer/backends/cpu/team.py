@@ -222,12 +222,12 @@ class Team:
     def close(self) -> None:
         """Stop and join the threads, unless others share the team. Safe to call twice."""
         with self._running:
+            if self.closed:
+                return
+            self._finish_interrupted()  # it may read what its user is about to let go
             if self._n_sharing:
                 self._n_sharing -= 1
                 return
-            if self.closed:
-                return
-            self._finish_interrupted()
             self._stopping[0] = 1
             self._launched += 1
             self._finished += 1

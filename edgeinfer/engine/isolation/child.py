@@ -19,8 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.evaluators import (
     Foreign,
+    FromDisk,
     Interruptible,
     Noted,
     SequenceEvaluator,
@@ -29,6 +31,7 @@ from edgeinfer.engine.evaluators import (
     open_subject,
 )
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain, Reply, Shared, receive_call, send_reply
+from edgeinfer.engine.isolation.readings import plain_reading
 from edgeinfer.engine.regime import Regime
 
 
@@ -125,7 +128,13 @@ class Server:
         batch = self._shared.batch(_number(call, "n_tokens"), _number(call, "n_outputs"))
         logits = self._evaluator.evaluate(batch)
         shapes = self._shared.put_results(logits, self._evaluator.peaks)
-        return Reply([shapes, self._evaluator.n_free_pages, self._evaluator.n_workers, self._news()])
+        there = self._evaluator.n_free_pages, self._evaluator.n_workers
+        return Reply([shapes, *there, self._news(), self._reading()])
+
+    def _reading(self) -> Plain:
+        """What was read of weights so far, None where they are all in memory."""
+        found = self._evaluator.reading if isinstance(self._evaluator, FromDisk) else Reading()
+        return plain_reading(found) if found.n_passes else None
 
     def _news(self) -> Plain:
         """What the parent should know and was not told: notices, the device, whether batches change its results."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits, Progress, no_progress
 from edgeinfer.backends.stopping import Interrupted, StopFlag
+from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain
 from edgeinfer.engine.isolation.process import Child, ChildDied
+from edgeinfer.engine.isolation.readings import reading_of
+from edgeinfer.engine.isolation.sequences import KnownSequence
 from edgeinfer.engine.isolation.words import tokens_of, vocabulary_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
@@ -32,23 +35,6 @@ from edgeinfer.settings import Mode
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Sequence:
-    """What a sequence consists of: a saved state that it began with, if any, and tokens after that.
-
-    `there`: its number in the process, None where the process does not have it.
-    """
-
-    there: int | None = None
-    state: bytes = b""
-    n_state: int = 0
-    tokens: list[int] = field(default_factory=list)
-
-    @property
-    def n_cached(self) -> int:
-        return self.n_state + len(self.tokens)
-
-
 class Isolated:
     """One model on one device in a child process. Close it, or use `with`."""
 
@@ -57,12 +43,13 @@ class Isolated:
         self._opening = opening
         self.regime = regime
         self._lock = threading.RLock()
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences: dict[int, KnownSequence] = {}
         self._next = 0
         self._pending: Batch | None = None
         self._flag: StopFlag | None = None
         self._notices: list[str] = []
         self._pieces: list[bytes] = []
+        self._reading, self._read_before = Reading(), Reading()  # by this process, and by those before it
         self._closed = False
         self.peaks: Floats | None = None
         self._child: Child | None = Child(opening, progress)
@@ -138,6 +125,11 @@ class Isolated:
         return 0 if self._closed else self._resident_bytes
 
     @property
+    def reading(self) -> Reading:
+        """What processes have read of weights that do not stay in memory, up to the last pass."""
+        return self._read_before + self._reading
+
+    @property
     def text(self) -> Isolated:
         """The tokenizer of the program in the process, if it has one: its own."""
         return self
@@ -158,7 +150,7 @@ class Isolated:
     def create(self) -> int:
         """A new empty sequence."""
         name, self._next = self._next, self._next + 1
-        self._sequences[name] = _Sequence()
+        self._sequences[name] = KnownSequence()
         return name
 
     def branch(self, sequence: int) -> int:
@@ -296,15 +288,17 @@ class Isolated:
         child.shared.flag[0] = 0
         reply: Any = child.call(Call("evaluate", child.shared.put_batch(batch)), self._flag).value
         with child.understood():
-            shapes, n_free_pages, n_workers, news = reply
+            shapes, n_free_pages, n_workers, news, reading = reply
             self.n_free_pages, self._n_workers = int(n_free_pages), int(n_workers)
+            if reading is not None:
+                self._reading = reading_of(reading)
             if news is not None:
                 notices, device, batch_invariant = news
                 self._notices += [str(notice) for notice in notices]
                 self.device, self.batch_invariant = str(device), bool(batch_invariant)
             return child.shared.results(shapes, len(batch.outputs))
 
-    def _there(self, child: Child, found: _Sequence) -> int:
+    def _there(self, child: Child, found: KnownSequence) -> int:
         """A sequence's number in the process, which has all of it afterwards."""
         if found.there is not None:
             return found.there
@@ -358,7 +352,7 @@ class Isolated:
                         ) from None
             raise AssertionError("unreachable")
 
-    def _if_there(self, found: _Sequence, ask: Callable[[Child, int], object]) -> None:
+    def _if_there(self, found: KnownSequence, ask: Callable[[Child, int], object]) -> None:
         """Tell the process about a sequence that it has; a process that dies of it has nothing left to be told."""
         with self._lock:
             if found.there is None or self._child is None:
@@ -371,6 +365,7 @@ class Isolated:
     def _bury(self, reason: ChildDied) -> None:
         """Let go of a dead process; what it had is read again when it is needed."""
         child, self._child = self._child, None
+        self._read_before, self._reading = self.reading, Reading()
         if child is not None:
             child.close()
         for found in self._sequences.values():
@@ -392,7 +387,7 @@ class Isolated:
             self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
         return self._child
 
-    def _get(self, sequence: int) -> _Sequence:
+    def _get(self, sequence: int) -> KnownSequence:
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
         if sequence not in self._sequences:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -22,6 +23,7 @@ from edgeinfer.scheduling.residency import (
     pinned_loads,
     readers,
     residency,
+    room_for_staying,
 )
 
 MB = 1 << 20
@@ -64,8 +66,9 @@ def test_more_uses_stay_first(pieces: list[tuple[int, float]], room: int) -> Non
 
 
 def test_too_little_for_a_window_is_refused_with_what_would_work() -> None:
-    with pytest.raises(DoesNotFit, match=r"2 MB at least would work"):
-        residency(LAYERS, MB, DISK, "it")
+    with pytest.raises(DoesNotFit, match=r"1000 kB of memory .* 2098 kB at least would work"):
+        residency(LAYERS, 10**6, DISK, "it")
+    assert residency(LAYERS, 2098 * 1000, DISK, "it").window_bytes == 2 * MB
 
 
 def test_hopeless_plans_are_refused_with_the_number_that_decides() -> None:
@@ -93,7 +96,7 @@ def test_experts_get_what_is_left() -> None:
     tight = mixture_residency(dense, experts, 40 * MB, DISK, "it")
     assert tight.n_experts >= 8 + tight.n_readers
     assert 0 < len(tight.pinned) < 100
-    with pytest.raises(DoesNotFit, match="8 experts of 1 MB a layer"):
+    with pytest.raises(DoesNotFit, match="8 experts of 1049 kB a layer"):
         mixture_residency(dense, experts, 10 * MB, DISK, "it")
 
 
@@ -118,3 +121,31 @@ def test_dense_pieces_come_before_neurons_and_a_few_neurons_before_them(budget: 
 def test_too_little_for_neurons_is_refused_with_a_number() -> None:
     with pytest.raises(DoesNotFit, match="single neurons"):
         neuron_residency(LAYERS, NEURONS, 10 * MB, DISK, "it")
+
+
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=40),
+    st.integers(1, 40),
+    st.integers(2, 9),
+    st.sampled_from([None, DISK]),
+)
+def test_what_is_said_to_be_enough_for_experts_is_and_less_is_not(
+    sizes: list[int], expert: int, active: int, disk: Disk | None
+) -> None:
+    loads, experts = [Load(size * 1000) for size in sizes], ExpertLoads(64, expert * 1000, active, active)
+    with pytest.raises(DoesNotFit) as refusal:
+        mixture_residency(loads, experts, 1, disk, "it")
+    said = re.search(r"(\d+) kB at least would work", str(refusal.value))
+    assert said is not None
+    works = int(said[1]) * 1000
+    assert mixture_residency(loads, experts, works, disk, "it").n_experts >= active
+    with pytest.raises(DoesNotFit):
+        mixture_residency(loads, experts, works - 1000, disk, "it")
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.booleans()), min_size=1), st.integers(1, 40))
+def test_what_must_stay_does_in_what_is_said_to_be_enough(pieces: list[tuple[int, bool]], expert: int) -> None:
+    loads = [Load(size * 1000, 2.0 if stays else 1.0) for size, stays in pieces]
+    experts, staying = ExpertLoads(64, expert * 1000, 4, 4), {n for n, load in enumerate(loads) if load.uses == 2.0}
+    works = room_for_staying(loads, experts, None, sum(loads[number].nbytes for number in staying))
+    assert mixture_residency(loads, experts, works, None, "it").pinned >= staying

@@ -137,13 +137,14 @@ class ExpertCache:
             return Reading(self._n_bytes, self._waited_s, 0, dict(self._sizes), *counts, read_s=read_s)
 
     def close(self) -> None:
-        """Stop reading. Safe to call twice."""
+        """Stop reading and let the memory go. Safe to call twice."""
         with self._lock:
             self._stopping = True
             self._work.notify_all()
             self._arrived.notify_all()
         for thread in self._threads:
             thread.join()
+        self._memory = self._memory[:0].copy()
 
     def _count(self, layer: int, keys: Sequence[int]) -> None:
         """Experts are used: how many were there, and what uses are worth."""
@@ -212,6 +213,8 @@ class ExpertCache:
                     self._n_bytes += bundle.padded_bytes
                     self._sizes[bundle.padded_bytes] += 1
                 else:
-                    self._states[key], self._failure = ABSENT, failure
+                    self._states[key] = ABSENT
                     self._free.append(slot)
+                    if self._in_use[key]:  # a guess that cannot be read may never be needed
+                        self._failure = failure
                 self._arrived.notify_all()

@@ -7,17 +7,19 @@ launches at each bundle that must arrive first; reading goes on meanwhile, into 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, OpSeconds, Progress, Step, Timing, no_progress
+from edgeinfer.backends.base import Floats, Limits, OpSeconds, Progress, Step, Timing, no_progress
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.feeding import Feed, turns
+from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import paged
@@ -31,8 +33,10 @@ from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import Window
 from edgeinfer.backends.cpu.tape import Call, Tape
-from edgeinfer.backends.cpu.team import CallTimes
+from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.backends.stored import Reading, Stored
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts, Op
 
 PATIENCE_S = 0.0003
@@ -64,6 +68,26 @@ class StreamedLane(CpuLane):
     _mixtures: Mixtures | None
     _neurons: NeuronWindow | None
 
+    def __init__(
+        self,
+        spec: ModelSpec,
+        file: GGUFFile,
+        limits: Limits,
+        team: Team,
+        library: KernelLibrary,
+        isa_name: str,
+        progress: Progress,
+        n_nodes: int = 1,
+        sections: Sections | None = None,
+    ) -> None:
+        """Reading begins at once; whatever prevents the lane ends it again."""
+        self._held = ExitStack()
+        try:
+            super().__init__(spec, file, limits, team, library, isa_name, progress, n_nodes, sections)
+        except BaseException:
+            self._held.close()
+            raise
+
     def _weights(self, isa_name: str, library: KernelLibrary, progress: Progress) -> Weights:
         """Read what stays, and say where the rest will be."""
         stored = self._limits.stored
@@ -72,15 +96,18 @@ class StreamedLane(CpuLane):
         self._timing = Timing(0.0, ())
         self.contents, self._n_readers = contents_of(self._spec, self._file.tensors), stored.n_readers
         self._source = Bundles(stored, self.contents)
-        try:
-            self._pinned = PinnedBundles(self._source, self.contents, stored.pinned, stored.n_readers, progress)
-            self._ring = paged(stored.window_bytes)
-            self._stream()
-            self._mixtures = self._open_mixtures(stored)
-            self._neurons = self._open_neurons(stored)
-        except BaseException:
-            self._source.close()
-            raise
+        self._held.callback(self._source.close)
+        self._pinned = PinnedBundles(self._source, self.contents, stored.pinned, stored.n_readers, progress)
+        self._held.callback(self._pinned.close)
+        self._ring = paged(stored.window_bytes)
+        self._stream()
+        self._held.callback(self._leave_window)
+        self._mixtures = self._open_mixtures(stored)
+        if self._mixtures is not None:
+            self._held.callback(self._mixtures.close)
+        self._neurons = self._open_neurons(stored)
+        if self._neurons is not None:
+            self._held.callback(self._neurons.close)
         self._team.patience_s = PATIENCE_S
         held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes + stored.neuron_bytes
         return StreamedWeights(self.contents, self._file.tensors, isa_name, self._places, held)
@@ -92,7 +119,9 @@ class StreamedLane(CpuLane):
             return None
         slot_bytes = max(bundle.padded_bytes for layer in bundles for bundle in layer)
         memory = paged(stored.cache_bytes // slot_bytes, slot_bytes)
-        cache = ExpertCache(self._source, bundles, memory, stored.n_readers)
+        most_used = max(op.active for op in self._spec.ops() if isinstance(op, Experts) and is_streamed(op))
+        n_readers = min(stored.n_readers, max(1, len(memory) - most_used))  # fewer experts than there is room for
+        cache = ExpertCache(self._source, bundles, memory, n_readers)
         return Mixtures(self._spec, self._file, self.contents, cache)
 
     def _open_neurons(self, stored: Stored) -> NeuronWindow | None:
@@ -110,6 +139,10 @@ class StreamedLane(CpuLane):
         self._places.update({number: self._pinned.address(number) for number in self._pinned.numbers})
         self._places.update({bundle.number: start + self._window.place(i) for i, bundle in enumerate(streamed)})
 
+    def _leave_window(self) -> None:
+        self._window.close()
+        self._ring = np.zeros(0, np.uint8)
+
     @property
     def reading(self) -> Reading:
         """What passes have read so far."""
@@ -124,16 +157,21 @@ class StreamedLane(CpuLane):
         return {number: self.contents.bundles[number].padded_bytes for number in sorted(self._pinned.numbers)}
 
     def pin(self, numbers: frozenset[int]) -> None:
-        """Keep these bundles from now on, of those that stayed at first; between two steps."""
+        """Keep these bundles from now on, of those that stayed at first; between two steps.
+
+        Raises what reading raised, after which those that could not be read are streamed.
+        """
         self._window.close()
         self._read_before += self._window.reading
         before = dict(self._places)
-        self._pinned.keep(numbers, no_progress)
-        self._stream()
-        for call in self._every_call():
-            if call.bundle is not None:
-                call.arguments["weights"] += self._places[call.bundle] - before[call.bundle]
-        self._launches.clear()
+        try:
+            self._pinned.keep(numbers, no_progress)
+        finally:
+            self._stream()
+            for call in self._every_call():
+                if call.bundle is not None:
+                    call.arguments["weights"] += self._places[call.bundle] - before[call.bundle]
+            self._launches.clear()
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed.
@@ -259,14 +297,9 @@ class StreamedLane(CpuLane):
     def close(self) -> None:
         """Leave the team, stop reading and drop the memory. Safe to call twice."""
         if not self._closed:
-            self._window.close()
-            if self._mixtures is not None:
-                self._mixtures.close()
-            if self._neurons is not None:
-                self._neurons.close()
-            self._source.close()
+            super().close()  # workers may still be busy with a launch that was broken off
+            self._held.close()
             self._launches.clear()
-        super().close()
 
 
 class Bundles:

@@ -53,23 +53,35 @@ class PinnedBundles:
         return int(self._memory.ctypes.data) + self._bundles[number][1]
 
     def keep(self, numbers: frozenset[int], progress: Progress) -> None:
-        """Have these and no others, of those that there is room for."""
+        """Have these and no others, of those that there is room for. Raises what the source raises, none new then."""
         wanted = (numbers & self._bundles.keys()) | self._staying
-        for number in self.numbers - wanted:
-            bundle, start = self._bundles[number]
-            _give_back(self._memory[start : start + bundle.padded_bytes])
+        self._leave(self.numbers - wanted)
         missing, self.numbers = wanted - self.numbers, self.numbers & wanted
         self._read(missing, progress)
+
+    def close(self) -> None:
+        """Drop the memory. Safe to call twice."""
+        self.numbers, self._memory = frozenset(), np.zeros(0, np.uint8)
 
     def _read(self, numbers: frozenset[int], progress: Progress) -> None:
         def read(number: int) -> None:
             bundle, start = self._bundles[number]
             self._source.read(bundle, self._memory.data[start : start + bundle.padded_bytes])
 
-        with ThreadPoolExecutor(self._n_readers) as threads:
-            for done, _ in enumerate(threads.map(read, sorted(numbers)), 1):
-                progress("reading weights", done, len(numbers))
+        try:
+            with ThreadPoolExecutor(self._n_readers) as threads:
+                for done, _ in enumerate(threads.map(read, sorted(numbers)), 1):
+                    progress("reading weights", done, len(numbers))
+        except BaseException:
+            self._leave(numbers)
+            raise
         self.numbers |= numbers
+
+    def _leave(self, numbers: frozenset[int]) -> None:
+        """Let the operating system have the memory of these."""
+        for number in numbers:
+            bundle, start = self._bundles[number]
+            _give_back(self._memory[start : start + bundle.padded_bytes])
 
 
 def _give_back(memory: NDArray[np.uint8]) -> None:

@@ -131,13 +131,14 @@ class Window:
             return Reading(self._n_bytes, self._waited_s, self._n_passes, sizes, read_s=read_s)
 
     def close(self) -> None:
-        """Stop reading. Safe to call twice."""
+        """Stop reading and let the memory go. Safe to call twice."""
         with self._lock:
             self._stopping = True
             self._room.notify_all()
             self._arrived.notify_all()
         for thread in self._threads:
             thread.join()
+        self._memory = self._memory[:0].copy()
 
     def _may_read(self) -> bool:
         """Whether the next bundle's place is free."""

@@ -9,7 +9,7 @@ import pytest
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.backends.cpu.memory import paged
-from edgeinfer.backends.cpu.streaming.experts import ExpertCache
+from edgeinfer.backends.cpu.streaming.experts import COMING, ExpertCache
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from tests.unit.backends.cpu.streaming.paper_bundles import PaperSource
 
@@ -129,6 +129,23 @@ def test_a_read_error_is_raised_and_over_when_the_disk_works() -> None:
     source.broken.clear()
     have(cache, memory, 0, [2, 3])
     have(cache, memory, 1, [0, 1, 2])
+    cache.close()
+
+
+def test_a_guess_that_cannot_be_read_fails_no_pass() -> None:
+    source = PaperSource()
+    source.broken.add(EXPERTS + 4)
+    cache, memory = opened(source, n_slots=8, n_readers=1)
+    for _ in range(4):
+        source.gate.clear()
+        cache.guess([(1, 4)])  # begun before what is asked for
+        _until(lambda: cache._states[EXPERTS + 4] == COMING)
+        cache.ask(0, [0, 1])
+        source.gate.set()
+        cache.wait(0, [0, 1])
+        cache.guess([])
+    with pytest.raises(DeviceFailed, match="bundle 12"):
+        have(cache, memory, 1, [4])
     cache.close()
 
 

@@ -1,0 +1,25 @@
+"""What is known of a sequence whose keys and values another process has: enough to read it again in the next one.
+
+In: tokens as they are read, a saved state. Out: the same. Knows no processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class KnownSequence:
+    """What a sequence consists of: a saved state that it began with, if any, and tokens after that.
+
+    `there`: its number in the process, None where the process does not have it.
+    """
+
+    there: int | None = None
+    state: bytes = b""
+    n_state: int = 0
+    tokens: list[int] = field(default_factory=list)
+
+    @property
+    def n_cached(self) -> int:
+        return self.n_state + len(self.tokens)

@@ -1,0 +1,60 @@
+"""What isolated processes read of weights: told with every pass, and added up where one process follows another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.stored import Reading
+from edgeinfer.engine.evaluators import FromDisk
+from edgeinfer.engine.isolation.messages import Call, Plain, Reply
+from edgeinfer.engine.isolation.process import Child
+from edgeinfer.engine.isolation.readings import plain_reading, reading_of
+from edgeinfer.errors import DeviceFailed
+from tests.unit.engine.test_isolation import crash, feed, isolated
+
+READ = Reading(700, 0.25, 2, {100: 5, 200: 1}, 8, 4, 3, 1, 0.5)
+
+
+def telling(monkeypatch: pytest.MonkeyPatch, value: Plain) -> None:
+    """Let every process say that it has read this after a pass."""
+    call = Child.call
+
+    def told(child: Child, asked: Call, stopped: StopFlag | None = None) -> Reply:
+        reply = call(child, asked, stopped)
+        if asked.name == "evaluate":
+            assert isinstance(reply.value, list)
+            reply.value[-1] = value
+        return reply
+
+    monkeypatch.setattr(Child, "call", told)
+
+
+def test_a_reading_stays_what_it_was() -> None:
+    assert reading_of(plain_reading(READ)) == READ
+
+
+def test_readings_of_processes_add_up(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with isolated(tiny_model) as apart:
+        assert isinstance(apart, FromDisk)
+        sequence = apart.create()
+        feed(apart, sequence, [1, 2])
+        assert apart.reading == Reading()
+        telling(monkeypatch, plain_reading(READ))
+        feed(apart, sequence, [3])
+        assert apart.reading == READ
+        crash(apart)
+        feed(apart, sequence, [4])
+        assert apart.reading == READ + READ
+
+
+@pytest.mark.parametrize("nonsense", ["much", [1, 2], [1, 1, 1, [["a", 1]], 1, 1, 1, 1, 1], [1] * 9])
+def test_nonsense_is_a_failure_of_the_device(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch, nonsense: Plain
+) -> None:
+    with isolated(tiny_model) as apart:
+        telling(monkeypatch, nonsense)
+        with pytest.raises(DeviceFailed):
+            feed(apart, apart.create(), [1])
