@@ -272,7 +272,7 @@ def test_what_cannot_be_loaded_is_refused(tiny_model: Path, tmp_path: Path, monk
         load(tiny_model, n_sessions=0)
     with pytest.raises(BadGGUF, match=r"tokenizer of 268 tokens and a model of 200"):
         load(write_tiny_llama(tmp_path / "wrong.gguf", n_tokens=200), device="reference")
-    monkeypatch.setattr("edgeinfer.engine.loading.available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr("edgeinfer.engine.loading.memory_for_model", lambda: 1 << 20)
     with pytest.raises(DoesNotFit, match="too much"):
         load(tiny_model, device="reference")
 
