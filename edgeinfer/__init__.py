@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.session import Session as Session
     from edgeinfer.engine.stats import Stats as Stats
     from edgeinfer.engine.stream import TextStream as TextStream
+    from edgeinfer.errors import BadBundle as BadBundle
     from edgeinfer.errors import BadGGUF as BadGGUF
     from edgeinfer.errors import BadSetting as BadSetting
     from edgeinfer.errors import BadTemplate as BadTemplate
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import EdgeInferError as EdgeInferError
     from edgeinfer.errors import EngineClosed as EngineClosed
     from edgeinfer.errors import ModelNotFound as ModelNotFound
+    from edgeinfer.errors import PackFailed as PackFailed
     from edgeinfer.errors import UnknownKey as UnknownKey
     from edgeinfer.errors import UnsupportedModel as UnsupportedModel
     from edgeinfer.models.text import Message as Message
@@ -44,6 +46,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "BadBundle",
     "BadGGUF",
     "BadSetting",
     "BadTemplate",
@@ -59,6 +62,7 @@ __all__ = [
     "Facts",
     "Message",
     "ModelNotFound",
+    "PackFailed",
     "Prompt",
     "SamplingSettings",
     "Session",
