@@ -172,6 +172,7 @@ class CpuLane:
         """Take over a step and embed its tokens."""
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
+        self._team.settle()
         self._step.fill(step)
         self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
         if self._embedding is not None and self._embedded is not None:

@@ -91,7 +91,9 @@ class Team:
         """How long threads wait for the next run before they sleep."""
         self._n_sharing = 0
         self._running = threading.Lock()
-        self._wake = [threading.Condition() for _ in range(n_workers)]
+        # `with` takes these locks and not their conditions: what a signal handler raises cannot come in between then
+        self._wake_locks = [threading.Lock() for _ in range(n_workers)]
+        self._wake = [threading.Condition(lock) for lock in self._wake_locks]
         self._threads = [
             threading.Thread(target=self._work, args=(number,), name=f"edgeinfer-{number}", daemon=True)
             for number in range(1, n_workers)
@@ -135,6 +137,12 @@ class Team:
         waiting, busy = np.moveaxis(self._record, 2, 0) * self._clock.seconds_per_tick()
         return CallTimes(waiting, busy)
 
+    def settle(self) -> None:
+        """Be done with a run that was interrupted: before what it reads and writes is changed."""
+        if self._finished[0] != self._launched[0]:
+            with self._running:
+                self._finish_interrupted()
+
     def _run(self, tape: Entries, crew: Crew) -> None:
         if self.closed:
             raise EngineClosed("the model is closed; load it again")
@@ -170,7 +178,7 @@ class Team:
 
     def _rouse(self, workers: tuple[int, ...]) -> None:
         for worker in workers:
-            with self._wake[worker]:
+            with self._wake_locks[worker]:
                 self._wake[worker].notify()
 
     @property
@@ -212,7 +220,7 @@ class Team:
         while True:
             seen = self._serve(self._control_at, worker, seen, patience)
             patience = int(self.patience_s / self._clock.seconds_per_tick())
-            with self._wake[worker]:
+            with self._wake_locks[worker]:
                 while not self.closed and self._doze(self._control_at, worker) // records.TEAM_LIMIT <= seen:
                     self._wake[worker].wait()
                 self._asleep[worker] = 0

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.backends.stored import Reading
-from edgeinfer.engine.evaluators import FromDisk
+from edgeinfer.engine.evaluators import FromDisk, open_evaluator, open_subject
+from edgeinfer.engine.isolation.child import Server
 from edgeinfer.engine.isolation.messages import Call, Plain, Reply
 from edgeinfer.engine.isolation.process import Child
 from edgeinfer.engine.isolation.readings import plain_reading, reading_of
 from edgeinfer.errors import DeviceFailed
-from tests.unit.engine.test_isolation import crash, feed, isolated
+from tests.unit.engine.test_isolation import LIMITS, OPTIONS, crash, feed, isolated
 
 READ = Reading(700, 0.25, 2, {100: 5, 200: 1}, 8, 4, 3, 1, 0.5)
 
@@ -34,6 +36,15 @@ def telling(monkeypatch: pytest.MonkeyPatch, value: Plain) -> None:
 
 def test_a_reading_stays_what_it_was() -> None:
     assert reading_of(plain_reading(READ)) == READ
+
+
+def test_the_process_tells_what_it_read(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = open_subject(tiny_model, "reference", LIMITS.n_context)
+    with subject.file, closing(open_evaluator("reference", subject, LIMITS, OPTIONS)) as evaluator:
+        server = Server(evaluator, 8)
+        assert server._reading() is None  # weights are in memory
+        monkeypatch.setattr(type(evaluator), "reading", READ, raising=False)
+        assert server._reading() == plain_reading(READ)
 
 
 def test_readings_of_processes_add_up(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,7 +277,7 @@ def test_what_happens_to_the_device_in_the_process_is_told(apart: Isolated, monk
         reply = call(child, asked, stopped)
         if asked.name == "evaluate":
             assert isinstance(reply.value, list)
-            return replace(reply, value=[*reply.value[:3], [["it failed"], "cpu", False]])
+            return replace(reply, value=[*reply.value[:3], [["it failed"], "cpu", False], None])
         return reply
 
     monkeypatch.setattr(Child, "call", rescued)
@@ -333,7 +333,7 @@ def test_results_that_cannot_be_are_a_failure(apart: Isolated, monkeypatch: pyte
 
     def hostile(child: Child, asked: Call, stopped: StopFlag | None = None) -> Reply:
         reply = call(child, asked, stopped)
-        return replace(reply, value=[shapes, 8, 1, None]) if asked.name == "evaluate" else reply
+        return replace(reply, value=[shapes, 8, 1, None, None]) if asked.name == "evaluate" else reply
 
     with monkeypatch.context() as patch:
         patch.setattr(Child, "call", hostile)

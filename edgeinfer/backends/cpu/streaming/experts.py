@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle
+from edgeinfer.backends.cpu.streaming.bell import Bell
 from edgeinfer.backends.cpu.streaming.busy import BusyClock
 from edgeinfer.backends.cpu.streaming.window import Source
 from edgeinfer.backends.stored import Reading
@@ -64,7 +65,9 @@ class ExpertCache:
         self._asked: deque[int] = deque()
         self._guessed: deque[int] = deque()
         self._lock = threading.Lock()
-        self._arrived, self._work = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._arrived, self._work = Bell(), threading.Condition(self._lock)
+        self._flying: set[int] = set()
+        self._is_whole = True
         self._failure: BaseException | None = None
         self._stopping = False
         self._sizes: Counter[int] = Counter()
@@ -85,10 +88,9 @@ class ExpertCache:
         keys = [layer * self._n_experts + number for number in experts]
         with self._lock:
             self._failure = None
-            while self._asked:  # by a pass that was broken off
-                dropped = self._asked.pop()
-                self._states[dropped] = ABSENT
-                self._free.append(int(self._slots[dropped]))
+            if self._asked or not self._is_whole:
+                self._forget_asked()
+            self._is_whole = False
             self._in_use[:] = False
             self._in_use[keys] = True
             self._count(layer, keys)
@@ -96,6 +98,7 @@ class ExpertCache:
                 if self._states[key] == ABSENT:
                     self._begin(key)
                     self._asked.append(key)
+            self._is_whole = True
             if self._asked:
                 self._work.notify_all()
 
@@ -103,13 +106,13 @@ class ExpertCache:
         """Addresses of experts that were asked for, once all are there. Raises what reading raised, EngineClosed."""
         keys = [layer * self._n_experts + number for number in experts]
         started = time.perf_counter()
+        while not (self._states[keys] == READY).all():
+            if self._failure is not None:
+                raise self._failure
+            if self._stopping:
+                raise EngineClosed("the model is closed; load it again")
+            self._arrived.wait()
         with self._lock:
-            while not (self._states[keys] == READY).all():
-                if self._failure is not None:
-                    raise self._failure
-                if self._stopping:
-                    raise EngineClosed("the model is closed; load it again")
-                self._arrived.wait()
             self._waited_s += time.perf_counter() - started
             start, stride = self._memory.ctypes.data, self._memory.strides[0]
             return [start + int(self._slots[key]) * stride for key in keys]
@@ -141,7 +144,7 @@ class ExpertCache:
         with self._lock:
             self._stopping = True
             self._work.notify_all()
-            self._arrived.notify_all()
+            self._arrived.ring()
         for thread in self._threads:
             thread.join()
         self._memory = self._memory[:0].copy()
@@ -156,6 +159,15 @@ class ExpertCache:
         self._passes[layer * self._n_experts : (layer + 1) * self._n_experts] += 1
         self._scores[keys] = 1.0 + worth
         self._used_at[keys] = self._passes[keys]
+
+    def _forget_asked(self) -> None:
+        """What a pass asked for that was broken off, wherever that was, is not there and takes no slot."""
+        self._asked.clear()
+        for key in np.flatnonzero(self._states == COMING).tolist():
+            if key not in self._flying:
+                self._states[key] = ABSENT
+        taken = set(self._slots[self._states != ABSENT].tolist())
+        self._free = [slot for slot in range(len(self._memory))[::-1] if slot not in taken]
 
     def _worth(self) -> NDArray[np.float64]:
         """What each expert is worth now: uses that count less the longer ago they were, or (lru) how long that is."""
@@ -200,6 +212,7 @@ class ExpertCache:
                     return
                 assert key is not None
                 bundle, slot = self._bundles[key], int(self._slots[key])
+                self._flying.add(key)
                 self._busy.begin()
             failure: BaseException | None = None
             try:
@@ -208,6 +221,7 @@ class ExpertCache:
                 failure = reason
             with self._lock:
                 self._busy.end()
+                self._flying.discard(key)
                 if failure is None:
                     self._states[key] = READY
                     self._n_bytes += bundle.padded_bytes
@@ -217,4 +231,4 @@ class ExpertCache:
                     self._free.append(slot)
                     if self._in_use[key]:  # a guess that cannot be read may never be needed
                         self._failure = failure
-                self._arrived.notify_all()
+                self._arrived.ring()

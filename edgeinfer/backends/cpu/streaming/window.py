@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle
+from edgeinfer.backends.cpu.streaming.bell import Bell
 from edgeinfer.backends.cpu.streaming.busy import BusyClock
 from edgeinfer.backends.stored import Reading
 from edgeinfer.errors import EngineClosed, UnsupportedModel
@@ -61,7 +62,7 @@ class Window:
         self._source, self._bundles, self._memory = source, tuple(bundles), memory
         self._places, self._distances = ring_places([bundle.padded_bytes for bundle in bundles], memory.nbytes)
         self._lock = threading.Lock()
-        self._arrived, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._arrived, self._room = Bell(), threading.Condition(self._lock)
         self._arrivals = [-1] * len(self._bundles)  # the number of the last read of each bundle that is done
         self._asked = self._released = 0  # reads begun, and bundles let go, since the last start
         self._failure: BaseException | None = None
@@ -85,15 +86,19 @@ class Window:
         self._n_passes += 1
         if not self._bundles:
             return
-        if self._failure is None and self._released % len(self._bundles) == 0:
+        if not self._halted and self._failure is None and self._released % len(self._bundles) == 0:
+            with self._lock:
+                self._room.notify()  # the last pass may have been interrupted before it did
             return
         with self._lock:
             self._halted = True
-            while self._busy.n_flying:
-                self._arrived.wait()
-            self._failure, self._halted = None, False
+        while self._busy.n_flying:  # no more reads begin
+            self._arrived.wait()
+        with self._lock:
+            self._failure = None
             self._asked = self._released = 0
             self._arrivals = [-1] * len(self._bundles)
+            self._halted = False
             self._room.notify_all()
 
     def wait(self, bundle: int) -> None:
@@ -108,13 +113,12 @@ class Window:
         if self._arrivals[index] == number:
             return
         started = time.perf_counter()
-        with self._lock:
-            while self._arrivals[index] != number:
-                if self._failure is not None:
-                    raise self._failure
-                if self._stopping:
-                    raise EngineClosed("the model is closed; load it again")
-                self._arrived.wait()
+        while self._arrivals[index] != number:
+            if self._failure is not None:
+                raise self._failure
+            if self._stopping:
+                raise EngineClosed("the model is closed; load it again")
+            self._arrived.wait()
         self._waited_s += time.perf_counter() - started
 
     def release(self) -> None:
@@ -135,7 +139,7 @@ class Window:
         with self._lock:
             self._stopping = True
             self._room.notify_all()
-            self._arrived.notify_all()
+            self._arrived.ring()
         for thread in self._threads:
             thread.join()
         self._memory = self._memory[:0].copy()
@@ -174,4 +178,4 @@ class Window:
                     self._sizes[bundle.padded_bytes] += 1
                 elif self._failure is None:
                     self._failure = failure
-                self._arrived.notify_all()
+                self._arrived.ring()
