@@ -11,26 +11,32 @@ from collections.abc import Callable
 
 from edgeinfer.backends.stored import Reading, Streaming
 from edgeinfer.scheduling.residency import Load, pinned_loads
-from edgeinfer.scheduling.topology import available_bytes
+from edgeinfer.scheduling.topology import available_bytes, read_topology
 
 LOOK_S = 1.0
 """Between two looks at what is available: reading that takes some tenths of a millisecond."""
-LOW_BYTES, HIGH_BYTES = 96 << 20, 192 << 20
-"""Below the first of available memory so much is given back that the second is there again;"""
-SPARE_BYTES = 384 << 20
-"""only what is beyond this is taken again, after CALM_S without pressure."""
+LOW_SHARE = 1 / 40
+MOST_LOW_BYTES, LEAST_LOW_BYTES = 96 << 20, 16 << 20
+"""Memory is low below this share of all there is (of the container's limit, where it has one), within these bounds."""
+HIGH, SPARE = 2, 4
+"""So much is given back that twice as much is there again; only what is beyond four times as much is taken again,"""
 CALM_S = 30.0
+"""after so long without pressure."""
 
 
 class Pressure:
-    """Watches over one lane. `available` tells bytes, `clock` seconds."""
+    """Watches over one lane. `available` tells bytes, of `total_bytes` in all; `clock` seconds."""
 
     def __init__(
         self,
         lane: Streaming,
         available: Callable[[], int] = available_bytes,
         clock: Callable[[], float] = time.monotonic,
+        total_bytes: int | None = None,
     ) -> None:
+        """`total_bytes`: None for what this machine or container has."""
+        total = read_topology().total_bytes if total_bytes is None else total_bytes
+        self.low_bytes = max(LEAST_LOW_BYTES, min(MOST_LOW_BYTES, int(total * LOW_SHARE)))
         self._lane, self._available, self._clock = lane, available, clock
         self._wanted = dict(lane.pinned)
         self._looked_s = self._pressed_s = clock()
@@ -48,12 +54,12 @@ class Pressure:
         self._looked_s = now
         available, pinned = self._available(), self._lane.pinned
         held = sum(pinned.values())
-        if available < LOW_BYTES and held:
+        if available < self.low_bytes and held:
             self._pressed_s = now
-            self._hold(held - (HIGH_BYTES - available))
-        elif len(pinned) < len(self._wanted) and now - self._pressed_s > CALM_S and available > SPARE_BYTES:
+            self._hold(held - (HIGH * self.low_bytes - available))
+        elif len(pinned) < len(self._wanted) and now - self._pressed_s > CALM_S and available > SPARE * self.low_bytes:
             self._pressed_s = now
-            self._hold(held + available - SPARE_BYTES)
+            self._hold(held + available - SPARE * self.low_bytes)
 
     def _hold(self, n_bytes: int) -> None:
         """Keep so many bytes of what was wanted at first, as evenly spread as then."""

@@ -15,7 +15,9 @@ from edgeinfer.scheduling.memory import enough, in_gigabytes
 from edgeinfer.scheduling.profile import Disk
 
 USUAL_READERS = 4
-"""Reads under way at a time where nobody has measured the disk."""
+"""Reads under way at a time where nobody has measured the disk, and at least."""
+LARGE_BYTES, MOST_LARGE_READERS = 256 << 10, 6
+"""More reads of so many bytes gain nothing, whatever a noisy curve says, and take memory."""
 ENOUGH = 0.95
 """Share of the disk's best rate that fewer reads at a time must reach to be preferred."""
 SPARE_PIECES = 2
@@ -208,7 +210,8 @@ def readers(disk: Disk | None, request_bytes: int) -> int:
     rates = {depth: curve(request_bytes) for depth, curve in disk.by_depth.items()}
     best = max(rates.values())
     fewest = min(depth for depth, rate in rates.items() if rate >= ENOUGH * best)
-    return max(2, fewest)  # while one is handed over, the other goes on
+    most = MOST_LARGE_READERS if request_bytes >= LARGE_BYTES else max(rates)
+    return max(USUAL_READERS, min(fewest, most))  # beside cores that compute, fewer leave the disk waiting
 
 
 def fastest(disk: Disk | None) -> float | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgeinfer.backends.stored import Reading, Streaming
-from edgeinfer.engine.pressure import CALM_S, HIGH_BYTES, LOW_BYTES, SPARE_BYTES, Pressure
+from edgeinfer.engine.pressure import CALM_S, HIGH, LEAST_LOW_BYTES, MOST_LOW_BYTES, SPARE, Pressure
 
 PIECE = 8 << 20
+LOW_BYTES = MOST_LOW_BYTES
+HIGH_BYTES, SPARE_BYTES = HIGH * LOW_BYTES, SPARE * LOW_BYTES
 
 
 class Machine:
@@ -38,7 +40,7 @@ def looked(machine: Machine, pressure: Pressure, seconds: float = 2.0) -> int:
 def opened(n_pieces: int, others_leave: int) -> tuple[Machine, Pressure]:
     machine = Machine(n_pieces, others_leave)
     assert isinstance(machine, Streaming)
-    return machine, Pressure(machine, machine.available, lambda: machine.now)
+    return machine, Pressure(machine, machine.available, lambda: machine.now, 24 << 30)
 
 
 def test_nothing_happens_while_there_is_enough() -> None:
@@ -76,3 +78,11 @@ def test_no_more_is_taken_than_leaves_enough() -> None:
     machine.others_leave = SPARE_BYTES - (100 - few) * PIECE + 3 * PIECE
     assert few < looked(machine, pressure, 2 * CALM_S) <= few + 3
     assert machine.available() >= SPARE_BYTES
+
+
+def test_a_small_container_is_low_on_less() -> None:
+    machine = Machine(100, LOW_BYTES // 2)
+    for total, low in ((100 << 20, LEAST_LOW_BYTES), (1 << 30, (1 << 30) // 40), (1 << 40, MOST_LOW_BYTES)):
+        assert Pressure(machine, machine.available, lambda: machine.now, total).low_bytes == low
+    pressure = Pressure(machine, machine.available, lambda: machine.now, 600 << 20)
+    assert looked(machine, pressure) == 100

@@ -83,7 +83,8 @@ def test_hopeless_plans_are_refused_with_the_number_that_decides() -> None:
 def test_the_fewest_readers_that_are_nearly_as_fast() -> None:
     assert readers(DISK, MB) == 4
     assert readers(DISK, 4096) == 16
-    assert readers(Disk({1: Curve.level(1e9)}), MB) == 2  # while one is handed over the other goes on
+    assert readers(Disk({1: Curve.level(1e9)}), MB) == 4  # beside cores that compute
+    assert readers(Disk({1: Curve.level(1e9), 16: Curve.level(2e9)}), MB) == 6  # more gain nothing
     assert readers(None, MB) >= 2
 
 
