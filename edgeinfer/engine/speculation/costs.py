@@ -23,7 +23,7 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Sizes that are measured, and that classes of sizes begin at;"""
 SLOW_SIZES = (1, 2, 4, 8, 16, 32, 64)
 """those that are measured of slow models,"""
-STREAMED_SIZES = (1, 16, 64)
+STREAMED_SIZES = (1, 8, 16, 32, 64)
 """those of models whose weights come from disk;"""
 DEEP_SIZES = (1, 2, 4, 8, 16)
 """those that are measured with DEEP cached tokens as well."""
