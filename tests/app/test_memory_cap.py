@@ -1,4 +1,8 @@
-"""The starter model with a quarter of its weights in memory, in a control group that would kill it for more."""
+"""The starter model with a quarter of its weights in memory, in a control group that would kill it for more.
+
+Its peak of resident memory is not asserted: that counts mapped pages of libraries, which differ by 65 MB between two
+installations of the same packages, and which the system may take back.
+"""
 
 from __future__ import annotations
 
@@ -44,4 +48,3 @@ def test_a_quarter_of_the_weights_within_a_limit_of_memory(starter_model: Path) 
     assert whole["weights_read_bytes"] == 0
     for found in (plain, drafted):
         assert int(str(found["weights_read_bytes"])) > starter_model.stat().st_size // 2
-        assert int(str(found["peak_rss_bytes"])) <= ram_bytes + KV_BYTES + OTHER_BYTES
