@@ -17,7 +17,6 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary, cpu_features
 from edgeinfer.backends.cpu.needs import kernels_of
 from edgeinfer.backends.cpu.sections import CpuSections, sections_of
-from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.gguf import GGUFFile
@@ -48,9 +47,8 @@ class CpuDevice:
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the team; the lanes of a device share one."""
         team = self._prepared(spec, file, limits, progress)
-        kind = CpuLane if limits.stored is None else StreamedLane
         try:
-            return kind(spec, file, limits, team, self.library, self.isa, progress, self._n_nodes)
+            return _lane_kind(limits)(spec, file, limits, team, self.library, self.isa, progress, self._n_nodes)
         except BaseException:
             team.close()
             raise
@@ -88,6 +86,15 @@ class CpuDevice:
 
     def close(self) -> None:
         """Lanes own the threads; nothing is left here."""
+
+
+def _lane_kind(limits: Limits) -> type[CpuLane]:
+    """The lane for these limits; what streams is loaded only where weights do."""
+    if limits.stored is None:
+        return CpuLane
+    from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+
+    return StreamedLane
 
 
 def _check_conversions(features: frozenset[str]) -> None:

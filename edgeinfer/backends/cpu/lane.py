@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, OpSeconds, Progress, Step, Timing
 from edgeinfer.backends.cpu import catalogue
-from edgeinfer.backends.cpu.bundles.contents import contents_of
-from edgeinfer.backends.cpu.bundles.filling import start_from
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.layout import heads_of, learned_positions, tile_tokens
@@ -81,6 +79,9 @@ class CpuLane:
         wanted = [(op.weight, heads.get(op.out)) for op in self._spec.ops() if isinstance(op, MatMul)]
         wanted += [(weight, None) for op in self._spec.ops() if isinstance(op, Experts) for weight in op.weights]
         if self._limits.prepacked is not None:
+            from edgeinfer.backends.cpu.bundles.contents import contents_of
+            from edgeinfer.backends.cpu.bundles.filling import start_from
+
             contents = contents_of(self._spec, self._file.tensors)
             start_from(packed, self._limits.prepacked, contents, wanted, team.n_workers, progress, team.cores)
         packed.pack(wanted, team.n_workers, progress, team.cores)
