@@ -64,6 +64,6 @@ class PositionedFile:
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)

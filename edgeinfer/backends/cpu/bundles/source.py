@@ -11,6 +11,7 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -72,7 +73,8 @@ class DiskSource:
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
-        self._file.close()
+        with suppress(OSError):  # a network mount that is gone says so here too; nothing was written
+            self._file.close()
 
     def __enter__(self) -> DiskSource:
         return self
