@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.backends.stored import Prepacked, Stored
+from edgeinfer.engine.bundle_room import require_room_for_bundles
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
@@ -170,7 +171,7 @@ def stored(
 ) -> tuple[Limits, tuple[str, ...]]:
     """Limits for the cpu with the place of weights, and notices. Makes the bundle file if there is none yet.
 
-    Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, and what packing raises.
+    Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, PackFailed and what packing raises.
     """
     disk = known_disk()
     kept, limits = planned_weights(spec, file, name, limits, holding, disk)
@@ -226,6 +227,7 @@ def _bundle_file(
             ) from None
         if path.exists():
             progress(f"making {path.name} anew ({reason})", 0, 1)
+        require_room_for_bundles(name, path, contents.data_bytes)
         _pack(path, file, contents, fingerprint, progress)
     return path
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
-import gguf
-import numpy as np
 import pytest
 
 from edgeinfer.app.doctor.checks import channels, memory, models
@@ -18,6 +15,7 @@ from edgeinfer.app.doctor.dmi import MemoryDevice
 from edgeinfer.app.doctor.system import Counters, Swap, Window
 from edgeinfer.scheduling.memory import RUNTIME_BYTES, MemoryNeed
 from tests.conftest import write_tiny_llama
+from tests.tiny_models import write_hollow_llama
 from tests.unit.app.doctor.recorded_machine import RecordedSystem, by_name, machine_at, profile_of, write
 from tests.unit.app.doctor.test_dmi import memory_device
 from tests.unit.scheduling.topology.recorded import lay_out
@@ -179,40 +177,13 @@ def test_a_model_that_runs_from_disk_is_not_called_unfit() -> None:
     assert "edgeinfer pack large" in (finding.fix or "")
 
 
-def write_wide_llama(path: Path, *, layers: int = 24, width: int = 1024, ffn: int = 4096) -> Path:
-    """A llama of 800 MB that takes a few KB of disk: everything after its header is a hole."""
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(512)
-    writer.add_embedding_length(width)
-    writer.add_block_count(layers)
-    writer.add_feed_forward_length(ffn)
-    writer.add_head_count(8)
-    writer.add_layer_norm_rms_eps(1e-5)
-    shapes = [("token_embd", 256, width), ("output", 256, width), ("output_norm", width)]
-    for layer in range(layers):
-        shapes += [(f"blk.{layer}.{name}", width, width) for name in ("attn_q", "attn_k", "attn_v", "attn_output")]
-        shapes += [(f"blk.{layer}.ffn_gate", ffn, width), (f"blk.{layer}.ffn_up", ffn, width)]
-        shapes += [(f"blk.{layer}.ffn_down", width, ffn)]
-        shapes += [(f"blk.{layer}.attn_norm", width), (f"blk.{layer}.ffn_norm", width)]
-    for name, *shape in shapes:
-        kind = np.dtype(np.float16 if len(shape) == 2 else np.float32)
-        writer.add_tensor_info(f"{name}.weight", shape, kind, math.prod(shape) * kind.itemsize)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    writer.close()
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size + sum(4 * math.prod(shape) for _, *shape in shapes))
-    return path
-
-
 @pytest.mark.parametrize(("rate_gb_s", "words"), [(None, "edgeinfer probe"), (2.0, "tok/s at most"), (0.001, None)])
 def test_what_would_run_from_disk_is_planned(
     tmp_path: Path, home: Path, rate_gb_s: float | None, words: str | None
 ) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
-    size = write_wide_llama(folder / "wide.gguf").stat().st_size
+    size = write_hollow_llama(folder / "wide.gguf").stat().st_size
     profile = profile_of(alone_gb_s=20, together_gb_s=38, n_cores=4, disk_gb_s=rate_gb_s)
     machine = machine_at(tmp_path, profile=profile)
     tight = replace(machine.topology, total_bytes=size // 2, available_bytes=size // 2)
