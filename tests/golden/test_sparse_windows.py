@@ -115,6 +115,18 @@ def test_bits_of_few_neurons_do_not_depend_on_workers(
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
+def test_bits_stay_when_room_for_neurons_is_given_back(model: Golden, expected: list[np.ndarray]) -> None:
+    with streamed(model, 0.6) as (player, lane):
+        for wanted in (1 << 16, 1 << 17, 1 << 40):
+            player.begin()
+            player.feed(TOKENS[:100])
+            assert lane.shrink(wanted) > 0
+            player.begin()
+            found = answers(player)
+            assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+        assert lane.shrink(1 << 40) == 0
+
+
 def test_single_tokens_read_what_fires_and_what_stays_is_found(model: Golden) -> None:
     with streamed(model, 0.5) as (player, lane):
         player.feed(TOKENS[:100])  # all runs are checked now
