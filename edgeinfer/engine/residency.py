@@ -48,10 +48,14 @@ STAYS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How weights may be held. `ram_bytes`: of memory for them, None for what there is. `packs`: a file may be made."""
+    """How weights may be held. `ram_bytes`: of memory for them, None for what there is. `packs`: a file may be made.
+
+    `beside_bytes` of that memory are for a second model, where not all weights stay.
+    """
 
     ram_bytes: int | None = None
     packs: bool = True
+    beside_bytes: int = 0
 
 
 SMALLER_PASSES = (128, 64)
@@ -88,10 +92,10 @@ def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding,
         if need.weight_bytes <= budget:
             return Room(None, max_tokens)
         if budget == holding.ram_bytes or (holding.ram_bytes is None and room > need.buffer_bytes):
-            return Room(budget, max_tokens)
+            break
     if budget <= 0:
         require_fit(need, available)
-    return Room(budget, max_tokens)
+    return Room(max(0, budget - holding.beside_bytes), max_tokens)
 
 
 def kept_weights(contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str) -> Kept:
