@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
 
@@ -24,6 +25,35 @@ def write_model(path: Path, *, kib: int = 512, seed: int = 0, tokens: int = 0) -
     writer.write_tensors_to_file()
     writer.close()
     return path.read_bytes()
+
+
+def write_hollow_llama(path: Path, *, layers: int = 24, width: int = 1024, ffn: int = 4096) -> Path:
+    """A llama of 800 MB that takes a few KB of disk: everything after its header is a hole."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(512)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(ffn)
+    writer.add_head_count(8)
+    writer.add_layer_norm_rms_eps(1e-5)
+    shapes = [("token_embd", 256, width), ("output", 256, width), ("output_norm", width)]
+    for layer in range(layers):
+        shapes += [(f"blk.{layer}.{name}", width, width) for name in ("attn_q", "attn_k", "attn_v", "attn_output")]
+        shapes += [(f"blk.{layer}.ffn_gate", ffn, width), (f"blk.{layer}.ffn_up", ffn, width)]
+        shapes += [(f"blk.{layer}.ffn_down", width, ffn)]
+        shapes += [(f"blk.{layer}.attn_norm", width), (f"blk.{layer}.ffn_norm", width)]
+    n_bytes = 0
+    for name, *shape in shapes:
+        kind = np.dtype(np.float16 if len(shape) == 2 else np.float32)
+        writer.add_tensor_info(f"{name}.weight", shape, kind, math.prod(shape) * kind.itemsize)
+        n_bytes += math.prod(shape) * kind.itemsize
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    with path.open("r+b") as file:
+        file.truncate(-(-path.stat().st_size // 32) * 32 + n_bytes)
+    return path
 
 
 def write_wheel(

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from edgeinfer.app.counting import counted
+
 if TYPE_CHECKING:
     from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream
@@ -59,7 +61,7 @@ def stats_text(stats: Stats) -> str:
     joules = stats.joules_per_token
     return " | ".join(
         [
-            f"{stats.n_generated} tokens, {_number(stats.decode_tok_s)} tok/s",
+            f"{counted(stats.n_generated, 'token')}, {_number(stats.decode_tok_s)} tok/s",
             f"prompt {stats.n_prompt} ({stats.n_cached} cached), {_number(stats.prefill_tok_s)} tok/s",
             f"first token after {_number(stats.ttft_s, 3)} s",
             f"{_number(stats.accepted_per_step, 2)} tokens/step",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgeinfer.app.counting import counted
+
 if TYPE_CHECKING:
     from edgeinfer.backends.stored import Reading
 
@@ -55,13 +57,16 @@ def reading_lines(reading: Reading, seconds: float) -> list[str]:
     rate = f", {reading.n_bytes / reading.read_s / 1e9:.2f} GB/s while reading" if reading.read_s else ""
     waiting = f", {100 * min(1.0, reading.waited_s / seconds):.0f} % of the time waiting for it" if seconds else ""
     sizes = ", ".join(f"{count} of {size / 2**20:.2f} MiB" for size, count in _classes(reading).items())
+    n_passes = counted(reading.n_passes, "pass", "passes")
     lines = [
-        f"disk: {reading.n_bytes / reading.n_passes / 1e6:.1f} MB a pass in {reading.n_passes} passes{rate}{waiting}",
+        f"disk: {reading.n_bytes / reading.n_passes / 1e6:.1f} MB a pass in {n_passes}{rate}{waiting}",
         f"reads: {sizes}",
     ]
     if reading.n_wanted:
         share, guesses = 100 * reading.n_found / reading.n_wanted, f"{reading.n_proved} of {reading.n_guessed}"
-        lines.append(f"in memory: {share:.0f} % of {reading.n_wanted} wanted pieces; {guesses} guesses were right")
+        lines.append(
+            f"in memory: {share:.0f} % of {counted(reading.n_wanted, 'wanted piece')}; {guesses} guesses were right"
+        )
     return lines
 
 

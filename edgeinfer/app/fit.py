@@ -51,7 +51,7 @@ def check_fits(header: Header, nbytes: int, device: str = "auto", n_context: int
 
     `nbytes` is the size of the file. A header that edgeinfer cannot plan for is judged by that size alone, so that a
     vocabulary or a model for another program can still be pulled. Raises DoesNotFit, with the numbers and what would
-    work, for a model too large for this machine.
+    work, for a model too large for this machine, or for its disk with the bundle file that it needs.
     """
     from edgeinfer.errors import EdgeInferError
     from edgeinfer.scheduling import memory, topology
@@ -66,17 +66,21 @@ def check_fits(header: Header, nbytes: int, device: str = "auto", n_context: int
         return None
     if device not in ("auto", "cpu"):
         memory.require_fit(plan.need, available)
-    return _read_in_part(header, spec, plan.need.n_context)
+    return _read_in_part(header, spec, plan.need.n_context, nbytes)
 
 
-def _read_in_part(header: Header, spec: ModelSpec, n_context: int) -> str | None:
-    """How fast a model can be at most that does not fit as a whole. Raises DoesNotFit."""
+def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int) -> str | None:
+    """How fast a model can be at most that does not fit as a whole. Raises DoesNotFit, also where the disk is full."""
+    from edgeinfer.engine.bundle_room import require_room_after_download
     from edgeinfer.engine.limits import limits_for
     from edgeinfer.engine.residency import Holding, known_disk, planned_weights, told
 
     name, disk = header.metadata.text("general.name", "the model"), known_disk()
     kept, _ = planned_weights(spec, header, name, limits_for(n_context), Holding(), disk)
-    return None if kept is None else f"{name} does not fit in memory as a whole: {told(kept, disk)}"
+    if kept is None:
+        return None
+    require_room_after_download(name, nbytes, kept.total_bytes)
+    return f"{name} does not fit in memory as a whole: {told(kept, disk)}"
 
 
 def size_in_bytes(text: str, available_bytes: int) -> int:

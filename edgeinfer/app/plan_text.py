@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from edgeinfer.app.counting import counted
 from edgeinfer.app.plan_record import ModelFacts, placed_line
 from edgeinfer.app.planning import VERIFIED, Planned
 from edgeinfer.scheduling.core_plan import CorePlan
@@ -37,7 +38,7 @@ def model_lines(
     """
     spec = facts.spec
     lines = [
-        f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {spec.n_layers} layers",
+        f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {counted(spec.n_layers, 'layer')}",
         *([] if here is None or refused else [f"plan      {_plan_line(here, planned)}"]),
     ]
     kept = here.kept if here is not None else planned.kept if planned is not None else None
@@ -64,7 +65,7 @@ def _kept_line(kept: Kept) -> str:
         through = f"{through} and {experts}" if kept.window_bytes else f"into {experts}"
     return (
         f"streams   {in_gigabytes(kept.pinned_bytes)} of weights stay in memory, {in_gigabytes(kept.flash_bytes)} are "
-        f"read from disk in every pass, {through}, {kept.residency.n_readers} reads at a time"
+        f"read from disk in every pass, {through}, {counted(kept.residency.n_readers, 'read')} at a time"
     )
 
 

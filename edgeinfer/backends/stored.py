@@ -106,3 +106,7 @@ class Streaming(Protocol):
     def pin(self, numbers: frozenset[int]) -> None:
         """Keep these bundles from now on, and give the memory of the others back; between two steps."""
         ...
+
+    def shrink(self, n_bytes: int) -> int:
+        """Give back so many bytes of what comes and goes, or what can be; for good, between two steps. How many."""
+        ...

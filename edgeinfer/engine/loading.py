@@ -34,14 +34,16 @@ from edgeinfer.engine.llm import LLM, Facts
 from edgeinfer.engine.race import Choices, chosen_device
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.residency import Holding, room_for, stored
+from edgeinfer.engine.speculation.second_model import draft_bytes, split_sources
 from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for
 from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.texts import Texts, own_texts, texts_with
 from edgeinfer.errors import BadGGUF, BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.models.load import spec_of
+from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import vocabulary_of
-from edgeinfer.scheduling.memory import require_fit
+from edgeinfer.scheduling.memory import in_gigabytes, require_fit
 from edgeinfer.scheduling.topology import CoreKind, read_topology
 from edgeinfer.scheduling.work import work_of
 from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
@@ -211,8 +213,32 @@ def _check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
         )
 
 
-def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Limits, int, tuple[str, ...]]:
-    """The model for its context, the limits it is run with, the context it was trained with, and notices.
+def _held(
+    subject: Subject, spec: ModelSpec, name: str, wanted: _Wanted, limits: Limits
+) -> tuple[Limits, Speculation, tuple[str, ...]]:
+    """Limits with the place of weights on the cpu; a draft model for which memory has no room beside is left out."""
+    speculation, holding, progress = wanted.speculation, wanted.holding, wanted.progress
+    beside = 0 if speculation.spec == "off" else draft_bytes(speculation.draft_from, limits)
+    arguments = (spec, subject.gguf, name, subject.fingerprint, limits)
+    try:
+        found, notices = stored(*arguments, replace(holding, beside_bytes=beside), progress)
+        taken = beside + memory_need(wanted.device, spec, subject.file.tensors, found).weight_bytes
+        if not beside or holding.ram_bytes is None or taken <= holding.ram_bytes:
+            return found, speculation, notices
+        reason = f"both take {in_gigabytes(taken)} and may have {in_gigabytes(holding.ram_bytes)}"
+    except DoesNotFit as refusal:
+        if not beside:
+            raise
+        reason = str(refusal)
+        found, notices = stored(*arguments, holding, progress)
+    texts, path = split_sources(speculation.draft_from)
+    assert path is not None
+    notices += (f"nothing is drafted by {path.name}, which takes {in_gigabytes(beside)} beside {name}: {reason}",)
+    return found, replace(speculation, draft_from=texts), notices
+
+
+def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Limits, int, Speculation, tuple[str, ...]]:
+    """The model for its context, its limits, the context it was trained with, what may draft for it, and notices.
 
     Raises DoesNotFit where memory is short.
     """
@@ -226,24 +252,23 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
     limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
     if spec is None:
         require_fit(unknown_need(metadata, tensors, limits), memory_for_model())
-        return subject, limits, trained, ()
-    spec = spec_of(metadata, tensors, n_context)
+        return subject, limits, trained, wanted.speculation, ()
+    spec, speculation = spec_of(metadata, tensors, n_context), wanted.speculation
     notices: tuple[str, ...] = ()
     if wanted.device == AUTO_DEVICE:
-        holding = wanted.holding
-        limits, notices = stored(spec, subject.gguf, name, subject.fingerprint, limits, holding, wanted.progress)
+        limits, speculation, notices = _held(subject, spec, name, wanted, limits)
     elif wanted.holding.ram_bytes is not None:
         raise BadSetting(
             f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {wanted.device}"
         )
     if limits.stored is None:
         require_fit(memory_need(wanted.device, spec, tensors, limits), memory_for_model())
-    return replace(subject, spec=spec), limits, trained, notices
+    return replace(subject, spec=spec), limits, trained, speculation, notices
 
 
 def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
     """Compile an open model for its device."""
-    subject, limits, trained, told = _fitting(subject, name, wanted)
+    subject, limits, trained, speculation, told = _fitting(subject, name, wanted)
     metadata = subject.file.metadata
     options, kinds = _staff(wanted, subject)
     loops = None if wanted.speculation.spec == "off" else Loops()
@@ -268,7 +293,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
                 executor = open_evaluator(wanted.device, *arguments)
             tokenizer, template = texts.result() if texts is not None else _program_texts(subject, executor)
         drafts, draft_notices = drafts_for(
-            executor, tokenizer, subject.fingerprint, wanted.speculation, loops, wanted.progress
+            executor, tokenizer, subject.fingerprint, speculation, loops, wanted.progress
         )
     except BaseException:
         if executor is not None:

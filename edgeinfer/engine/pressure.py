@@ -1,7 +1,7 @@
 """Memory pressure: a model that streams its weights gives memory back before the system runs out, and takes it again.
 
-In: a lane with weights that may stay or not, what is available. Out: other bundles pinned between two passes. Knows
-nothing of what a pass computes.
+In: a lane with weights that may stay or not, what is available. Out: between two passes, other bundles pinned, or less
+room for what comes and goes. Knows nothing of what a pass computes.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Pressure:
         self.low_bytes = max(LEAST_LOW_BYTES, min(MOST_LOW_BYTES, int(total * LOW_SHARE)))
         self._lane, self._available, self._clock = lane, available, clock
         self._wanted = dict(lane.pinned)
+        self._asked = frozenset(self._wanted)
         self._looked_s = self._pressed_s = clock()
 
     @property
@@ -54,15 +55,27 @@ class Pressure:
         self._looked_s = now
         available, pinned = self._available(), self._lane.pinned
         held = sum(pinned.values())
-        if available < self.low_bytes and held:
+        if available < self.low_bytes:
             self._pressed_s = now
-            self._hold(held - (HIGH * self.low_bytes - available))
+            self._give_back(HIGH * self.low_bytes - available)
         elif len(pinned) < len(self._wanted) and now - self._pressed_s > CALM_S and available > SPARE * self.low_bytes:
             self._pressed_s = now
             self._hold(held + available - SPARE * self.low_bytes)
+
+    def _give_back(self, n_bytes: int) -> None:
+        """Unpin so many bytes, which can be taken again; what that does not give, single neurons do, for good."""
+        held = sum(self._lane.pinned.values())
+        if held:
+            self._hold(held - n_bytes)
+        lacking = n_bytes - (held - sum(self._lane.pinned.values()))
+        if lacking > 0:
+            self._lane.shrink(lacking)
 
     def _hold(self, n_bytes: int) -> None:
         """Keep so many bytes of what was wanted at first, as evenly spread as then."""
         numbers = list(self._wanted)
         chosen = pinned_loads([Load(self._wanted[number]) for number in numbers], max(0, n_bytes))
-        self._lane.pin(frozenset(numbers[place] for place in chosen))
+        asked = frozenset(numbers[place] for place in chosen)
+        if asked != self._asked:  # what must stay does, however often one asks, and pinning begins a pass anew
+            self._lane.pin(asked)
+            self._asked = asked

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.backends.stored import Prepacked, Stored
+from edgeinfer.engine.bundle_room import require_room_for_bundles
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
@@ -47,10 +48,14 @@ STAYS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How weights may be held. `ram_bytes`: of memory for them, None for what there is. `packs`: a file may be made."""
+    """How weights may be held. `ram_bytes`: of memory for them, None for what there is. `packs`: a file may be made.
+
+    `beside_bytes` of that memory are for a second model, where not all weights stay.
+    """
 
     ram_bytes: int | None = None
     packs: bool = True
+    beside_bytes: int = 0
 
 
 SMALLER_PASSES = (128, 64)
@@ -87,10 +92,10 @@ def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding,
         if need.weight_bytes <= budget:
             return Room(None, max_tokens)
         if budget == holding.ram_bytes or (holding.ram_bytes is None and room > need.buffer_bytes):
-            return Room(budget, max_tokens)
+            break
     if budget <= 0:
         require_fit(need, available)
-    return Room(budget, max_tokens)
+    return Room(max(0, budget - holding.beside_bytes), max_tokens)
 
 
 def kept_weights(contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str) -> Kept:
@@ -170,7 +175,7 @@ def stored(
 ) -> tuple[Limits, tuple[str, ...]]:
     """Limits for the cpu with the place of weights, and notices. Makes the bundle file if there is none yet.
 
-    Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, and what packing raises.
+    Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, PackFailed and what packing raises.
     """
     disk = known_disk()
     kept, limits = planned_weights(spec, file, name, limits, holding, disk)
@@ -226,6 +231,7 @@ def _bundle_file(
             ) from None
         if path.exists():
             progress(f"making {path.name} anew ({reason})", 0, 1)
+        require_room_for_bundles(name, path, contents.data_bytes)
         _pack(path, file, contents, fingerprint, progress)
     return path
 

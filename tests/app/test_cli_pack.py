@@ -72,6 +72,8 @@ def test_packing_checking_repairing_removing(
     assert (code, json.loads(out)["state"], json.loads(out)["repaired"]) == (0, "repaired", 1)
     assert path.read_bytes() == whole
     assert json.loads(run(capsys, "pack", "tiny", "--repair", "--json")[1])["state"] == "present"
+    damage(path, len(whole) // 2)
+    assert run(capsys, "pack", "tiny", "--repair")[1].endswith("is whole again: 1 bundle\n")
     code, out, _ = run(capsys, "pack", "tiny", "--remove", "--json")
     assert (code, json.loads(out)["freed_bytes"]) == (0, len(whole))
     assert not path.exists()

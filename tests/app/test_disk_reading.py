@@ -32,6 +32,12 @@ def test_people_see_reads_of_about_a_size_together() -> None:
     assert third == "in memory: 70 % of 10 wanted pieces; 1 of 2 guesses were right"
 
 
+def test_one_pass_is_not_passes() -> None:
+    read = Reading(MIB, 0.1, 1, {MIB: 1}, 1, 1)
+    assert "a pass in 1 pass," in reading_lines(read, 2.0)[0]
+    assert "100 % of 1 wanted piece;" in reading_lines(read, 2.0)[2]
+
+
 def test_nothing_is_said_where_nothing_was_read() -> None:
     assert reading_record(Reading(), 1.0) is None
     assert reading_lines(Reading(), 1.0) == []

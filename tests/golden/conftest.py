@@ -10,7 +10,6 @@ import pytest
 from edgeinfer.backends.base import Device, DeviceOptions, open_device
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.errors import DeviceUnavailable
-from tests.golden.goldens import has_experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +31,8 @@ class Judged:
 TOLERANCES = {"openvino": (1e-1, 5e-2), "onnx": (1e-1, 2e-2)}
 
 
-@pytest.fixture(params=["reference", "reference-int8", *TOLERANCES])
+@pytest.fixture(scope="module", params=["reference", "reference-int8", *TOLERANCES])
 def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
-    name = str(request.node.callspec.params.get("golden", request.node.callspec.params.get("name", "")))
-    if request.param in TOLERANCES and has_experts(name):
-        pytest.skip(f"{request.param} runs no mixtures of experts")
     if request.param == "reference":
         yield Judged(ReferenceDevice(), 1e-5, 1e-5)
     elif request.param == "reference-int8":

@@ -72,6 +72,10 @@ class Player:
         self._model = open_model(golden.model, golden.n_context)
         limits = Limits(golden.n_context, PAGES, max_tokens=256, max_outputs=256, kv=kv)
         self.lane: Lane = device.compile(spec or self._model.spec, self._model.file, limits)
+        self.begin(n_sequences)
+
+    def begin(self, n_sequences: int = 1) -> None:
+        """Begin anew with empty sequences that share all pages; what is in the pages stays, and nobody may see it."""
         order = np.random.default_rng(7).permutation(PAGES).astype(np.int32)
         self._tables = order[: PAGES // n_sequences * n_sequences].reshape(n_sequences, -1)
         self._cached = [0] * n_sequences

@@ -99,13 +99,14 @@ def test_logits_are_as_near_transformers_as_rounded_activations_allow(device: Cp
 
 def test_a_token_has_the_same_bits_in_any_chunk(device: CpuDevice, family: Golden) -> None:
     whole = in_one_pass(device, family)
-    for cuts in (*CHUNKS, list(range(1, len(family.tokens)))):
-        with Player(device, family) as player:
+    with Player(device, family) as player:
+        for cuts in (*CHUNKS, list(range(1, len(family.tokens)))):
+            player.begin()
             rows = []
             for number, chunk in enumerate(np.split(family.tokens, cuts)):
                 player.lane.team_size = number % 3 + 1  # type: ignore[attr-defined]
                 rows.append(player.feed(chunk))
-        assert same_bits(np.concatenate(rows), whole)
+            assert same_bits(np.concatenate(rows), whole)
 
 
 @pytest.mark.parametrize("n_cached", [20, 60])
@@ -115,14 +116,14 @@ def test_a_tree_node_has_the_bits_of_its_path(device: CpuDevice, family: Golden,
         player.feed(prefix)
         tree = player.look(tokens, BRANCHING)
         small = player.look(tokens[:7], BRANCHING[:7])  # small passes share attention out otherwise
-    assert same_bits(small, tree[:7])
-    for node in range(len(tokens)):
-        path = [node]
-        while BRANCHING[path[-1]] >= 0:
-            path.append(BRANCHING[path[-1]])
-        with Player(device, family) as player:
+        assert same_bits(small, tree[:7])
+        for node in range(len(tokens)):
+            path = [node]
+            while BRANCHING[path[-1]] >= 0:
+                path.append(BRANCHING[path[-1]])
+            player.begin()
             plain = player.feed(np.concatenate([prefix, tokens[path[::-1]]]))
-        assert same_bits(tree[node : node + 1], plain[-1:])
+            assert same_bits(tree[node : node + 1], plain[-1:])
 
 
 def test_sequences_of_one_pass_have_the_bits_they_have_alone(device: CpuDevice, family: Golden) -> None:

@@ -4,60 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import DeviceOptions, Lane, Limits, Progress, no_progress
-from edgeinfer.backends.cpu.bundles.contents import Bundle, contents_of
-from edgeinfer.backends.cpu.bundles.writing import pack_bundles
+from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
-from edgeinfer.backends.stored import Stored
-from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.errors import DeviceFailed
-from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.golden.goldens import DATA, Golden, Player
+from tests.golden.streamed_devices import FewNeurons
 
 N_CONTEXT = 512
-READERS = 2
 SHAPE = SparseShape(128, 2, 1088, 4, 2, 256)
 KINDS = ("Q4_0", "Q4_1", "Q8_0")
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
 TOKENS = np.random.default_rng(4).integers(0, SHAPE.vocabulary, 140).astype(np.int32)
-
-
-@dataclass(slots=True)
-class FewNeurons:
-    """The cpu device with room for a share of the neurons, and for nothing else that need not stay."""
-
-    path: Path
-    share: float
-    n_workers: int = 2
-    name: str = "cpu"
-    batch_invariant: bool = True
-
-    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
-        device, held_in = CpuDevice(DeviceOptions(n_workers=self.n_workers)), contents_of(spec, file.tensors)
-        identity, layers = fingerprint(file), runs_of(held_in)
-        if not self.path.exists():
-            pack_bundles(self.path, file, held_in, identity, device.library, 2, progress)
-        runs = [bundle for layer in layers for bundle in layer.bundles]
-        n_bytes = max(least_bytes(layers), int(self.share * sum(bundle.nbytes for bundle in runs)))
-        n_bytes += READERS * max(bundle.padded_bytes for bundle in runs)
-        pinned = frozenset(bundle.number for bundle in held_in.bundles if bundle.stays)
-        held = sum(held_in.bundles[number].padded_bytes for number in pinned)
-        window = 3 * max(bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense)
-        stored = Stored(self.path, identity, pinned, held, window, READERS, neuron_bytes=n_bytes)
-        return device.compile(spec, file, replace(limits, stored=stored), progress)
-
-    def close(self) -> None:
-        """Lanes own the threads."""
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -113,6 +78,18 @@ def test_bits_of_few_neurons_do_not_depend_on_workers(
     with streamed(model, 0.05, n_workers) as (player, _):
         found = answers(player)
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_bits_stay_when_room_for_neurons_is_given_back(model: Golden, expected: list[np.ndarray]) -> None:
+    with streamed(model, 0.6) as (player, lane):
+        for wanted in (1 << 16, 1 << 17, 1 << 40):
+            player.begin()
+            player.feed(TOKENS[:100])
+            assert lane.shrink(wanted) > 0
+            player.begin()
+            found = answers(player)
+            assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+        assert lane.shrink(1 << 40) == 0
 
 
 def test_single_tokens_read_what_fires_and_what_stays_is_found(model: Golden) -> None:

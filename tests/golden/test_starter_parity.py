@@ -18,7 +18,6 @@ from edgeinfer.models.load import Model, open_model
 from scripts.measure_parity import (
     LONGEST,
     PEER,
-    PROMPTS,
     Engine,
     LlamaCpp,
     departure_table,
@@ -35,6 +34,7 @@ from tests.golden.replay import RecordingDevice, Replay
 pytestmark = pytest.mark.model
 
 POSITIONS = 2000
+N_ANSWERS = 10
 LARGEST_RATIO = 1.1
 LARGEST_GAP = 0.3
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
@@ -82,7 +82,7 @@ def test_divergence_from_float32_is_that_of_llama_cpp(model: Model, cpu: Engine,
 def test_greedy_answers_leave_the_reference_only_where_it_hesitates(
     model: Model, cpu: Engine, reference: Engine
 ) -> None:
-    answers = greedy_answers(cpu, model, len(PROMPTS))
+    answers = greedy_answers(cpu, model, N_ANSWERS)
     found = departures(answers, reference, {"edgeinfer cpu": cpu})
     print(departure_table(found, answers))
     assert all(each.gap < LARGEST_GAP for each in first_of_each(found["edgeinfer cpu"]))

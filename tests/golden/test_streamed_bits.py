@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import DeviceOptions, Lane, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.bundles import contents
-from edgeinfer.backends.cpu.bundles.contents import contents_of
-from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
-from edgeinfer.backends.stored import Reading, Stored, Streaming
-from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.residency import residency_of
-from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
-from edgeinfer.scheduling.residency import SMALL_READERS
+from edgeinfer.backends.stored import Reading, Streaming
 from tests.golden.goldens import Golden, Player
+from tests.golden.streamed_devices import Streamer
 
 MODELS = (
     "llama-q4_0",
@@ -48,38 +40,6 @@ MODELS = (
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
 
 
-@dataclass(slots=True)
-class Streamer:
-    """The cpu device with a share of what there is between the least memory for weights and all of it."""
-
-    folder: Path
-    share: float
-    n_workers: int = 2
-    name: str = "cpu"
-    batch_invariant: bool = True
-
-    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
-        device, held_in = CpuDevice(DeviceOptions(n_workers=self.n_workers)), contents_of(spec, file.tensors)
-        path, identity = self.folder / "model.bundles", fingerprint(file)
-        if not path.exists():
-            pack_bundles(path, file, held_in, identity, device.library, 2, progress)
-        dense = [bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense]
-        runs = [bundle.padded_bytes for bundle in held_in.bundles if bundle.run and bundle.run.count]
-        slot = max((bundle.padded_bytes for bundle in held_in.experts), default=0)
-        least = 2 * max(dense) + (8 * slot if slot else 0)
-        least += sum(bundle.padded_bytes for bundle in held_in.bundles if bundle.stays)
-        budget = int(least + self.share * (held_in.data_bytes - sum(runs) - least))
-        budget += (least_bytes(runs_of(held_in)) + SMALL_READERS * max(runs)) if runs else 0
-        found = residency_of(held_in, spec, budget, None, "it")
-        held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
-        sizes = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.neuron_bytes
-        stored = Stored(path, identity, found.pinned, *sizes)
-        return device.compile(spec, file, replace(limits, stored=stored), progress)
-
-    def close(self) -> None:
-        """Lanes own the threads."""
-
-
 @pytest.fixture(scope="module", autouse=True)
 def small_bundles() -> Iterator[None]:
     """These models are tiny: cut them as finely as if they were large."""
@@ -100,8 +60,8 @@ def expected(golden: Golden) -> list[np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def folder(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp(golden.name)
+def path(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp(golden.name) / "model.bundles"
 
 
 def answers(player: Player, golden: Golden) -> list[np.ndarray]:
@@ -119,15 +79,15 @@ def reading_of(player: Player) -> Reading:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
-def test_same_bits_as_from_memory(golden: Golden, expected: list[np.ndarray], folder: Path, share: float) -> None:
-    with Player(Streamer(folder, share), golden) as player:
+def test_same_bits_as_from_memory(golden: Golden, expected: list[np.ndarray], path: Path, share: float) -> None:
+    with Player(Streamer(path, share), golden) as player:
         found = answers(player, golden)
         assert reading_of(player).n_bytes > 0
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_bits_stay_when_bundles_are_given_back(golden: Golden, expected: list[np.ndarray], folder: Path) -> None:
-    with Player(Streamer(folder, 0.8), golden) as player:
+def test_bits_stay_when_bundles_are_given_back(golden: Golden, expected: list[np.ndarray], path: Path) -> None:
+    with Player(Streamer(path, 0.8), golden) as player:
         assert isinstance(player.lane, StreamedLane)
         all_pinned = frozenset(player.lane.pinned)
         staying = frozenset(bundle.number for bundle in player.lane.contents.bundles if bundle.stays)
@@ -139,9 +99,7 @@ def test_bits_stay_when_bundles_are_given_back(golden: Golden, expected: list[np
 
 
 @pytest.mark.parametrize("n_workers", [1, 3])
-def test_bits_do_not_depend_on_workers(
-    golden: Golden, expected: list[np.ndarray], folder: Path, n_workers: int
-) -> None:
-    with Player(Streamer(folder, 0.2, n_workers), golden) as player:
+def test_bits_do_not_depend_on_workers(golden: Golden, expected: list[np.ndarray], path: Path, n_workers: int) -> None:
+    with Player(Streamer(path, 0.2, n_workers), golden) as player:
         found = answers(player, golden)
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))

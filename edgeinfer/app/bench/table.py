@@ -12,6 +12,7 @@ from edgeinfer.app.bench.columns import NONE, aligned
 from edgeinfer.app.bench.figures import Ratio, Row, Spread
 from edgeinfer.app.bench.measurement import Ops, Record
 from edgeinfer.app.bench.record import ModelFacts
+from edgeinfer.app.counting import counted
 
 HEAD = (
     *("test", "executor", "tokens", "depth", "tok/s", "(least to most)"),
@@ -28,7 +29,8 @@ def lines(record: Record, model: ModelFacts) -> Iterator[str]:
         memory = f"reads {machine.memory.read_bytes_s / 1e9:.1f} GB/s{disturbed}"
     if machine.memory.model_read_bytes_s is not None:
         memory += f", {machine.memory.model_read_bytes_s / 1e9:.1f} GB/s of as much as the model"
-    yield f"machine   {machine.cpu}, {machine.cores} cores, {record.threads} threads, {machine.memory.isa}, {memory}"
+    n_cores, n_threads = counted(machine.cores, "core"), counted(record.threads, "thread")
+    yield f"machine   {machine.cpu}, {n_cores}, {n_threads}, {machine.memory.isa}, {memory}"
     yield f"model     {model.name}, {model.quant or 'quant unknown'}, {model.file_bytes / 1e6:.1f} MB, {model.kv} kv"
     yield f"idle      {record.idle_before:.0%} before, {record.idle_after:.0%} after"
     yield ""

@@ -12,6 +12,7 @@ import typer
 
 from edgeinfer.app import options
 from edgeinfer.app.command import Command
+from edgeinfer.app.counting import counted
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def batch(
         raise BadSetting(f"{prompts} has no prompts; give one a line")
     left = _unanswered(entries, out)
     if not left:
-        typer.echo(f"note: {out} has all {len(entries)} answers", err=True)
+        typer.echo(f"note: {out} has {'the answer' if len(entries) == 1 else f'all {len(entries)} answers'}", err=True)
         return
     wanted = Wanted(min(parallel, len(left)), replicas, None if vram is None else size_in_bytes(vram, 0))
     _answer(left, settings, out, wanted, shows_stats=stats)
@@ -159,17 +160,17 @@ def _summary(stream: BatchStream, models: Replicas) -> str:
     rate = counts.n_generated / counts.seconds if counts.seconds else 0.0
     each = counts.n_evaluated / counts.passes if counts.passes else 0.0
     return (
-        f"{counts.n_generated} tokens in {counts.seconds:.1f} s, {rate:.1f} tok/s | {counts.passes} passes of "
-        f"{each:.1f} tokens | {len(models.llms)} {'replica' if len(models.llms) == 1 else 'replicas'} on "
-        f"{models.llms[0].device}"
+        f"{counted(counts.n_generated, 'token')} in {counts.seconds:.1f} s, {rate:.1f} tok/s | "
+        f"{counted(counts.passes, 'pass', 'passes')} of {each:.1f} tokens | "
+        f"{counted(len(models.llms), 'replica')} on {models.llms[0].device}"
     )
 
 
 def _schedules(models: Replicas) -> list[str]:
     """What each schedule did, where two devices shared the sequences."""
     return [
-        f"schedule {name}: {tally.n_passes} passes of {1e3 * tally.seconds / tally.n_passes:.2f} ms "
-        f"(predicted {1e3 * tally.predicted_s / tally.n_passes:.2f}), "
+        f"schedule {name}: {counted(tally.n_passes, 'pass', 'passes')} of "
+        f"{1e3 * tally.seconds / tally.n_passes:.2f} ms (predicted {1e3 * tally.predicted_s / tally.n_passes:.2f}), "
         f"{tally.n_tokens / tally.n_passes:.2f} tokens each (predicted {tally.predicted_tokens / tally.n_passes:.2f})"
         for name, tally in models.llms[0].tallies.items()
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
+from edgeinfer.app.counting import counted
 from edgeinfer.app.options import Json
 from edgeinfer.errors import EdgeInferError
 
@@ -74,7 +75,9 @@ def _clear_history(*, as_json: bool) -> None:
     from edgeinfer.engine.speculation.keeping import clear_history
 
     count = clear_history()
-    typer.echo(json.dumps({"cleared": count}) if as_json else f"forgotten what was learnt with {count} models")
+    typer.echo(
+        json.dumps({"cleared": count}) if as_json else f"forgotten what was learnt with {counted(count, 'model')}"
+    )
 
 
 def _prime(name: str, *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
+from edgeinfer.app.counting import counted
 from edgeinfer.app.options import Json
 from edgeinfer.errors import BadSetting, PackFailed
 
@@ -112,7 +113,7 @@ def _pack(bundling: Bundling, name: str, *, repair: bool, as_json: bool) -> None
     said = {
         "packed": "is written",
         "present": "is there already",
-        "repaired": f"is whole again: {done.n_repaired} bundles",
+        "repaired": f"is whole again: {counted(done.n_repaired, 'bundle')}",
     }
     went_on = f", {size_text(done.kept_bytes)} of it before" if done.kept_bytes else ""
     typer.echo(f"{done.path} ({size_text(done.nbytes)}{went_on}) {said[done.state]}")

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgeinfer.backends.base import Progress, no_progress
+from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.kvcache import pages_for
-from edgeinfer.engine.limits import limits_for, memory_need
+from edgeinfer.engine.limits import limits_for, memory_for_model, memory_need
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.errors import BadSetting, ModelNotFound
-from edgeinfer.models.load import open_model, spec_of
+from edgeinfer.models.load import Model, open_model, spec_of
+from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import Store
 from edgeinfer.models.text import Vocabulary, vocabulary_of
 from edgeinfer.scheduling.memory import require_fit
-from edgeinfer.scheduling.topology import available_bytes
 
+CPU = "cpu"
 MAGIC = b"GGUF"
 MOST_SPARE = 128
 """Tokens at the end that one vocabulary may have more than the other: models of a family are padded differently."""
@@ -41,6 +42,28 @@ def split_sources(sources: Sequence[Path]) -> tuple[tuple[Path, ...], Path | Non
     return tuple(texts), models[0] if models else None
 
 
+def draft_bytes(sources: Sequence[Path], room: Limits) -> int:
+    """What a draft model among these takes beside a model on the cpu with such limits, from its header; 0 for none.
+
+    Raises BadSetting, and what opening a model raises.
+    """
+    path = split_sources(sources)[1]
+    if path is None:
+        return 0
+    with open_model(path) as model:
+        spec, limits = _cut(model, room)
+        need = memory_need(CPU, spec, model.file.tensors, limits)
+    return need.weight_bytes + need.kv_bytes + need.buffer_bytes
+
+
+def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:
+    """A draft model with the context of the other one, if it knows so much, for as many sessions."""
+    n_sessions = max(1, room.n_pages // pages_for(room.n_context))
+    n_context = min(model.spec.n_context_trained, room.n_context)
+    spec = spec_of(model.file.metadata, model.file.tensors, n_context)
+    return spec, limits_for(n_context, n_sessions, room.kv)
+
+
 def open_draft_model(
     path: Path, vocabulary: Vocabulary, executor: SequenceEvaluator, progress: Progress = no_progress
 ) -> DraftModel:
@@ -52,12 +75,8 @@ def open_draft_model(
     try:
         own = vocabulary_of(model.file.metadata)
         n_known = _known_tokens(path, own, vocabulary)
-        room = executor.limits
-        n_sessions = max(1, room.n_pages // pages_for(room.n_context))
-        n_context = min(model.spec.n_context_trained, room.n_context)
-        spec = spec_of(model.file.metadata, model.file.tensors, n_context)
-        limits = limits_for(n_context, n_sessions, room.kv)
-        require_fit(memory_need(executor.device, spec, model.file.tensors, limits), available_bytes())
+        spec, limits = _cut(model, executor.limits)
+        require_fit(memory_need(executor.device, spec, model.file.tensors, limits), memory_for_model())
         print_of_model = fingerprint(model.file)
         beside = executor.beside(spec, model.file, print_of_model, limits, progress)
         model.file.release()

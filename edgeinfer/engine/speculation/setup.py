@@ -27,7 +27,7 @@ from edgeinfer.engine.speculation.keeping import DraftFolder
 from edgeinfer.engine.speculation.priming import Priming
 from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.engine.speculation.second_model import open_draft_model, split_sources
-from edgeinfer.errors import BadSetting
+from edgeinfer.errors import BadSetting, DoesNotFit
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.topology import usable_cores
 from edgeinfer.settings import Spec
@@ -97,6 +97,7 @@ def drafts_for(
 ) -> tuple[ModelDrafts | None, tuple[str, ...]]:
     """Drafts for all sessions of a model, or None where nothing is to be drafted; and what the user should know.
 
+    A draft model that does not fit beside the other is left out.
     `loops`: None where speculation is off.
     Raises BadSetting for files to draft from that cannot be used, and as `open_draft_model`.
     """
@@ -112,15 +113,18 @@ def drafts_for(
     else:
         costs = Costs.of(_known_costs(library, executor, tokenizer.n_tokens, fingerprint))
     draft_model, folder = None, fingerprint
+    notices: tuple[str, ...] = () if notice is None else (notice,)
     if model_path is not None:
-        draft_model = open_draft_model(model_path, tokenizer.vocabulary, executor, progress)
-        folder += f"-{draft_model.fingerprint}"  # what is learnt with it is of no use without it
+        try:
+            draft_model = open_draft_model(model_path, tokenizer.vocabulary, executor, progress)
+            folder += f"-{draft_model.fingerprint}"  # what is learnt with it is of no use without it
+        except DoesNotFit as reason:
+            notices += (f"nothing is drafted by {model_path.name}: {reason}",)
     fixed, branches = _fixed(wanted.spec), executor.limits.branches
     drafts = ModelDrafts(library, tokenizer.n_tokens, costs, fixed, progress, draft_model, branches=branches)
     if texts:
         drafts.read_files(texts)
     drafts.remember(DraftFolder(folder, f"{drafts.layout} {tokenizer.n_tokens}"), texts=wanted.history)
-    notices: tuple[str, ...] = () if notice is None else (notice,)
     if not executor.batch_invariant:
         notices += (NOT_EXACT.format(executor.device),)
     return drafts, notices

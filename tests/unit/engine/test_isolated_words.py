@@ -15,8 +15,9 @@ from edgeinfer.errors import DeviceFailed
 from tests.unit.engine.test_isolation import isolated
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def apart(tiny_model: Path) -> Iterator[Isolated]:
+    """One for all tests: each failure ends its process, and it must go on with a new one."""
     with isolated(tiny_model) as found:
         yield found
 

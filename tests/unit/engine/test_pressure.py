@@ -21,13 +21,22 @@ class Machine:
         self._all = n_pieces
         self.others_leave = others_leave
         self.now = 0.0
+        self.window_bytes = self._given_bytes = self.n_pinned = 0
+        self.staying = frozenset[int]()
 
     def pin(self, numbers: frozenset[int]) -> None:
-        self.pinned = dict.fromkeys(sorted(numbers), PIECE)
+        self.n_pinned += 1
+        self.pinned = dict.fromkeys(sorted(numbers | self.staying), PIECE)
+
+    def shrink(self, n_bytes: int) -> int:
+        given = min(n_bytes, self.window_bytes)
+        self.window_bytes -= given
+        self._given_bytes += given
+        return given
 
     def available(self) -> int:
         """What others leave and the lane has given back."""
-        return self.others_leave + (self._all - len(self.pinned)) * PIECE
+        return self.others_leave + (self._all - len(self.pinned)) * PIECE + self._given_bytes
 
 
 def looked(machine: Machine, pressure: Pressure, seconds: float = 2.0) -> int:
@@ -56,6 +65,26 @@ def test_memory_is_given_back_until_there_is_enough() -> None:
     assert looked(machine, pressure) == kept
     machine.others_leave = -2000 * PIECE
     assert looked(machine, pressure) == 0
+
+
+def test_neurons_go_when_no_more_bundles_can() -> None:
+    machine, pressure = opened(100, LOW_BYTES // 2)
+    machine.window_bytes = whole = 50 * PIECE
+    assert looked(machine, pressure) > 0
+    assert machine.window_bytes == whole  # bundles sufficed, and they can come back
+    machine.others_leave = LOW_BYTES // 2 - 100 * PIECE
+    assert looked(machine, pressure) == 0
+    assert 0 < machine.window_bytes < whole
+    assert machine.available() >= HIGH_BYTES - PIECE
+    machine.others_leave = 10 * SPARE_BYTES
+    assert looked(machine, pressure, 2 * CALM_S) == 100
+
+
+def test_what_must_stay_is_not_asked_for_again_and_again() -> None:
+    machine, pressure = opened(3, 0)
+    machine.staying = frozenset({0, 1, 2})
+    assert [looked(machine, pressure) for _ in range(4)] == [3] * 4
+    assert machine.n_pinned == 1
 
 
 def test_it_is_not_looked_at_all_the_time() -> None:

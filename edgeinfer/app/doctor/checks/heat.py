@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from edgeinfer.app.counting import counted
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import Machine
 from edgeinfer.scheduling.governor import LOW_PERCENT, USUAL_CRITICAL_C, USUAL_HIGH_C, Condition
@@ -74,12 +75,14 @@ def _temperature(condition: Condition) -> Iterator[Finding]:
 def _throttling(facts: Heat) -> Iterator[Finding]:
     if facts.n_throttled is None:
         return
-    message = f"processors were slowed down for heat {facts.n_throttled} times since the start"
+    message = f"processors were slowed down for heat {counted(facts.n_throttled, 'time')} since the start"
     share = facts.throttled_s / facts.uptime_s if facts.throttled_s is not None and facts.uptime_s else 0.0
     if facts.throttled_s:
         message += f", {facts.throttled_s:.1f} s in all"
     if facts.n_throttled_now:
-        message = f"processors are being slowed down for heat ({facts.n_throttled_now} times in half a second)"
+        message = (
+            f"processors are being slowed down for heat ({counted(facts.n_throttled_now, 'time')} in half a second)"
+        )
         yield Finding("throttling", "slow", message, COOL, facts.n_throttled_now, "times")
     elif share >= THROTTLED_SHARE:
         yield Finding(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeinfer.app.counting import counted
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import Machine
 from edgeinfer.app.doctor.system import nearest_existing
@@ -104,7 +105,7 @@ def _left(facts: KernelFolders, root: Path) -> Iterator[Finding]:
     n_bytes = sum(folder.n_bytes for folder in facts.others)
     if not facts.others:
         return
-    message = f"other versions left {size_text(n_bytes)} of kernels in {len(facts.others)} folders"
+    message = f"other versions left {size_text(n_bytes)} of kernels in {counted(len(facts.others), 'folder')}"
     megabytes = round(n_bytes / 1e6, 1)
     if n_bytes >= LEFT_BYTES:
         keep = " and ".join(folder.name for folder in facts.current)

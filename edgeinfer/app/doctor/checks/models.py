@@ -1,19 +1,25 @@
-"""Models on this machine that do not fit into its memory now."""
+"""Models on this machine that do not fit into its memory now: those that run in part from disk, and those that do not.
+
+In: the store, headers of large models. Out: which of them do not fit, and what would run. Reads no weights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.doctor import Check, Finding
 from edgeinfer.app.doctor.machine import Machine
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.download.space import size_text
 from edgeinfer.scheduling.memory import MemoryNeed, fitting_context, missing_bytes
 
 if TYPE_CHECKING:
+    from edgeinfer.models.gguf import GGUFFile
+    from edgeinfer.models.spec import ModelSpec
     from edgeinfer.models.store import LocalModel
+    from edgeinfer.settings import KVKind
 
 SMALL_SHARE = 0.4
 """Files below this share of the memory fit with any usual context: their headers need not be read."""
@@ -24,10 +30,14 @@ MOST_HEADERS = 8
 
 @dataclass(frozen=True, slots=True)
 class ModelNeed:
-    """A model, and what it takes with its usual context."""
+    """A model, and what it takes with its usual context.
+
+    `streams` says how it runs when it does not fit as a whole: what is read from disk for every token.
+    """
 
     name: str
     need: MemoryNeed
+    streams: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +56,26 @@ def read(machine: Machine) -> ModelNeeds:
     topology = machine.topology
     found = Store(machine.models).models()
     small_bytes = SMALL_SHARE * topology.available_bytes
-    headers = [model for model in found if small_bytes < model.nbytes < topology.total_bytes][:MOST_HEADERS]
+    headers = [model for model in found if model.nbytes > small_bytes][:MOST_HEADERS]
 
-    def need(model: LocalModel) -> MemoryNeed:
-        planned = _planned(model, topology.available_bytes, machine.environ) if model in headers else None
-        return planned or MemoryNeed(model.nbytes, 1, 0, 0, 0)
+    def need(model: LocalModel) -> ModelNeed:
+        planned = _planned(model, machine) if model in headers else None
+        return planned or ModelNeed(model.name, MemoryNeed(model.nbytes, 1, 0, 0, 0))
 
-    needs = tuple(ModelNeed(model.name, need(model)) for model in found)
-    return ModelNeeds(needs, topology.available_bytes, topology.total_bytes)
+    return ModelNeeds(tuple(need(model) for model in found), topology.available_bytes, topology.total_bytes)
 
 
-def _planned(model: LocalModel, available_bytes: int, environ: Mapping[str, str]) -> MemoryNeed | None:
+def _planned(model: LocalModel, machine: Machine) -> ModelNeed | None:
     """What a plan says of a model; None where it cannot be planned."""
     from edgeinfer.app.fit import plan_for
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.settings import load_settings
 
+    available_bytes = machine.topology.available_bytes
     try:
-        settings = load_settings(environ=environ)
+        settings = load_settings(environ=machine.environ)
         with GGUFFile.open(model.path) as file:
-            _, plan = plan_for(
+            spec, plan = plan_for(
                 file.metadata,
                 file.tensors,
                 n_context=settings.generation.ctx,
@@ -73,16 +83,32 @@ def _planned(model: LocalModel, available_bytes: int, environ: Mapping[str, str]
                 n_workers=1,
                 ram_bytes=available_bytes,
             )
+            if not missing_bytes(plan.need, available_bytes) or settings.machine.device not in (("auto",), ("cpu",)):
+                return ModelNeed(model.name, plan.need)
+            return _in_part(model.name, spec, file, plan.need, settings.machine.kv, machine)
     except EdgeInferError:
         return None
-    return plan.need
+
+
+def _in_part(name: str, spec: ModelSpec, file: GGUFFile, need: MemoryNeed, kv: KVKind, machine: Machine) -> ModelNeed:
+    """What the cpu takes in smaller passes, and what it reads in every pass if that does not help."""
+    from edgeinfer.engine.limits import limits_for, memory_need
+    from edgeinfer.engine.residency import CPU, Holding, planned_weights, told
+
+    disk, limits = None if machine.profile is None else machine.profile.disk, limits_for(need.n_context, kv=kv)
+    try:
+        kept, limits = planned_weights(spec, file, name, limits, Holding(), disk, machine.topology.available_bytes)
+    except DoesNotFit:
+        return ModelNeed(name, need)
+    return ModelNeed(name, memory_need(CPU, spec, file.tensors, limits), None if kept is None else told(kept, disk))
 
 
 def judge(facts: ModelNeeds) -> Sequence[Finding]:
-    """Each model that does not fit, by how much, and what would."""
+    """Each model that does not fit, by how much, and what would or how it runs all the same."""
     if not facts.models or not facts.available_bytes:
         return []
-    findings = [_unfit(model, facts) for model in facts.models if missing_bytes(model.need, facts.available_bytes)]
+    large = [model for model in facts.models if missing_bytes(model.need, facts.available_bytes)]
+    findings = [_streamed(model, facts) if model.streams else _unfit(model, facts) for model in large]
     n_fit = len(facts.models) - len(findings)
     largest = max(model.need.total_bytes for model in facts.models)
     if not findings:
@@ -91,17 +117,28 @@ def judge(facts: ModelNeeds) -> Sequence[Finding]:
     return findings
 
 
+def _streamed(model: ModelNeed, facts: ModelNeeds) -> Finding:
+    """A model that runs, though not all of it is in memory."""
+    missing = missing_bytes(model.need, facts.available_bytes)
+    message = f"{model.name} runs with a part of its weights in memory, which is {size_text(missing)} too small for all"
+    fix = f"edgeinfer pack {model.name} prepares that; {_room(model.need, facts)}"
+    return Finding("models", "note", f"{message}: {model.streams}", fix, round(missing / 1e9, 3), "GB")
+
+
 def _unfit(model: ModelNeed, facts: ModelNeeds) -> Finding:
     missing, need = missing_bytes(model.need, facts.available_bytes), model.need
+    message = f"{model.name} needs {size_text(need.total_bytes)} of memory, {size_text(missing)} more than there is now"
+    return Finding("models", "note", message, _room(need, facts), round(missing / 1e9, 3), "GB")
+
+
+def _room(need: MemoryNeed, facts: ModelNeeds) -> str:
+    """What would have all of a model in memory."""
     context = fitting_context(need, facts.available_bytes) if need.n_context else 0
     if context >= LEAST_CONTEXT:
-        fix = f"a context of {context} tokens would fit (--ctx {context})"
-    elif not missing_bytes(need, facts.total_bytes):
-        fix = f"close what takes {size_text(missing)}, or use a smaller quant"
-    else:
-        fix = "a smaller quant of it, or a smaller model"
-    message = f"{model.name} needs {size_text(need.total_bytes)} of memory, {size_text(missing)} more than there is now"
-    return Finding("models", "note", message, fix, round(missing / 1e9, 3), "GB")
+        return f"a context of {context} tokens would fit (--ctx {context})"
+    if not missing_bytes(need, facts.total_bytes):
+        return f"close what takes {size_text(missing_bytes(need, facts.available_bytes))}, or use a smaller quant"
+    return "a smaller quant of it, or a smaller model, would fit"
 
 
 CHECK = Check(order=130, summary="models that do not fit", read=read, judge=judge, unknown=ModelNeeds())

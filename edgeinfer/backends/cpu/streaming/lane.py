@@ -173,6 +173,10 @@ class StreamedLane(CpuLane):
                     call.arguments["weights"] += self._places[call.bundle] - before[call.bundle]
             self._launches.clear()
 
+    def shrink(self, n_bytes: int) -> int:
+        """Give back so many bytes of room for neurons, or as many as can be; for good, between two steps. How many."""
+        return 0 if self._neurons is None else self._neurons.shrink(n_bytes)
+
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], a view that the next run overwrites. Raises EngineClosed once closed.
 

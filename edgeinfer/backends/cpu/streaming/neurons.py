@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
-from edgeinfer.backends.cpu.memory import paged
+from edgeinfer.backends.cpu.memory import give_back, paged
 from edgeinfer.backends.cpu.streaming.window import Source
 from edgeinfer.backends.stored import Reading
 
@@ -95,6 +95,19 @@ class _Layer:
         self.slots[before[before >= 0]] = -1
         self.slots[missing], self.owners[taken], self.used[taken] = taken, missing, self.turn
 
+    def shrink(self, count: int) -> None:
+        """Have room for so many neurons from now on, those used last, in the first slots; the others' pages go."""
+        kept = np.argpartition(-self.used, count - 1)[:count]
+        moved, free = kept[kept >= count], np.setdiff1d(np.arange(count), kept)
+        self.slots[self.owners[free][self.owners[free] >= 0]] = -1
+        self.memory[free], self.owners[free], self.used[free] = self.memory[moved], self.owners[moved], self.used[moved]
+        beyond = self.owners[count:]
+        self.slots[beyond[beyond >= 0]] = -1
+        there = np.flatnonzero(self.owners[:count] >= 0)
+        self.slots[self.owners[there]] = there
+        give_back(self.memory[count:].reshape(-1))
+        self.memory, self.owners, self.used = self.memory[:count], self.owners[:count], self.used[:count]
+
 
 class NeuronWindow:
     """Memory for neurons of layers. Use it from one thread; close it to stop the others."""
@@ -126,6 +139,24 @@ class NeuronWindow:
     def room(self, layer: int) -> int:
         """Neurons of a layer that may be wanted at a time."""
         return len(self._layers[layer].owners)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the neurons that there is room for."""
+        return sum(held.memory.nbytes for held in self._layers)
+
+    def shrink(self, n_bytes: int) -> int:
+        """Give so many bytes back for good, from each layer its share of what was used longest ago; between two passes.
+
+        Bytes that were given back: fewer where only the least that layers need is left.
+        """
+        before = self.nbytes
+        share = 1 - n_bytes / before
+        for held in self._layers:
+            count = max(min(FEWEST_NEURONS, len(held.used)), int(share * len(held.used)))
+            if count < len(held.used):
+                held.shrink(count)
+        return before - self.nbytes
 
     def count(self, layer: int, n_of_tokens: int, n_of_pass: int) -> None:
         """A pass uses a layer: so many neurons of each token by itself, added up, and of all tokens together."""

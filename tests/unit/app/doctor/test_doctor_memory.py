@@ -15,6 +15,7 @@ from edgeinfer.app.doctor.dmi import MemoryDevice
 from edgeinfer.app.doctor.system import Counters, Swap, Window
 from edgeinfer.scheduling.memory import RUNTIME_BYTES, MemoryNeed
 from tests.conftest import write_tiny_llama
+from tests.tiny_models import write_hollow_llama
 from tests.unit.app.doctor.recorded_machine import RecordedSystem, by_name, machine_at, profile_of, write
 from tests.unit.app.doctor.test_dmi import memory_device
 from tests.unit.scheduling.topology.recorded import lay_out
@@ -166,6 +167,31 @@ def test_models_that_do_not(need: MemoryNeed, fix: str) -> None:
     assert (finding.status, finding.value) == ("note", round(missing / 1e9, 3))
     assert "large needs" in finding.message
     assert fix in (finding.fix or "")
+
+
+def test_a_model_that_runs_from_disk_is_not_called_unfit() -> None:
+    streams = "4.00 GB of the 10.00 GB of weights are read from disk for every token"
+    (finding,) = models.judge(ModelNeeds((ModelNeed("large", MemoryNeed(10 * GB, 1, 0, 0, 0), streams),), 8 * GB, GB))
+    assert finding.message.startswith("large runs with a part of its weights in memory")
+    assert finding.message.endswith(streams)
+    assert "edgeinfer pack large" in (finding.fix or "")
+
+
+@pytest.mark.parametrize(("rate_gb_s", "words"), [(None, "edgeinfer probe"), (2.0, "tok/s at most"), (0.001, None)])
+def test_what_would_run_from_disk_is_planned(
+    tmp_path: Path, home: Path, rate_gb_s: float | None, words: str | None
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    size = write_hollow_llama(folder / "wide.gguf").stat().st_size
+    profile = profile_of(alone_gb_s=20, together_gb_s=38, n_cores=4, disk_gb_s=rate_gb_s)
+    machine = machine_at(tmp_path, profile=profile)
+    tight = replace(machine.topology, total_bytes=size // 2, available_bytes=size // 2)
+    (found,) = models.read(replace(machine, topology=tight)).models
+    assert (found.streams is None) == (words is None)  # a minute a token is not offered
+    (finding,) = models.judge(ModelNeeds((found,), tight.available_bytes, tight.total_bytes))
+    assert finding.status == "note"
+    assert (words or "wide needs") in finding.message
 
 
 def test_models_are_read_from_their_headers_where_it_matters(tmp_path: Path, home: Path) -> None:

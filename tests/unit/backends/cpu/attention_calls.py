@@ -7,6 +7,7 @@ same by plain softmax in float64. Slots that no token may look at hold not-a-num
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,21 +50,31 @@ class Shape:
         return max(1, 16 // self.repeats)
 
 
+@cache
+def numbers(heads: int, kv_heads: int, width: int, seed: int) -> tuple[Floats, Floats, Floats]:
+    """Random keys and values of all slots, and queries of all positions: not to be written to, for many share them."""
+    random, shape = np.random.default_rng(seed), (N_PAGES * PAGE, kv_heads, width)
+    keys, values = (random.standard_normal(shape, np.float32) for _ in range(2))
+    found = keys, values, random.standard_normal((LONGEST, heads, width), np.float32) * 3
+    for each in found:
+        each.flags.writeable = False
+    return found
+
+
 class Pages:
     """Keys and values of all slots, in the kernels' layout; queries are a function of the position alone."""
 
     def __init__(self, library: KernelLibrary, shape: Shape, kind: KVKind = "f16", seed: int = 0) -> None:
-        random = np.random.default_rng(seed)
         self._library, self.shape = library, shape
         self.pool = KVPool(PageLayout(kind, shape.width), N_PAGES, shape.kv_heads)
-        self.fill(*(random.standard_normal((N_PAGES * PAGE, shape.kv_heads, shape.width)) for _ in range(2)))
-        self._queries = random.standard_normal((LONGEST, shape.heads, shape.width)).astype(np.float32) * 3
+        keys, values, self._queries = numbers(shape.heads, shape.kv_heads, shape.width, seed)
+        self.fill(keys, values)
 
     def queries(self, step: Step) -> Floats:
         """float32[T, heads, width]."""
         return self._queries[step.batch.positions]
 
-    def fill(self, keys: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+    def fill(self, keys: Floats, values: Floats) -> None:
         """Store keys and values [slots, kv_heads, width] in all slots, by the store kernel."""
         self.keys, self.values = keys.astype(np.float32), values.astype(np.float32)
         head, slots = padded(self.shape.width), np.arange(len(keys), dtype=np.int32)

@@ -1,4 +1,7 @@
-"""Panels number by number, as the layout is described: read back and written, independent of how packing does it."""
+"""Panels number by number, as the layout is described: read back and written, independent of how packing does it.
+
+In: what panels hold, column by column of all their rows. Out: their bytes, and back. Knows no kernel.
+"""
 
 from __future__ import annotations
 
@@ -54,77 +57,89 @@ class Contents:
         return floats
 
 
-def bits_of(panel: IntegerPanel, row: int, column: int) -> Iterator[tuple[int, int, int]]:
-    """(byte in the panel, bit in the byte, width) of the parts of a code, lowest first."""
+ROWS = np.arange(16)
+"""Of a panel."""
+
+
+def bits_of(panel: IntegerPanel, column: int) -> Iterator[tuple[NDArray[np.intp], int, int]]:
+    """(bytes in the panel of its 16 rows, bit in the byte, width) of the parts of a column's codes, lowest first."""
     in_record = 256 if panel.scales in UNITS else 64
     record, within = divmod(column, in_record)
     at = record * panel.record_bytes + panel.codes_at + within // 32 * panel.code_bytes
     four, byte = divmod(column % 32, 4)
     for width in PLANES[panel.code_bits]:
         share = 8 // width
-        yield at + four // share * 64 + row % 16 * 4 + byte, width * (four % share), width
+        yield at + four // share * 64 + ROWS * 4 + byte, width * (four % share), width
         at += 64 * width
 
 
-def numbers_of(panel: IntegerPanel, row: int, group: int) -> tuple[int, int, int]:
-    """Bytes in the panel where a group's scale, its minimum and its record's units begin."""
+def numbers_of(panel: IntegerPanel, group: int) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Bytes in the panel where a group's scales, its minima and its record's units begin, of its 16 rows."""
     size = np.dtype(NUMBERS[panel.scales]).itemsize
     per_record = (256 if panel.scales in UNITS else 64) // panel.group
     record, within = divmod(group, per_record)
     record *= panel.record_bytes
-    place = (within * 16 + row % 16) * size
-    return record + panel.scales_at + place, record + panel.minima_at + place, record + row % 16 * 2
+    places = (within * 16 + ROWS) * size
+    return record + panel.scales_at + places, record + panel.minima_at + places, record + ROWS * 2
+
+
+def read_numbers(data: NDArray[np.uint8], places: NDArray[np.intp], kind: type[np.generic]) -> NDArray[np.generic]:
+    """Numbers [panels, 16] that begin at bytes of each panel."""
+    size = np.dtype(kind).itemsize
+    return np.ascontiguousarray(data[:, places[:, None] + np.arange(size)]).view(kind)[..., 0]
+
+
+def write_numbers(data: NDArray[np.uint8], places: NDArray[np.intp], numbers: NDArray[np.generic]) -> None:
+    """Put numbers [panels, 16] where `read_numbers` finds them."""
+    raw = np.ascontiguousarray(numbers)[..., None].view(np.uint8)
+    data[:, places[:, None] + np.arange(raw.shape[-1])] = raw
 
 
 def read_contents(panel: IntegerPanel, data: NDArray[np.uint8], columns: int) -> Contents:
     """All numbers of all rows."""
-    held = Contents.empty(panel, len(data) * 16, columns)
-    number = NUMBERS[panel.scales]
-    for row in range(len(held.stored)):
-        stream = data[row // 16].tobytes()
-        for column in range(columns):
-            low = 0
-            for byte, bit, width in bits_of(panel, row, column):
-                held.stored[row, column] |= (stream[byte] >> bit & (1 << width) - 1) << low
-                low += width
-        for group in range(columns // panel.group):
-            scale, minimum, unit = numbers_of(panel, row, group)
-            held.scales[row, group] = np.frombuffer(stream, number, 1, scale)[0]
-            if panel.scales == "u4":
-                held.minima[row, group] = stream[scale] >> 4
-                held.scales[row, group] = stream[scale] & 15
-            elif panel.has_minimum:
-                held.minima[row, group] = np.frombuffer(stream, number, 1, minimum)[0]
-            if panel.scales in UNITS:
-                for which in range(1 + panel.has_minimum):
-                    half = np.frombuffer(stream, np.float16, 1, unit + 32 * which)[0]
-                    held.units[which, row, group * panel.group // 256] = half
+    held, kind = Contents.empty(panel, len(data) * 16, columns), NUMBERS[panel.scales]
+    stored, scales, minima = (each.reshape(len(data), 16, -1) for each in (held.stored, held.scales, held.minima))
+    units = held.units.reshape(2, len(data), 16, -1)
+    for column in range(columns):
+        low = 0
+        for places, bit, width in bits_of(panel, column):
+            stored[..., column] |= (data[:, places] >> bit & (1 << width) - 1) << low
+            low += width
+    for group in range(columns // panel.group):
+        scale, minimum, unit = numbers_of(panel, group)
+        scales[..., group] = read_numbers(data, scale, kind)
+        if panel.scales == "u4":
+            minima[..., group] = data[:, scale] >> 4
+            scales[..., group] = data[:, scale] & 15
+        elif panel.has_minimum:
+            minima[..., group] = read_numbers(data, minimum, kind)
+        if panel.scales in UNITS:
+            for which in range(1 + panel.has_minimum):
+                units[which, ..., group * panel.group // 256] = read_numbers(data, unit + 32 * which, np.float16)
     return held
 
 
 def write_contents(panel: IntegerPanel, contents: Contents, data: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Fill panels of zeros with the numbers; returns them."""
-    n_rows, columns = contents.stored.shape
-    for row in range(n_rows):
-        stream = data[row // 16]
-        for column in range(columns):
-            left = int(contents.stored[row, column])
-            for byte, bit, width in bits_of(panel, row, column):
-                stream[byte] |= (left & (1 << width) - 1) << bit
-                left >>= width
-        for group in range(columns // panel.group):
-            scale, minimum, unit = numbers_of(panel, row, group)
-            numbers = [(scale, contents.scales[row, group])]
-            if panel.scales == "u4":
-                numbers = [(scale, contents.scales[row, group] | contents.minima[row, group] << 4)]
-            elif panel.has_minimum:
-                numbers.append((minimum, contents.minima[row, group]))
-            if panel.scales in UNITS:
-                halves = contents.units[: 1 + panel.has_minimum, row, group * panel.group // 256]
-                numbers += [(unit + 32 * which, half) for which, half in enumerate(halves)]
-            for at, value in numbers:
-                raw = np.frombuffer(value.tobytes(), np.uint8)
-                stream[at : at + len(raw)] = raw
+    columns, shape = contents.stored.shape[1], (len(data), 16, -1)
+    stored, scales, minima = (each.reshape(shape) for each in (contents.stored, contents.scales, contents.minima))
+    units = contents.units.reshape(2, *shape)
+    for column in range(columns):
+        low = 0
+        for places, bit, width in bits_of(panel, column):
+            data[:, places] |= (stored[..., column] >> low & (1 << width) - 1) << bit
+            low += width
+    for group in range(columns // panel.group):
+        scale, minimum, unit = numbers_of(panel, group)
+        if panel.scales == "u4":
+            data[:, scale] = scales[..., group] | minima[..., group] << 4
+        else:
+            write_numbers(data, scale, scales[..., group])
+        if panel.scales != "u4" and panel.has_minimum:
+            write_numbers(data, minimum, minima[..., group])
+        if panel.scales in UNITS:
+            for which in range(1 + panel.has_minimum):
+                write_numbers(data, unit + 32 * which, units[which, ..., group * panel.group // 256])
     return data
 
 

@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.team import Team
 from tests.golden.goldens import Golden, Player
-from tests.golden.test_streamed_bits import Streamer
+from tests.golden.streamed_devices import Streamer
 
 CHAIN = list(range(-1, 19))
 TIMES = 400
@@ -47,7 +47,7 @@ def test_passes_after_interruptions_have_the_same_bits(
 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        with Player(Streamer(tmp_path, 0.1), golden) as player:
+        with Player(Streamer(tmp_path / "model.bundles", 0.1), golden) as player:
             for number in range(TIMES):
                 is_armed = True
                 try:

@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import Bundles, StreamedLane
 from edgeinfer.errors import DeviceFailed
 from tests.golden.goldens import Golden, Player
-from tests.golden.test_streamed_bits import Streamer
+from tests.golden.streamed_devices import Streamer
 
 GOLDEN = Golden.read("llama-q4_0")
 MIXTURE = Golden.read("qwen2moe-q4_0")
@@ -42,7 +42,7 @@ def readers() -> list[str]:
 
 @pytest.mark.parametrize("golden", [GOLDEN, MIXTURE], ids=lambda golden: golden.name)
 def test_closing_gives_the_memory_back_though_the_lane_is_still_known(golden: Golden, tmp_path: Path) -> None:
-    with Player(Streamer(tmp_path, 0.3), golden) as player:
+    with Player(Streamer(tmp_path / "model.bundles", 0.3), golden) as player:
         lane = lane_of(player)
         player.feed(golden.tokens[:5])
         held = [lane._pinned._memory, lane._ring, lane._packed]
@@ -76,7 +76,7 @@ def test_a_lane_that_cannot_be_made_leaves_no_threads(
 
     monkeypatch.setattr(lanes, "Lowering", no_room)
     with pytest.raises(MemoryError):
-        Player(Streamer(tmp_path, 0.3), golden)
+        Player(Streamer(tmp_path / "model.bundles", 0.3), golden)
     assert begun
     assert not readers()
 
@@ -93,7 +93,7 @@ def test_a_read_error_while_bundles_are_taken_again_ends_nothing(
             raise DeviceFailed(f"bundle {bundle.number} cannot be read")
         read(source, bundle, into)
 
-    with Player(Streamer(tmp_path, 0.8), GOLDEN) as player:
+    with Player(Streamer(tmp_path / "model.bundles", 0.8), GOLDEN) as player:
         lane = lane_of(player)
         all_pinned = frozenset(lane.pinned)
         lane.pin(frozenset())

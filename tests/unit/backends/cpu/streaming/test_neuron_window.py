@@ -119,6 +119,42 @@ def test_neurons_used_longest_ago_go_first() -> None:
     window.close()
 
 
+def test_a_window_shrinks_to_what_was_used_last() -> None:
+    window = opened(PaperNeurons(), 120)
+    for layer in range(LAYERS):
+        have(window, layer, list(range(40)))
+        have(window, layer, list(range(200, 280)))
+        have(window, layer, list(range(10)))  # again
+    whole, start = window.nbytes, window._layers[0].memory.ctypes.data
+    assert window.shrink(whole // 4) == whole - window.nbytes >= whole // 4
+    assert window.room(0) == window.room(1) == 90
+    assert window._layers[0].memory.ctypes.data == start
+    before = window.reading
+    for layer in range(LAYERS):
+        have(window, layer, [*range(10), *range(200, 280)])
+    assert window.reading.n_neurons_read == before.n_neurons_read  # all 90 are there
+    have(window, 0, list(range(10, 40)))
+    assert window.reading.n_neurons_read == before.n_neurons_read + 30
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        have(window, 1, draw.choice(NEURONS, 90, replace=False).tolist())
+    assert window.shrink(whole) > 0
+    assert window.room(0) == FEWEST_NEURONS
+    assert window.shrink(whole) == 0
+    have(window, 0, list(range(FEWEST_NEURONS)))
+    window.close()
+
+
+def test_an_empty_window_shrinks_too() -> None:
+    window = opened(PaperNeurons(), 100)
+    have(window, 0, [3, 300])
+    assert window.shrink(window.nbytes // 2) > 0
+    before = window.reading
+    have(window, 0, [3, 300])
+    assert window.reading.n_found - before.n_found == 2
+    window.close()
+
+
 def test_layers_do_not_push_each_other_out() -> None:
     window = opened(PaperNeurons(), 32)
     have(window, 0, list(range(32)))

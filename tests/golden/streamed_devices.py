@@ -1,0 +1,73 @@
+"""The cpu device with weights that come from a bundle file in part, which is packed first: how much stays is chosen.
+
+In: where the file lies, a share of the weights or of the neurons. Out: devices for `Player`. Knows no expected results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgeinfer.backends.base import DeviceOptions, Lane, Limits, Progress, no_progress
+from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
+from edgeinfer.backends.cpu.bundles.writing import pack_bundles
+from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
+from edgeinfer.backends.stored import Stored
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.residency import residency_of
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.scheduling.residency import SMALL_READERS
+
+READERS = 2
+
+
+@dataclass(slots=True)
+class Streamer:
+    """A share of what there is between the least memory for weights and all of it. `path`: the bundle file."""
+
+    path: Path
+    share: float
+    n_workers: int = 2
+    name: str = "cpu"
+    batch_invariant: bool = True
+
+    def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
+        device, held_in = CpuDevice(DeviceOptions(n_workers=self.n_workers)), contents_of(spec, file.tensors)
+        identity = fingerprint(file)
+        if not self.path.exists():
+            pack_bundles(self.path, file, held_in, identity, device.library, 2, progress)
+        place = self._place(spec, held_in, identity)
+        return device.compile(spec, file, replace(limits, stored=place), progress)
+
+    def _place(self, spec: ModelSpec, held_in: Contents, identity: str) -> Stored:
+        """What stays."""
+        dense = [bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense]
+        runs = [bundle.padded_bytes for bundle in held_in.bundles if bundle.run and bundle.run.count]
+        slot = max((bundle.padded_bytes for bundle in held_in.experts), default=0)
+        least = 2 * max(dense) + (8 * slot if slot else 0)
+        least += sum(bundle.padded_bytes for bundle in held_in.bundles if bundle.stays)
+        budget = int(least + self.share * (held_in.data_bytes - sum(runs) - least))
+        budget += (least_bytes(runs_of(held_in)) + SMALL_READERS * max(runs)) if runs else 0
+        found = residency_of(held_in, spec, budget, None, "it")
+        held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
+        sizes = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.neuron_bytes
+        return Stored(self.path, identity, found.pinned, *sizes)
+
+    def close(self) -> None:
+        """Lanes own the threads."""
+
+
+class FewNeurons(Streamer):
+    """Room for a share of the neurons, and for nothing else that need not stay."""
+
+    def _place(self, spec: ModelSpec, held_in: Contents, identity: str) -> Stored:
+        layers = runs_of(held_in)
+        runs = [bundle for layer in layers for bundle in layer.bundles]
+        n_bytes = max(least_bytes(layers), int(self.share * sum(bundle.nbytes for bundle in runs)))
+        n_bytes += READERS * max(bundle.padded_bytes for bundle in runs)
+        pinned = frozenset(bundle.number for bundle in held_in.bundles if bundle.stays)
+        held = sum(held_in.bundles[number].padded_bytes for number in pinned)
+        window = 3 * max(bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense)
+        return Stored(self.path, identity, pinned, held, window, READERS, neuron_bytes=n_bytes)
