@@ -90,6 +90,8 @@ class Mixtures:
 
     def _guess(self, layer: int, values: Values) -> None:
         """Ask for the experts that the next mixtures will probably choose."""
+        if not self._cache.guesses:
+            return
         likely: list[tuple[int, int]] = []
         for ahead in range(layer + 1, min(layer + 1 + AHEAD, len(self._routings))):
             routing = self._routings[ahead]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.backends.cpu.memory import paged
-from edgeinfer.backends.cpu.streaming.experts import COMING, ExpertCache
+from edgeinfer.backends.cpu.slot_records import FLYING
+from edgeinfer.backends.cpu.streaming.experts import ExpertCache
+from edgeinfer.backends.cpu.streaming.slots import Slots
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from tests.unit.backends.cpu.streaming.paper_bundles import PaperSource
 
@@ -25,7 +28,7 @@ def experts_of_layers() -> list[list[Bundle]]:
 
 def opened(source: PaperSource, n_slots: int, n_readers: int = 2, **options: bool) -> tuple[ExpertCache, np.ndarray]:
     memory = paged(n_slots, PAGE_BYTES)
-    return ExpertCache(source, experts_of_layers(), memory, n_readers, **options), memory
+    return ExpertCache(source, experts_of_layers(), memory, partial(Slots, source), n_readers, **options), memory
 
 
 def have(cache: ExpertCache, memory: np.ndarray, layer: int, experts: list[int]) -> None:
@@ -139,7 +142,7 @@ def test_a_guess_that_cannot_be_read_fails_no_pass() -> None:
     for _ in range(4):
         source.gate.clear()
         cache.guess([(1, 4)])  # begun before what is asked for
-        _until(lambda: cache._states[EXPERTS + 4] == COMING)
+        _until(lambda: cache._slots[EXPERTS + 4] >= 0 and cache._filling.orders[cache._slots[EXPERTS + 4]] == FLYING)
         cache.ask(0, [0, 1])
         source.gate.set()
         cache.wait(0, [0, 1])
