@@ -17,11 +17,14 @@ GUESS = 1 << 40
 FILLING = np.dtype(
     [
         ("orders", "i8"),  # int64[n_slots]: 0 nothing to read, > 0 the lowest is read next, or FLYING
-        ("places", "i8"),  # int64[n_slots]: bytes from the start of the file, of what is to be read
-        ("lengths", "i8"),  # int64[n_slots]: its bytes, whole pages
-        ("tags", "i8"),  # int64[n_slots]: its number
+        ("tags", "i8"),  # int64[n_slots]: the number of what is to be read
         ("held", "i8"),  # int64[n_slots]: the number of what is there, or NOBODY, or BROKEN
+        ("ranks", "i8"),  # int64[n_slots]: the lowest is filled anew first,
+        ("barred", "i8"),  # int64[n_slots]: of those barred as little as is asked for
+        ("places", "i8"),  # int64[numbers]: where each begins in the file
+        ("lengths", "i8"),  # int64[numbers]: its bytes, whole pages
         ("counts", "i8"),  # int64[numbers]: how often each was read
+        ("list", "i8"),  # int64[n_slots]: slots that a call is about
         ("n_slots", "i8"),
         ("memory", "i8"),  # uint8[n_slots, stride]
         ("stride", "i8"),

@@ -2,7 +2,7 @@
 
 Memory: a FILLING record and what it points to. A slot with an order above 0 is to be read, the lowest first; whoever
 swaps the order for FLYING reads it, writes its tag to `held` and clears the order. Threads sleep in a read of a pipe.
-Only one thread calls `want`, `drop` and `settle`; it is never held up by readers but where it waits for them.
+Only one thread calls the others; it is never held up by readers but where it waits for them.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def claim(control, at):
 
 
 @inline
-def fill(control, slot):
-    """Read into a slot, however few bytes come at a time; whether all came."""
-    memory, place = control.memory + slot * control.stride, simd.load_int64(control.places + 8 * slot)
-    left = simd.load_int64(control.lengths + 8 * slot)
+def fill(control, slot, tag):
+    """Read a number into a slot, however few bytes come at a time; whether all came."""
+    memory, place = control.memory + slot * control.stride, simd.load_int64(control.places + 8 * tag)
+    left = simd.load_int64(control.lengths + 8 * tag)
     while left > 0:
         count = simd.call_system(control.pread, control.descriptor, memory, left, place)
         if count < left:
@@ -123,7 +123,7 @@ def fill_slots(at):
         slot = claimed % control.n_slots
         tag = simd.load_int64(control.tags + 8 * slot)
         begin_busy(control, at)
-        is_whole = fill(control, slot)
+        is_whole = fill(control, slot, tag)
         end_busy(control, at)
         if is_whole:
             simd.atomic_add(control.counts + 8 * tag, 1)
@@ -137,11 +137,17 @@ def fill_slots(at):
     return 0
 
 
-def want(at, slots, count, order):
-    """Have int64[count] slots read in this order, from `order` on, unless they are being read already."""
+@inline
+def order_at(control, number):
+    """Where the order of a slot of the list is."""
+    return control.orders + 8 * simd.load_int64(control.list + 8 * number)
+
+
+def want(at, count, order):
+    """Have `count` slots of the list read in this order, from `order` on, unless they are being read already."""
     control, byte = filling_at(at), simd.stack_space(64)
     for number in range(count):
-        place = control.orders + 8 * simd.load_int64(slots + 8 * number)
+        place = order_at(control, number)
         before = simd.load_acquire(place)
         while before != FLYING:
             found = simd.swap_if(place, before, order + number)
@@ -154,35 +160,47 @@ def want(at, slots, count, order):
         simd.call_system(control.write, control.work_in, byte, 1, 0)
 
 
-def drop(at, slots, count):
-    """No longer read int64[count] slots, but for those that are being read."""
+def drop(at, count):
+    """No longer read `count` slots of the list, but for those that are being read."""
     control = filling_at(at)
     for number in range(count):
-        place = control.orders + 8 * simd.load_int64(slots + 8 * number)
+        place = order_at(control, number)
         before = simd.load_acquire(place)
         if before > 0:
             simd.swap_if(place, before, 0)
 
 
 @inline
-def settled(control, slots, count):
+def settled(control, count):
     """Whether nothing is to be read, or being read, into any of the slots."""
     for number in range(count):
-        if simd.load_acquire(control.orders + 8 * simd.load_int64(slots + 8 * number)) != 0:
+        if simd.load_acquire(order_at(control, number)) != 0:
             return False
     return True
 
 
-def settle(at, slots, count):
-    """Wait until int64[count] slots are read; returns 1 where a signal came before, or a stop."""
+def least(at, most):
+    """The idle slot with the lowest rank of those barred by `most` or less; -1 where there is none."""
+    control, found, lowest = filling_at(at), -1, 0
+    for slot in range(control.n_slots):
+        if simd.load_int64(control.barred + 8 * slot) > most:
+            continue
+        rank = simd.load_int64(control.ranks + 8 * slot)
+        if (found < 0 or rank < lowest) and simd.load_acquire(control.orders + 8 * slot) == 0:
+            found, lowest = slot, rank
+    return found
+
+
+def settle(at, count):
+    """Wait until `count` slots of the list are read; returns 1 where a signal came before, or a stop."""
     control, byte = filling_at(at), simd.stack_space(64)
-    while not settled(control, slots, count):
+    while not settled(control, count):
         simd.store_release(at + IS_WAITING, 1)
         fence()
         came = np_int(1)
         if simd.load_acquire(at + STOPPING) != 0:
             came = 0
-        elif not settled(control, slots, count):
+        elif not settled(control, count):
             came = simd.call_system(control.read, control.arrived_out, byte, 64, 0)
         simd.store_release(at + IS_WAITING, 0)
         if came <= 0:

@@ -1,8 +1,8 @@
 """Slots that are filled without the interpreter: threads in a compiled loop, which read a file past the page cache.
 
 In: an open file and where its bundles lie, memory in slots, compiled functions. Out: as `slots.Filling`. While nothing
-is to be read, threads sleep in a read of a pipe, and so does who waits for them, whom a signal wakes as well. Bytes come
-as they are: whoever uses them first checks them.
+is to be read, threads sleep in a read of a pipe, and so does who waits for them, whom a signal wakes as well. Bytes
+come as they are: whoever uses them first checks them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.slot_records import BUSY_SHIFT, FILLING
 from edgeinfer.backends.cpu.step import address
-from edgeinfer.backends.cpu.streaming.slots import CLOSED, Numbers, idle_slots
+from edgeinfer.backends.cpu.streaming.slots import CLOSED, Numbers, SlotStates
 from edgeinfer.errors import EngineClosed
 
 CALLS = ("pread", "read", "write")
@@ -60,11 +60,12 @@ class CompiledSlots:
             library.function(each)
             for each in (catalogue.FILL_SLOTS, catalogue.WANT_SLOTS, catalogue.DROP_SLOTS, catalogue.SETTLE_SLOTS)
         )
-        self._offsets = np.array([place.offset for place in places], np.int64)
-        self._sizes = np.array([place.nbytes for place in places], np.int64)
-        self._read_ticks = library.function(catalogue.READ_TICKS)
-        self.held, self.orders, self.tags = idle_slots(len(memory))
-        self._at_offsets, self._lengths = np.zeros(len(memory), np.int64), np.zeros(len(memory), np.int64)
+        self._least, self._read_ticks = (
+            library.function(each) for each in (catalogue.LEAST_SLOT, catalogue.READ_TICKS)
+        )
+        self.slots, self._list = SlotStates(len(memory)), np.zeros(len(memory), np.int64)
+        self._places = np.array([place.offset for place in places], np.int64)
+        self._lengths = np.array([place.nbytes for place in places], np.int64)
         self.counts: Numbers = np.zeros(len(places), np.int64)
         self._memory = memory
         self._pipes = [*os.pipe(), *os.pipe()]
@@ -81,10 +82,11 @@ class CompiledSlots:
 
     def _new_record(self, descriptor: int, n_readers: int) -> NDArray[np.void]:
         record, system = np.zeros(1, FILLING), ctypes.CDLL(None)
-        arrays = (self.orders, self._at_offsets, self._lengths, self.tags, self.held, self.counts)
-        names = ("orders", "places", "lengths", "tags", "held", "counts")
-        for name, array in zip(names, arrays, strict=True):
+        for name in ("orders", "tags", "held", "ranks", "barred"):
+            record[name] = address(getattr(self.slots, name))
+        for name, array in (("places", self._places), ("lengths", self._lengths), ("counts", self.counts)):
             record[name] = address(array)
+        record["list"] = address(self._list)
         record["n_slots"], record["memory"] = len(self._memory), address(self._memory)
         record["stride"], record["descriptor"] = self._memory.strides[0], descriptor
         record["most_guesses"], record["epoch"] = max(1, n_readers // 2), self._started_ticks
@@ -97,19 +99,24 @@ class CompiledSlots:
     def _read_on(self) -> None:
         self._fill(self._at)
 
-    def want(self, slots: Numbers, order: int) -> None:
+    def want(self, slots: Sequence[int], order: int) -> None:
         """As in `Filling`."""
-        tags = self.tags[slots]
-        self._at_offsets[slots], self._lengths[slots] = self._offsets[tags], self._sizes[tags]
-        self._want(self._at, address(slots), len(slots), order)
+        self._list[: len(slots)] = slots
+        self._want(self._at, len(slots), order)
 
-    def drop(self, slots: Numbers) -> None:
+    def drop(self, slots: Sequence[int]) -> None:
         """As in `Filling`."""
-        self._drop(self._at, address(slots), len(slots))
+        self._list[: len(slots)] = slots
+        self._drop(self._at, len(slots))
 
-    def settle(self, slots: Numbers) -> None:
+    def least(self, most: int) -> int:
         """As in `Filling`."""
-        while self._settle(self._at, address(slots), len(slots)):  # a signal's handler runs here
+        return int(self._least(self._at, most))
+
+    def settle(self, slots: Sequence[int]) -> None:
+        """As in `Filling`."""
+        self._list[: len(slots)] = slots
+        while self._settle(self._at, len(slots)):  # a signal's handler runs here
             if self._record["stopping"][0]:
                 raise EngineClosed(CLOSED)
 

@@ -7,6 +7,7 @@ out what is used more. Knows nothing of routers, or of how slots are filled.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle
 from edgeinfer.backends.cpu.slot_records import GUESS, NOBODY
-from edgeinfer.backends.cpu.streaming.slots import Filling, Numbers
+from edgeinfer.backends.cpu.streaming.slots import Filling
 from edgeinfer.backends.stored import Reading
 from edgeinfer.errors import EngineClosed
 
@@ -30,6 +31,12 @@ MOST_GUESSES = 8
 """Guesses that wait to be read: the later ones are better made anew."""
 FIRST = 1
 """The order of what is asked for; guesses have later ones."""
+LOWEST = -(1 << 62)
+"""The rank of slots that are free, and of what was never used."""
+FINE = 1 << 32
+"""Ranks are integers."""
+GUESSED, IN_USE = 1, 2
+"""How far a slot is barred: guesses push out neither, what is asked for only what is not in use."""
 
 
 class CheckedSource(Protocol):
@@ -42,6 +49,10 @@ class CheckedSource(Protocol):
         """Raise EdgeInferError unless `data` is what was written; may look only once."""
 
 
+MakeFilling = Callable[[Sequence[Bundle], NDArray[np.uint8], int], Filling]
+"""Makes what fills slots, given all bundles in order, the memory and how many are read at a time."""
+
+
 class ExpertCache:
     """Slots of memory that experts are read into. Use it from one thread; another one may close it."""
 
@@ -50,7 +61,7 @@ class ExpertCache:
         source: CheckedSource,
         bundles: Sequence[Sequence[Bundle]],
         memory: NDArray[np.uint8],
-        filling: Callable[[Sequence[Bundle], NDArray[np.uint8], int], Filling],
+        filling: MakeFilling,
         n_readers: int,
         *,
         guesses: bool = True,
@@ -58,65 +69,73 @@ class ExpertCache:
     ) -> None:
         """`bundles`: of each expert of each layer. `memory`: uint8[slots, bytes], pages; more slots than readers.
 
-        `filling` is given all bundles in order, the memory and `n_readers`. For comparisons: `guesses` False reads
-        nothing ahead, `lru` keeps what was used last, however seldom that was.
+        For comparisons: `guesses` False reads nothing ahead, `lru` keeps what was used last, however seldom that was.
         """
         self._source, self._memory, self.guesses, self._lru = source, memory, guesses, lru
         self._starts = [0, *accumulate(map(len, bundles))]
+        self._layers = [layer for layer, its_bundles in enumerate(bundles) for _ in its_bundles]
         self._bundles = [bundle for layer in bundles for bundle in layer]
         n_keys = len(self._bundles)
-        self._slots = np.full(n_keys, -1, np.int64)  # of each key: a layer's expert
-        self._keys = np.full(len(memory), -1, np.int64)  # of each slot
-        self._unproved = np.zeros(n_keys, bool)  # guesses that nobody has used yet
-        self._checked = np.zeros(n_keys, bool)
-        self._scores = np.zeros(n_keys)  # uses, as they counted when the last one was,
-        self._used_at = np.zeros(n_keys)  # in passes of the layer
-        self._passes = np.zeros(n_keys)
-        self._free = list(range(len(memory)))[::-1]
-        self._in_use: Numbers = np.zeros(0, np.int64)
-        self._asked = self._in_use  # of them, those that were not there
-        self._guessed: list[int] = []  # keys, perhaps read by now
-        self._is_whole = True
-        self._closed = False
+        self._slots, self._keys = [-1] * n_keys, [-1] * len(memory)  # slot of a key (a layer's expert), key of a slot
+        self._checked = [False] * n_keys
+        self._scores = [0.0] * n_keys  # uses, as they counted when the last one was,
+        self._used_at = [0] * n_keys  # in passes of the layer
+        self._ranks = [LOWEST] * n_keys  # as a slot's: worth, but for how long ago now is
+        self._passes = [0] * len(bundles)
+        self._n_asks = 0
+        self._in_use: list[int] = []
+        self._asked: list[int] = []  # of them, those that were not there
+        self._guessed: list[int] = []  # perhaps read by now
+        self._unproved: set[int] = set()  # guesses that were read and not used yet, of layers to come
+        self._is_whole, self._closed = True, False
         self._waited_s = 0.0
         self._n_wanted = self._n_found = self._n_guessed = self._n_proved = 0
         self.most_at_once = len(memory) - n_readers
         """Experts that may be asked for at a time: others are on their way."""
         self._filling = filling(self._bundles, memory, n_readers)
+        self._states = self._filling.slots
+        self._states.ranks[:] = LOWEST
 
     def ask(self, layer: int, experts: Sequence[int]) -> None:
         """A pass needs these experts of a layer, `most_at_once` at most: have them read, before all guesses."""
-        keys = self._starts[layer] + np.array(experts, np.int64)
+        keys = [self._starts[layer] + number for number in experts]
         if not self._is_whole:
             self._mend()
         self._is_whole = False
-        self._in_use = keys
         self._forget(layer, keys)
-        there = self._are_there(keys)
-        self._count(layer, keys, there)
-        self._asked = keys[~there]
-        if len(self._asked):
+        self._count(layer, keys)
+        self._in_use = keys
+        held, barred = self._states.held, self._states.barred
+        for key in keys:
+            slot = self._slots[key]
+            if slot >= 0:
+                barred[slot] = IN_USE
+            if slot < 0 or held[slot] != key:
+                self._asked.append(key)
+        self._n_found += len(keys) - len(self._asked)
+        if self._asked:
             self._have_read(self._asked)
         self._is_whole = True
 
-    def wait(self, layer: int, experts: Sequence[int]) -> Numbers:
+    def wait(self, layer: int, experts: Sequence[int]) -> NDArray[np.int64]:
         """Addresses of experts that were asked for, once all are there. Raises what reading raised, EngineClosed."""
-        keys = self._starts[layer] + np.array(experts, np.int64)
+        keys = [self._starts[layer] + number for number in experts]
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
-        slots = self._slots[keys]
-        if len(self._asked):
+        slots = [self._slots[key] for key in keys]
+        if self._asked:
             started = time.perf_counter()
-            self._filling.settle(slots)
+            self._filling.settle([self._slots[key] for key in self._asked])
             self._waited_s += time.perf_counter() - started
-            for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-                if self._filling.held[slot] != key:  # it could not be read: this says why, or can
-                    self._read(key, slot)
-            self._asked = self._asked[:0]
-        for place in np.flatnonzero(~self._checked[keys]).tolist():
-            self._check(int(keys[place]), int(slots[place]))
-        found: Numbers = self._memory.ctypes.data + slots * self._memory.strides[0]
-        return found
+            for key in self._asked:
+                if self._states.held[self._slots[key]] != key:  # it could not be read: this says why, or can
+                    self._read(key, self._slots[key])
+            self._asked = []
+        for key in keys:
+            if not self._checked[key]:
+                self._check(key, self._slots[key])
+        stride = self._memory.strides[0]
+        return np.array(slots, np.int64) * stride + self._memory.ctypes.data
 
     def guess(self, likely: Sequence[tuple[int, int]]) -> None:
         """Layers to come will probably need these (layer, expert), in this order: read them when nothing is waited for.
@@ -126,20 +145,23 @@ class ExpertCache:
         if not self.guesses or not self._is_whole:
             return
         self._is_whole = False
-        filling, keys = self._filling, [self._starts[layer] + number for layer, number in likely]
-        waiting = self._guessed = self._waiting_guesses()
-        stale = set(waiting).difference(keys)
-        if stale:
-            self._give_up(np.array(list(stale), np.int64))
-        n_more = max(0, MOST_GUESSES - len(waiting) + len(stale))
-        new = [key for key in keys if self._slots[key] < 0][:n_more]
-        if new:
-            self._guessed = waiting + new
-            self._take_for_guesses(np.array(new, np.int64))
-        coming = [key for key in keys if self._slots[key] >= 0 and (key in waiting or self._is_missed(key))]
+        keys = [self._starts[layer] + number for layer, number in likely]
+        waiting = self._waiting_guesses()
+        if stale := [key for key in waiting if key not in keys]:
+            self._give_up(stale)
+        n_more, coming = MOST_GUESSES - len(waiting) + len(stale), list[int]()
+        for key in keys:
+            slot = self._slots[key]
+            if slot < 0 and n_more > 0:
+                slot = self._place_guess(key)
+                n_more -= slot >= 0
+            elif slot >= 0 and key not in waiting and not self._is_missed(key):
+                continue
+            if slot >= 0:
+                coming.append(slot)
         if coming:
-            filling.want(self._slots[coming], GUESS)
-        self._guessed = coming
+            self._filling.want(coming, GUESS)
+        self._guessed = [self._keys[slot] for slot in coming]
         self._is_whole = True
 
     @property
@@ -159,131 +181,121 @@ class ExpertCache:
         self._filling.close()
         self._memory = self._memory[:0].copy()
 
-    def _are_there(self, keys: Numbers) -> NDArray[np.bool_]:
-        """Which of some keys are in memory."""
-        slots = self._slots[keys]
-        found: NDArray[np.bool_] = (slots >= 0) & (self._filling.held[slots] == keys)
-        return found
+    def _forget(self, layer: int, keys: Sequence[int]) -> None:
+        """What the pass before had is not in use; what nobody waited for, and wrong guesses at this layer, are over."""
+        if self._asked:
+            self._give_up(self._asked)
+            self._asked = []
+        barred = self._states.barred
+        for key in self._in_use:
+            slot = self._slots[key]
+            if slot >= 0:
+                barred[slot] = 0
+        over = [key for key in self._unproved if self._layers[key] == layer]
+        wrong = [key for key in over if key not in keys]
+        self._n_proved += len(over) - len(wrong)
+        if wrong:
+            self._give_up(wrong)
+        for key in over:
+            self._unproved.discard(key)
+            if (slot := self._slots[key]) >= 0:
+                barred[slot] = 0
+
+    def _count(self, layer: int, keys: Sequence[int]) -> None:
+        """Experts are used: what that makes them worth."""
+        self._n_wanted += len(keys)
+        self._n_asks += 1
+        self._passes[layer] += 1
+        now, ranks = self._passes[layer], self._states.ranks
+        since = (now + layer / len(self._passes)) / HALF_LIFE
+        for key in keys:
+            self._scores[key] = 1.0 + self._scores[key] * 2.0 ** ((self._used_at[key] + 1 - now) / HALF_LIFE)
+            self._used_at[key] = now
+            rank = self._n_asks if self._lru else int((math.log2(self._scores[key]) + since) * FINE)
+            self._ranks[key] = rank
+            if (slot := self._slots[key]) >= 0:
+                ranks[slot] = rank
+
+    def _worth(self, key: int) -> float:
+        """What an expert is worth now: uses that count less the longer ago they were."""
+        ago = self._passes[self._layers[key]] - self._used_at[key]
+        return self._scores[key] * 2.0 ** (-ago / HALF_LIFE)
+
+    def _have_read(self, missing: Sequence[int]) -> None:
+        """Read what is asked for, into slots of others where it has none."""
+        for key in missing:
+            if self._slots[key] < 0:
+                slot = self._filling.least(GUESSED)
+                if slot < 0:  # guesses that wait have the others
+                    self._give_up(self._waiting_guesses())
+                    slot = self._filling.least(GUESSED)
+                self._place(key, slot, IN_USE)
+        self._filling.want([self._slots[key] for key in missing], FIRST)
+
+    def _place_guess(self, key: int) -> int:
+        """A slot for a guess; -1 where all hold what is worth more."""
+        slot = self._filling.least(0)
+        if slot < 0 or (self._keys[slot] >= 0 and self._worth(self._keys[slot]) >= self._worth(key) + GUESS_WORTH):
+            return -1
+        self._place(key, slot, GUESSED)
+        self._unproved.add(key)
+        self._n_guessed += 1
+        return slot
+
+    def _place(self, key: int, slot: int, barred: int) -> None:
+        """Let a key have a slot, in an order that leaves no slot with two owners."""
+        before, states = self._keys[slot], self._states
+        if before >= 0:
+            self._slots[before] = -1
+            self._unproved.discard(before)
+        states.held[slot] = NOBODY
+        states.tags[slot] = self._keys[slot] = key
+        states.ranks[slot], states.barred[slot] = self._ranks[key], barred
+        self._slots[key] = slot
+
+    def _waiting_guesses(self) -> list[int]:
+        """Guesses that are not being read yet."""
+        orders = self._states.orders
+        return [key for key in self._guessed if self._slots[key] >= 0 and orders[self._slots[key]] >= GUESS]
 
     def _is_missed(self, key: int) -> bool:
         """Whether a key has a slot that holds something else, though nothing is being read."""
         slot = self._slots[key]
-        return bool(self._filling.orders[slot] == 0 and self._filling.held[slot] != key)
+        return bool(self._states.orders[slot] == 0 and self._states.held[slot] != key)
 
-    def _count(self, layer: int, keys: Numbers, there: NDArray[np.bool_]) -> None:
-        """Experts are used: how many were there, and what uses are worth."""
-        self._n_wanted += len(keys)
-        self._n_found += int(there.sum())
-        self._n_proved += int(self._unproved[keys].sum())
-        first, stop = self._starts[layer], self._starts[layer + 1]
-        self._unproved[first:stop] = False  # those that were wrong prove nothing any more
-        worth = self._worth(keys)
-        self._passes[first:stop] += 1
-        self._scores[keys] = 1.0 + worth
-        self._used_at[keys] = self._passes[keys]
-
-    def _worth(self, keys: Numbers) -> NDArray[np.float64]:
-        """What experts are worth now: uses that count less the longer ago they were, or (lru) how long that is."""
-        ago = self._passes[keys] - self._used_at[keys]
-        return -ago if self._lru else self._scores[keys] * np.exp2(ago / -HALF_LIFE)
-
-    def _have_read(self, missing: Numbers) -> None:
-        """Read what is asked for, into slots of others where it has none."""
-        new = missing[self._slots[missing] < 0]
-        if len(new):
-            victims = self._victims(len(new), guesses_too=True)
-            if len(victims) < len(new):  # guesses that wait have the others
-                self._give_up(np.array(self._guessed, np.int64))
-                victims = self._victims(len(new), guesses_too=True)
-            self._take(new, victims)
-        self._filling.want(self._slots[missing], FIRST)
-
-    def _forget(self, layer: int, keys: Numbers) -> None:
-        """Give up what an earlier pass asked for and nobody waited for, and guesses at this layer that were wrong."""
-        if len(self._asked):
-            self._give_up(self._asked)
-        first, stop = self._starts[layer], self._starts[layer + 1]
-        needed = set(keys.tolist())
-        wrong = [key for key in self._waiting_guesses() if first <= key < stop and key not in needed]
-        if wrong:
-            self._give_up(np.array(wrong, np.int64))
-
-    def _waiting_guesses(self) -> list[int]:
-        """Guesses that are not being read yet."""
-        orders = self._filling.orders
-        return [key for key in self._guessed if self._slots[key] >= 0 and orders[self._slots[key]] >= GUESS]
-
-    def _take_for_guesses(self, new: Numbers) -> None:
-        """Give guesses slots, the likeliest first, as long as those hold what is worth less."""
-        victims = self._victims(len(new), guesses_too=False)
-        n_taken = len(victims)
-        held = self._keys[victims]
-        taken = held >= 0
-        if taken.any():
-            cheaper = np.ones(n_taken, bool)
-            cheaper[taken] = self._worth(held[taken]) < self._worth(new[:n_taken][taken]) + GUESS_WORTH
-            n_taken = n_taken if cheaper.all() else int(cheaper.argmin())
-        self._take(new[:n_taken], victims[:n_taken])
-        self._unproved[new[:n_taken]] = True
-        self._n_guessed += n_taken
-
-    def _victims(self, count: int, *, guesses_too: bool) -> Numbers:
-        """Slots to be filled anew: free ones, then those worth least; fewer where there are none."""
-        free = self._free[-count:][::-1]
-        if len(free) == count:
-            return np.array(free, np.int64)
-        may_go = (self._keys >= 0) & (self._filling.orders == 0)
-        used = self._slots[self._in_use]
-        may_go[used[used >= 0]] = False
-        if not guesses_too:
-            may_go &= ~self._unproved[self._keys]
-        slots = np.flatnonzero(may_go)
-        worth, n_more = self._worth(self._keys[slots]), min(count - len(free), len(slots))
-        lowest = np.argsort(worth, kind="stable")[:n_more]
-        return np.concatenate([np.array(free, np.int64), slots[lowest]])
-
-    def _take(self, keys: Numbers, slots: Numbers) -> None:
-        """Let keys have slots, in an order that leaves no slot with two owners."""
-        for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-            before = int(self._keys[slot])
-            if before >= 0:
-                self._slots[before], self._unproved[before] = -1, False
-            else:
-                self._free.pop()
-            self._filling.held[slot] = NOBODY
-            self._filling.tags[slot] = self._keys[slot] = key
-            self._slots[key] = slot
-
-    def _give_up(self, keys: Numbers) -> None:
+    def _give_up(self, keys: Sequence[int]) -> None:
         """What waits to be read is not needed any more: its slots are free."""
-        keys = keys[self._slots[keys] >= 0]
-        slots = self._slots[keys]
-        self._filling.drop(slots)
-        for key, slot in zip(keys.tolist(), slots.tolist(), strict=True):
-            if self._filling.orders[slot] == 0 and self._filling.held[slot] != key:
-                self._n_guessed -= int(self._unproved[key])
-                self._slots[key], self._unproved[key] = -1, False
-                self._keys[slot] = -1
-                self._free.append(slot)
+        keys = [key for key in keys if self._slots[key] >= 0]
+        self._filling.drop([self._slots[key] for key in keys])
+        for key in keys:
+            if self._is_missed(key):
+                slot, self._slots[key] = self._slots[key], -1
+                self._free(slot)
+                self._n_guessed -= key in self._unproved
+                self._unproved.discard(key)
+
+    def _free(self, slot: int) -> None:
+        self._keys[slot], self._states.ranks[slot], self._states.barred[slot] = -1, LOWEST, 0
 
     def _mend(self) -> None:
         """After an interruption: what waits to be read is given up, and slots are free that nobody has."""
-        owned = np.flatnonzero(self._slots >= 0)
-        self._filling.drop(self._slots[owned])
-        self._keys[:] = -1
-        for key in owned.tolist():
-            slot = int(self._slots[key])
-            if self._filling.orders[slot] == 0 and self._filling.held[slot] != key:
-                self._slots[key], self._unproved[key] = -1, False
+        self._filling.drop(range(len(self._keys)))
+        owners = {slot: key for key, slot in enumerate(self._slots) if slot >= 0}
+        for slot in range(len(self._keys)):
+            self._free(slot)
+            if (key := owners.get(slot, -1)) < 0:
+                continue
+            if self._is_missed(key):
+                self._slots[key] = -1
             else:
-                self._keys[slot] = key
-        self._free = [slot for slot in range(len(self._keys))[::-1] if self._keys[slot] < 0]
-        self._asked, self._guessed = self._asked[:0], []
+                self._keys[slot], self._states.ranks[slot] = key, self._ranks[key]
+        self._in_use, self._asked, self._guessed = [], [], []
+        self._unproved.clear()
 
     def _read(self, key: int, slot: int) -> None:
         bundle = self._bundles[key]
         self._source.read(bundle, self._memory[slot].data[: bundle.padded_bytes])
-        self._filling.held[slot] = key
+        self._states.held[slot] = key
 
     def _check(self, key: int, slot: int) -> None:
         """See whether what was read first of an expert is what was written; if not, it is read again next time."""
@@ -291,6 +303,6 @@ class ExpertCache:
         try:
             self._source.check(bundle, self._memory[slot, : bundle.nbytes])
         except BaseException:
-            self._filling.held[slot] = NOBODY
+            self._states.held[slot] = NOBODY
             raise
         self._checked[key] = True

@@ -23,8 +23,8 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts, MatMul, Op, RMSNorm, Router
 
-AHEAD = 2
-"""Layers that are guessed: the second one's guesses are worse, but there is more time for them."""
+AHEAD = 1
+"""Layers that are guessed: guesses at the next but one are worse, and keep the cores busy longer than they save."""
 FEW_TOKENS = 8
 """Passes of more tokens want most experts anyway: nothing is guessed."""
 
@@ -40,9 +40,13 @@ class Routing:
 
     def likely(self, state: Floats) -> list[int]:
         """The experts that rows of the state would choose, the likeliest first."""
-        roots = np.sqrt(np.mean(state * state, axis=-1, keepdims=True) + self.epsilon)
-        scores = ((state / roots) @ self.router.T).max(axis=0)
-        return [int(number) for number in np.argsort(-scores)[: self.active * len(state)]]
+        if len(state) == 1:  # whose root mean square changes no order
+            scores: Floats = self.router @ state[0]
+        else:
+            roots = np.sqrt(np.mean(state * state, axis=-1, keepdims=True) + self.epsilon)
+            scores = ((state / roots) @ self.router.T).max(axis=0)
+        found: list[int] = scores.argsort()[: -1 - self.active * len(state) : -1].tolist()
+        return found
 
 
 class Mixtures:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -26,23 +27,45 @@ Numbers = NDArray[np.int64]
 CLOSED = "the model is closed; load it again"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotStates:
+    """What is in slots, and what shall be: int64[n_slots] each.
+
+    held    the number that each holds, NOBODY, or BROKEN where reading it failed
+    orders  0 where nothing is to be read, FLYING where something is being read
+    tags    the number to be read
+    ranks   the lowest may be filled anew first,
+    barred  if it is not barred: 0 for those that are not at all
+    """
+
+    n_slots: InitVar[int]
+    held: Numbers = field(init=False)
+    orders: Numbers = field(init=False)
+    tags: Numbers = field(init=False)
+    ranks: Numbers = field(init=False)
+    barred: Numbers = field(init=False)
+
+    def __post_init__(self, n_slots: int) -> None:
+        for name in ("held", "orders", "tags", "ranks", "barred"):
+            object.__setattr__(self, name, np.zeros(n_slots, np.int64))
+        self.held[:] = NOBODY
+
+
 class Filling(Protocol):
     """What fills slots. One thread uses it, and may be interrupted between any two steps."""
 
-    held: Numbers
-    """int64[slots]: the number that each holds, NOBODY, or BROKEN where reading it failed."""
-    orders: Numbers
-    """int64[slots]: 0 where nothing is to be read, FLYING where something is being read."""
-    tags: Numbers
-    """int64[slots]: what is to be read into each."""
+    slots: SlotStates
 
-    def want(self, slots: Numbers, order: int) -> None:
+    def want(self, slots: Sequence[int], order: int) -> None:
         """Read the tags of idle slots, in this order; of those that wait already only the order changes."""
 
-    def drop(self, slots: Numbers) -> None:
+    def drop(self, slots: Sequence[int]) -> None:
         """No longer read these, but for those that are being read."""
 
-    def settle(self, slots: Numbers) -> None:
+    def least(self, most: int) -> int:
+        """The idle slot with the lowest rank of those barred by `most` or less; -1 where there is none."""
+
+    def settle(self, slots: Sequence[int]) -> None:
         """Wait until nothing is to be read into these, and nothing is being read. Raises EngineClosed."""
 
     @property
@@ -62,7 +85,7 @@ class Slots:
 
     def __init__(self, source: Source, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int) -> None:
         self._source, self._bundles, self._memory = source, bundles, memory
-        self.held, self.orders, self.tags = idle_slots(len(memory))
+        self.slots = SlotStates(len(memory))
         self._counts: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._arrived, self._work = Bell(), threading.Condition(self._lock)
@@ -75,22 +98,29 @@ class Slots:
         for thread in self._threads:
             thread.start()
 
-    def want(self, slots: Numbers, order: int) -> None:
+    def want(self, slots: Sequence[int], order: int) -> None:
         """As in `Filling`."""
         with self._lock:
-            for number, slot in enumerate(slots.tolist()):
-                if self.orders[slot] != FLYING:
-                    self.orders[slot] = order + number
+            for number, slot in enumerate(slots):
+                if self.slots.orders[slot] != FLYING:
+                    self.slots.orders[slot] = order + number
             self._work.notify_all()
 
-    def drop(self, slots: Numbers) -> None:
+    def drop(self, slots: Sequence[int]) -> None:
         """As in `Filling`."""
         with self._lock:
-            self.orders[slots] = np.where(self.orders[slots] == FLYING, FLYING, 0)
+            for slot in slots:
+                if self.slots.orders[slot] != FLYING:
+                    self.slots.orders[slot] = 0
 
-    def settle(self, slots: Numbers) -> None:
+    def least(self, most: int) -> int:
         """As in `Filling`."""
-        while self.orders[slots].any():
+        idle = np.flatnonzero((self.slots.orders == 0) & (self.slots.barred <= most))
+        return int(idle[self.slots.ranks[idle].argmin()]) if len(idle) else -1
+
+    def settle(self, slots: Sequence[int]) -> None:
+        """As in `Filling`."""
+        while any(self.slots.orders[slot] for slot in slots):
             if self._stopping:
                 raise EngineClosed(CLOSED)
             self._arrived.wait()
@@ -119,8 +149,8 @@ class Slots:
 
     def _next(self) -> int | None:
         """The slot with the lowest order."""
-        waiting = np.flatnonzero(self.orders > 0)
-        return int(waiting[self.orders[waiting].argmin()]) if len(waiting) else None
+        waiting = np.flatnonzero(self.slots.orders > 0)
+        return int(waiting[self.slots.orders[waiting].argmin()]) if len(waiting) else None
 
     def _read_on(self) -> None:
         while True:
@@ -130,7 +160,7 @@ class Slots:
                 if self._stopping:
                     return
                 assert slot is not None
-                self.orders[slot], number = FLYING, int(self.tags[slot])
+                self.slots.orders[slot], number = FLYING, int(self.slots.tags[slot])
                 self._busy.begin()
             bundle, held = self._bundles[number], number
             try:
@@ -140,10 +170,5 @@ class Slots:
             with self._lock:
                 self._busy.end()
                 self._counts[number] += held == number
-                self.held[slot], self.orders[slot] = held, 0
+                self.slots.held[slot], self.slots.orders[slot] = held, 0
                 self._arrived.ring()
-
-
-def idle_slots(n_slots: int) -> tuple[Numbers, Numbers, Numbers]:
-    """What slots hold, their orders and tags: nothing."""
-    return np.full(n_slots, NOBODY, np.int64), np.zeros(n_slots, np.int64), np.zeros(n_slots, np.int64)

@@ -142,7 +142,7 @@ def test_a_guess_that_cannot_be_read_fails_no_pass() -> None:
     for _ in range(4):
         source.gate.clear()
         cache.guess([(1, 4)])  # begun before what is asked for
-        _until(lambda: cache._slots[EXPERTS + 4] >= 0 and cache._filling.orders[cache._slots[EXPERTS + 4]] == FLYING)
+        _until(lambda: cache._slots[EXPERTS + 4] >= 0 and cache._states.orders[cache._slots[EXPERTS + 4]] == FLYING)
         cache.ask(0, [0, 1])
         source.gate.set()
         cache.wait(0, [0, 1])
