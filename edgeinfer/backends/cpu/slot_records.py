@@ -20,7 +20,11 @@ FILLING = np.dtype(
         ("tags", "i8"),  # int64[n_slots]: the number of what is to be read
         ("held", "i8"),  # int64[n_slots]: the number of what is there, or NOBODY, or BROKEN
         ("ranks", "i8"),  # int64[n_slots]: the lowest is filled anew first,
+        ("turns", "i8"),  # int64[n_slots]: which of `n_turns` that take turns it is for; later ones rank lower,
         ("barred", "i8"),  # int64[n_slots]: of those barred as little as is asked for
+        ("n_turns", "i8"),
+        ("turn", "i8"),  # the present one
+        ("step", "i8"),  # how much lower each turn ranks
         ("places", "i8"),  # int64[numbers]: where each begins in the file
         ("lengths", "i8"),  # int64[numbers]: its bytes, whole pages
         ("counts", "i8"),  # int64[numbers]: how often each was read

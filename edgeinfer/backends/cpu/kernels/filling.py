@@ -180,12 +180,18 @@ def settled(control, count):
 
 
 def least(at, most):
-    """The idle slot with the lowest rank of those barred by `most` or less; -1 where there is none."""
+    """The idle slot with the lowest rank of those barred by `most` or less; -1 where there is none.
+
+    What was needed just now comes last again: its rank is the lower by `step` for each turn until then.
+    """
     control, found, lowest = filling_at(at), -1, 0
     for slot in range(control.n_slots):
         if simd.load_int64(control.barred + 8 * slot) > most:
             continue
-        rank = simd.load_int64(control.ranks + 8 * slot)
+        until = simd.load_int64(control.turns + 8 * slot) - control.turn
+        if until <= 0:
+            until += control.n_turns
+        rank = simd.load_int64(control.ranks + 8 * slot) - until * control.step
         if (found < 0 or rank < lowest) and simd.load_acquire(control.orders + 8 * slot) == 0:
             found, lowest = slot, rank
     return found

@@ -72,7 +72,7 @@ class CompiledSlots:
         weakref.finalize(self, _close, tuple(self._pipes))  # not in `close`: somebody may still be about to read
         self._started_s, self._started_ticks = time.perf_counter(), self._read_ticks()
         self._record = self._new_record(descriptor, n_readers)
-        self._at = address(self._record)
+        self._at, self._turn = address(self._record), self._record["turn"]
         self._threads = [
             threading.Thread(target=self._read_on, name=f"edgeinfer-experts-{number}", daemon=True)
             for number in range(n_readers)
@@ -82,10 +82,11 @@ class CompiledSlots:
 
     def _new_record(self, descriptor: int, n_readers: int) -> NDArray[np.void]:
         record, system = np.zeros(1, FILLING), ctypes.CDLL(None)
-        for name in ("orders", "tags", "held", "ranks", "barred"):
+        for name in ("orders", "tags", "held", "ranks", "turns", "barred"):
             record[name] = address(getattr(self.slots, name))
         for name, array in (("places", self._places), ("lengths", self._lengths), ("counts", self.counts)):
             record[name] = address(array)
+        record["n_turns"] = 1
         record["list"] = address(self._list)
         record["n_slots"], record["memory"] = len(self._memory), address(self._memory)
         record["stride"], record["descriptor"] = self._memory.strides[0], descriptor
@@ -98,6 +99,10 @@ class CompiledSlots:
 
     def _read_on(self) -> None:
         self._fill(self._at)
+
+    def take_turns(self, turn: int, n_turns: int, step: int) -> None:
+        """As in `Filling`."""
+        self._turn[0], self._record["n_turns"], self._record["step"] = turn, n_turns, step
 
     def want(self, slots: Sequence[int], order: int) -> None:
         """As in `Filling`."""

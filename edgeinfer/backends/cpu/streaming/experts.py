@@ -25,6 +25,8 @@ from edgeinfer.errors import EngineClosed
 
 HALF_LIFE = 4
 """Passes of a layer after which a use counts half (least frequently used, with aging)."""
+LATER = 8
+"""So many passes older counts what is needed a whole pass later: layers just passed make room for those to come."""
 GUESS_WORTH = 1.0
 """A guess counts as so many uses."""
 MOST_GUESSES = 8
@@ -95,6 +97,7 @@ class ExpertCache:
         self._filling = filling(self._bundles, memory, n_readers)
         self._states = self._filling.slots
         self._states.ranks[:] = LOWEST
+        self._step = 0 if lru else int(LATER * FINE / HALF_LIFE / len(bundles))
 
     def ask(self, layer: int, experts: Sequence[int]) -> None:
         """A pass needs these experts of a layer, `most_at_once` at most: have them read, before all guesses."""
@@ -103,6 +106,7 @@ class ExpertCache:
             self._mend()
         self._is_whole = False
         self._forget(layer, keys)
+        self._filling.take_turns(layer, len(self._passes), self._step)
         self._count(layer, keys)
         self._in_use = keys
         held, barred = self._states.held, self._states.barred
@@ -207,11 +211,10 @@ class ExpertCache:
         self._n_asks += 1
         self._passes[layer] += 1
         now, ranks = self._passes[layer], self._states.ranks
-        since = (now + layer / len(self._passes)) / HALF_LIFE
         for key in keys:
             self._scores[key] = 1.0 + self._scores[key] * 2.0 ** ((self._used_at[key] + 1 - now) / HALF_LIFE)
             self._used_at[key] = now
-            rank = self._n_asks if self._lru else int((math.log2(self._scores[key]) + since) * FINE)
+            rank = self._n_asks if self._lru else int((math.log2(self._scores[key]) + now / HALF_LIFE) * FINE)
             self._ranks[key] = rank
             if (slot := self._slots[key]) >= 0:
                 ranks[slot] = rank
@@ -250,7 +253,7 @@ class ExpertCache:
             self._unproved.discard(before)
         states.held[slot] = NOBODY
         states.tags[slot] = self._keys[slot] = key
-        states.ranks[slot], states.barred[slot] = self._ranks[key], barred
+        states.ranks[slot], states.barred[slot], states.turns[slot] = self._ranks[key], barred, self._layers[key]
         self._slots[key] = slot
 
     def _waiting_guesses(self) -> list[int]:

@@ -35,6 +35,7 @@ class SlotStates:
     orders  0 where nothing is to be read, FLYING where something is being read
     tags    the number to be read
     ranks   the lowest may be filled anew first,
+    turns   those whose turn comes later are taken before others that rank hardly lower,
     barred  if it is not barred: 0 for those that are not at all
     """
 
@@ -43,10 +44,11 @@ class SlotStates:
     orders: Numbers = field(init=False)
     tags: Numbers = field(init=False)
     ranks: Numbers = field(init=False)
+    turns: Numbers = field(init=False)
     barred: Numbers = field(init=False)
 
     def __post_init__(self, n_slots: int) -> None:
-        for name in ("held", "orders", "tags", "ranks", "barred"):
+        for name in ("held", "orders", "tags", "ranks", "turns", "barred"):
             object.__setattr__(self, name, np.zeros(n_slots, np.int64))
         self.held[:] = NOBODY
 
@@ -55,6 +57,9 @@ class Filling(Protocol):
     """What fills slots. One thread uses it, and may be interrupted between any two steps."""
 
     slots: SlotStates
+
+    def take_turns(self, turn: int, n_turns: int, step: int) -> None:
+        """It is one turn of several, which come again and again; ranks are lower by `step` for each until then."""
 
     def want(self, slots: Sequence[int], order: int) -> None:
         """Read the tags of idle slots, in this order; of those that wait already only the order changes."""
@@ -86,6 +91,7 @@ class Slots:
     def __init__(self, source: Source, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int) -> None:
         self._source, self._bundles, self._memory = source, bundles, memory
         self.slots = SlotStates(len(memory))
+        self._turn, self._n_turns, self._step = 0, 1, 0
         self._counts: Counter[int] = Counter()
         self._lock = threading.Lock()
         self._arrived, self._work = Bell(), threading.Condition(self._lock)
@@ -97,6 +103,10 @@ class Slots:
         ]
         for thread in self._threads:
             thread.start()
+
+    def take_turns(self, turn: int, n_turns: int, step: int) -> None:
+        """As in `Filling`."""
+        self._turn, self._n_turns, self._step = turn, n_turns, step
 
     def want(self, slots: Sequence[int], order: int) -> None:
         """As in `Filling`."""
@@ -116,7 +126,8 @@ class Slots:
     def least(self, most: int) -> int:
         """As in `Filling`."""
         idle = np.flatnonzero((self.slots.orders == 0) & (self.slots.barred <= most))
-        return int(idle[self.slots.ranks[idle].argmin()]) if len(idle) else -1
+        until = (self.slots.turns[idle] - self._turn - 1) % self._n_turns
+        return int(idle[(self.slots.ranks[idle] - until * self._step).argmin()]) if len(idle) else -1
 
     def settle(self, slots: Sequence[int]) -> None:
         """As in `Filling`."""
