@@ -6,6 +6,7 @@ pages only when they are touched, on huge pages where it offers them. Freed when
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import sys
 from typing import Any
@@ -16,6 +17,8 @@ from numpy.typing import DTypeLike, NDArray
 ALIGNMENT = 64
 HUGE = 2 << 20
 PAGE_BYTES = 4096
+RETURNS = {"linux": "MADV_DONTNEED", "darwin": "MADV_FREE"}
+"""How systems are told that pages are free: Linux takes them at once, macOS when it needs them."""
 
 
 def aligned(shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> NDArray[Any]:
@@ -36,6 +39,24 @@ def paged(*shape: int) -> NDArray[np.uint8]:
     start = -raw.ctypes.data % PAGE_BYTES
     found: NDArray[np.uint8] = raw[start : start + n_bytes].reshape(shape)
     return found
+
+
+def give_back(memory: NDArray[np.uint8]) -> None:
+    """Let the system have the pages that lie wholly in `memory`; what they held is lost, and may be written anew.
+
+    On a system that cannot be told, Windows among them, nothing happens: the pages stay until the array goes.
+    """
+    advice = vars(mmap).get(RETURNS.get(sys.platform, ""))
+    start = -(-memory.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE  # 16 KiB on some machines, more than bundles have
+    n_bytes = (memory.ctypes.data + memory.nbytes - start) // mmap.PAGESIZE * mmap.PAGESIZE
+    if advice is None or n_bytes <= 0:
+        return
+    try:
+        madvise = ctypes.CDLL(None).madvise
+    except (OSError, AttributeError):
+        return
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    madvise(start, n_bytes, advice)  # advice that is not taken changes nothing
 
 
 def _mapped(n_bytes: int, huge: bool) -> NDArray[np.uint8]:

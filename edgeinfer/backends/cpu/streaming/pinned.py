@@ -5,8 +5,6 @@ In: a source, the contents of a file, which bundles may stay. Out: addresses. Kn
 
 from __future__ import annotations
 
-import mmap
-import sys
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
-from edgeinfer.backends.cpu.memory import paged
+from edgeinfer.backends.cpu.memory import give_back, paged
 from edgeinfer.backends.cpu.streaming.window import Source
 
 
@@ -81,15 +79,4 @@ class PinnedBundles:
         """Let the operating system have the memory of these."""
         for number in numbers:
             bundle, start = self._bundles[number]
-            _give_back(self._memory[start : start + bundle.padded_bytes])
-
-
-def _give_back(memory: NDArray[np.uint8]) -> None:
-    """Let the operating system have whole pages; they are zeros when they are touched again."""
-    if sys.platform == "win32":
-        return
-    import ctypes
-
-    library = ctypes.CDLL(None, use_errno=True)
-    library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    library.madvise(memory.ctypes.data, memory.nbytes, mmap.MADV_DONTNEED)
+            give_back(self._memory[start : start + bundle.padded_bytes])
