@@ -1,7 +1,7 @@
 """Memory pressure: a model that streams its weights gives memory back before the system runs out, and takes it again.
 
-In: a lane with weights that may stay or not, what is available. Out: other bundles pinned between two passes. Knows
-nothing of what a pass computes.
+In: a lane with weights that may stay or not, what is available. Out: a smaller cache or other bundles pinned between
+two passes. Knows nothing of what a pass computes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pressure:
         total = read_topology().total_bytes if total_bytes is None else total_bytes
         self.low_bytes = max(LEAST_LOW_BYTES, min(MOST_LOW_BYTES, int(total * LOW_SHARE)))
         self._lane, self._available, self._clock = lane, available, clock
-        self._wanted = dict(lane.pinned)
+        self._wanted, self._wanted_cache_bytes = dict(lane.pinned), lane.cache_bytes
         self._looked_s = self._pressed_s = clock()
 
     @property
@@ -53,16 +53,25 @@ class Pressure:
             return
         self._looked_s = now
         available, pinned = self._available(), self._lane.pinned
-        held = sum(pinned.values())
+        cached = self._lane.cache_bytes
+        held, is_less = sum(pinned.values()) + cached, len(pinned) < len(self._wanted)
         if available < self.low_bytes and held:
             self._pressed_s = now
             self._hold(held - (HIGH * self.low_bytes - available))
-        elif len(pinned) < len(self._wanted) and now - self._pressed_s > CALM_S and available > SPARE * self.low_bytes:
+        elif not is_less and cached >= self._wanted_cache_bytes:
+            return
+        elif now - self._pressed_s > CALM_S and available > SPARE * self.low_bytes:
             self._pressed_s = now
             self._hold(held + available - SPARE * self.low_bytes)
 
     def _hold(self, n_bytes: int) -> None:
-        """Keep so many bytes of what was wanted at first, as evenly spread as then."""
+        """Keep so many bytes of what was wanted at first: what every pass needs, as evenly spread as then, and a cache."""
         numbers = list(self._wanted)
-        chosen = pinned_loads([Load(self._wanted[number]) for number in numbers], max(0, n_bytes))
-        self._lane.pin(frozenset(numbers[place] for place in chosen))
+        cache_bytes = min(self._wanted_cache_bytes, max(0, n_bytes - sum(self._wanted.values())))
+        if cache_bytes != self._lane.cache_bytes:
+            self._lane.resize_cache(cache_bytes)
+        left = max(0, n_bytes - self._lane.cache_bytes)
+        chosen = pinned_loads([Load(self._wanted[number]) for number in numbers], left)
+        kept = frozenset(numbers[place] for place in chosen)
+        if kept != self._lane.pinned.keys():
+            self._lane.pin(kept)

@@ -53,3 +53,9 @@ FILLING = np.dtype(
 """`kernels.filling`."""
 
 BUSY_SHIFT = 56
+
+
+def place_of(name: str) -> int:
+    """Where a field of FILLING begins."""
+    assert FILLING.fields is not None
+    return FILLING.fields[name][1]

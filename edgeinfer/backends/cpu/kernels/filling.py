@@ -10,12 +10,11 @@ from __future__ import annotations
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.ticks import fence, ticks
-from edgeinfer.backends.cpu.slot_records import BROKEN, BUSY_SHIFT, FILLING, FLYING, GUESS
+from edgeinfer.backends.cpu.slot_records import BROKEN, BUSY_SHIFT, FILLING, FLYING, GUESS, place_of
 
 filling_at = simd.record_at(FILLING)
-FIELDS = FILLING.fields
 N_GUESSES, N_ASLEEP, UNDER_WAY, BUSY, IS_WAITING, STOPPING = (
-    FIELDS[name][1] for name in ("n_guesses", "n_asleep", "under_way", "busy", "is_waiting", "stopping")
+    place_of(name) for name in ("n_guesses", "n_asleep", "under_way", "busy", "is_waiting", "stopping")
 )
 PAGE = 4096
 SINCE = (1 << BUSY_SHIFT) - 1

@@ -130,7 +130,7 @@ class CompiledSlots:
         """As in `Filling`."""
         if (passed := time.perf_counter() - self._started_s) < CALIBRATION_S:
             time.sleep(CALIBRATION_S - passed)
-        passed_ticks = self._read_ticks() - self._started_ticks
+        passed_ticks: int = self._read_ticks() - self._started_ticks
         busy, under_way = int(self._record["busy"][0]), int(self._record["under_way"][0])
         if under_way:
             busy += max(0, passed_ticks - under_way % (1 << BUSY_SHIFT))

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle
+from edgeinfer.backends.cpu.memory import give_back
 from edgeinfer.backends.cpu.slot_records import GUESS, NOBODY
 from edgeinfer.backends.cpu.streaming.slots import Filling
 from edgeinfer.backends.stored import Reading
@@ -37,8 +38,8 @@ LOWEST = -(1 << 62)
 """The rank of slots that are free, and of what was never used."""
 FINE = 1 << 32
 """Ranks are integers."""
-GUESSED, IN_USE = 1, 2
-"""How far a slot is barred: guesses push out neither, what is asked for only what is not in use."""
+GUESSED, IN_USE, GIVEN_BACK = 1, 2, 3
+"""How far a slot is barred: guesses push out none of these, what is asked for only guesses."""
 
 
 class CheckedSource(Protocol):
@@ -92,12 +93,45 @@ class ExpertCache:
         self._is_whole, self._closed = True, False
         self._waited_s = 0.0
         self._n_wanted = self._n_found = self._n_guessed = self._n_proved = 0
-        self.most_at_once = len(memory) - n_readers
-        """Experts that may be asked for at a time: others are on their way."""
+        self._n_readers, self._n_slots = n_readers, len(memory)
         self._filling = filling(self._bundles, memory, n_readers)
         self._states = self._filling.slots
         self._states.ranks[:] = LOWEST
         self._step = 0 if lru else int(LATER * FINE / HALF_LIFE / len(bundles))
+
+    @property
+    def most_at_once(self) -> int:
+        """Experts that may be asked for at a time: others are on their way."""
+        return self._n_slots - self._n_readers
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for experts, without what was given back."""
+        return self._n_slots * int(self._memory.strides[0])
+
+    def resize(self, n_bytes: int, most_used: int) -> None:
+        """Between two passes: give memory back, that of the experts worth least, or take it again.
+
+        What is left has room for `most_used` experts at a time; there is no more than there was at first.
+        """
+        wanted = max(n_bytes // int(self._memory.strides[0]), most_used + self._n_readers)
+        wanted = min(wanted, len(self._keys))
+        if wanted < self._n_slots:
+            self._mend()
+            self._filling.settle(range(len(self._keys)))
+        barred, states = self._states.barred, self._states
+        while self._n_slots > wanted:
+            slot = self._filling.least(IN_USE)
+            if (key := self._keys[slot]) >= 0:
+                self._slots[key] = -1
+            states.held[slot] = NOBODY
+            self._free(slot)
+            barred[slot] = GIVEN_BACK
+            self._n_slots -= 1
+            give_back(self._memory[slot])
+        for slot in np.flatnonzero(barred == GIVEN_BACK)[: max(0, wanted - self._n_slots)].tolist():
+            barred[slot] = 0
+            self._n_slots += 1
 
     def ask(self, layer: int, experts: Sequence[int]) -> None:
         """A pass needs these experts of a layer, `most_at_once` at most: have them read, before all guesses."""
@@ -212,7 +246,7 @@ class ExpertCache:
         self._passes[layer] += 1
         now, ranks = self._passes[layer], self._states.ranks
         for key in keys:
-            self._scores[key] = 1.0 + self._scores[key] * 2.0 ** ((self._used_at[key] + 1 - now) / HALF_LIFE)
+            self._scores[key] = 1.0 + self._scores[key] * math.exp2((self._used_at[key] + 1 - now) / HALF_LIFE)
             self._used_at[key] = now
             rank = self._n_asks if self._lru else int((math.log2(self._scores[key]) + now / HALF_LIFE) * FINE)
             self._ranks[key] = rank
@@ -222,7 +256,7 @@ class ExpertCache:
     def _worth(self, key: int) -> float:
         """What an expert is worth now: uses that count less the longer ago they were."""
         ago = self._passes[self._layers[key]] - self._used_at[key]
-        return self._scores[key] * 2.0 ** (-ago / HALF_LIFE)
+        return self._scores[key] * math.exp2(-ago / HALF_LIFE)
 
     def _have_read(self, missing: Sequence[int]) -> None:
         """Read what is asked for, into slots of others where it has none."""
@@ -284,7 +318,9 @@ class ExpertCache:
         """After an interruption: what waits to be read is given up, and slots are free that nobody has."""
         self._filling.drop(range(len(self._keys)))
         owners = {slot: key for key, slot in enumerate(self._slots) if slot >= 0}
-        for slot in range(len(self._keys)):
+        given_back = self._states.barred == GIVEN_BACK
+        self._n_slots = len(self._keys) - int(given_back.sum())
+        for slot in np.flatnonzero(~given_back).tolist():
             self._free(slot)
             if (key := owners.get(slot, -1)) < 0:
                 continue

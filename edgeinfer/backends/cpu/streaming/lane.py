@@ -167,6 +167,17 @@ class StreamedLane(CpuLane):
         """Bundles that stay in memory, and the bytes of each."""
         return {number: self.contents.bundles[number].padded_bytes for number in sorted(self._pinned.numbers)}
 
+    @property
+    def cache_bytes(self) -> int:
+        """Memory for experts, which are there as long as others are not used more."""
+        return 0 if self._mixtures is None else self._mixtures.cache_bytes
+
+    def resize_cache(self, n_bytes: int) -> None:
+        """Have so much of it from now on, as far as it is possible; between two steps."""
+        if self._mixtures is not None:
+            self._team.settle()
+            self._mixtures.resize(n_bytes)
+
     def pin(self, numbers: frozenset[int]) -> None:
         """Keep these bundles from now on, of those that stayed at first; between two steps.
 

@@ -72,6 +72,15 @@ class Mixtures:
         """What the cache has read."""
         return self._cache.reading
 
+    @property
+    def cache_bytes(self) -> int:
+        """Memory for experts."""
+        return self._cache.nbytes
+
+    def resize(self, n_bytes: int) -> None:
+        """Have so much memory for experts, or what a token needs; between two passes."""
+        self._cache.resize(n_bytes, max(op.active for op in self.ops))
+
     def rounds(self, layer: int, mixing: Mixing, values: Values) -> Iterator[None]:
         """Have the chosen experts of a layer, as many at a time as there is room for: run the products of each round.
 

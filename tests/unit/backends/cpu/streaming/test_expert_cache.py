@@ -164,6 +164,33 @@ def test_a_pass_that_was_broken_off_leaves_room() -> None:
     cache.close()
 
 
+def test_memory_is_given_back_by_the_experts_worth_least_and_taken_again() -> None:
+    source = PaperSource()
+    cache, memory = opened(source, n_slots=8, n_readers=1)
+    for _ in range(3):
+        have(cache, memory, 0, [0, 1])
+    have(cache, memory, 1, [2, 3])
+    cache.guess([(2, 4), (2, 5)])
+    cache.resize(4 * PAGE_BYTES, most_used=2)
+    assert (cache.nbytes, cache.most_at_once) == (4 * PAGE_BYTES, 3)
+    assert len([page for page in memory if not page.any()]) >= 4
+    n_reads = len(source.reads)
+    have(cache, memory, 0, [0, 1])
+    assert len(source.reads) == n_reads
+    for layer in (1, 2, 0, 1):
+        have(cache, memory, layer, [5, 6, 7])
+    cache.resize(0, most_used=2)
+    assert cache.nbytes == 3 * PAGE_BYTES
+    have(cache, memory, 2, [0, 1])
+    cache.resize(100 * PAGE_BYTES, most_used=2)
+    assert cache.nbytes == 8 * PAGE_BYTES
+    have(cache, memory, 2, list(range(7)))
+    n_reads = len(source.reads)
+    have(cache, memory, 2, list(range(7)))
+    cache.close()
+    assert len(source.reads) == n_reads
+
+
 def test_closing_ends_who_waits_and_all_threads() -> None:
     source = PaperSource()
     source.gate.clear()
