@@ -65,7 +65,7 @@ class Pressure:
             self._hold(held + available - SPARE * self.low_bytes)
 
     def _hold(self, n_bytes: int) -> None:
-        """Keep so many bytes of what was wanted at first: what every pass needs, as evenly spread as then, and a cache."""
+        """Keep so many bytes of what was wanted at first: what every pass needs, evenly spread, and of a cache."""
         numbers = list(self._wanted)
         cache_bytes = min(self._wanted_cache_bytes, max(0, n_bytes - sum(self._wanted.values())))
         if cache_bytes != self._lane.cache_bytes:

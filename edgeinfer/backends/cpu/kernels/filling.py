@@ -172,10 +172,10 @@ def drop(at, count):
 @inline
 def settled(control, count):
     """Whether nothing is to be read, or being read, into any of the slots."""
+    n_left = 0
     for number in range(count):
-        if simd.load_acquire(order_at(control, number)) != 0:
-            return False
-    return True
+        n_left += simd.load_acquire(order_at(control, number)) != 0
+    return n_left == 0
 
 
 def least(at, most):
