@@ -103,6 +103,15 @@ class Streaming(Protocol):
         """Bundles that stay in memory, and the bytes of each."""
         ...
 
+    @property
+    def cache_bytes(self) -> int:
+        """Memory for what only some passes need, which is kept as long as nothing else is needed more."""
+        ...
+
+    def resize_cache(self, n_bytes: int) -> None:
+        """Have so much of it from now on, no more than at first and no less than a pass needs; between two steps."""
+        ...
+
     def pin(self, numbers: frozenset[int]) -> None:
         """Keep these bundles from now on, and give the memory of the others back; between two steps."""
         ...

@@ -1,7 +1,7 @@
 """Memory pressure: a model that streams its weights gives memory back before the system runs out, and takes it again.
 
-In: a lane with weights that may stay or not, what is available. Out: between two passes, other bundles pinned, or less
-room for what comes and goes. Knows nothing of what a pass computes.
+In: a lane with weights that may stay or not, what is available. Out: between two passes, a smaller cache, other bundles
+pinned, or less room for what comes and goes. Knows nothing of what a pass computes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pressure:
         total = read_topology().total_bytes if total_bytes is None else total_bytes
         self.low_bytes = max(LEAST_LOW_BYTES, min(MOST_LOW_BYTES, int(total * LOW_SHARE)))
         self._lane, self._available, self._clock = lane, available, clock
-        self._wanted = dict(lane.pinned)
+        self._wanted, self._wanted_cache_bytes = dict(lane.pinned), lane.cache_bytes
         self._asked = frozenset(self._wanted)
         self._looked_s = self._pressed_s = clock()
 
@@ -53,28 +53,39 @@ class Pressure:
         if now - self._looked_s < LOOK_S:
             return
         self._looked_s = now
-        available, pinned = self._available(), self._lane.pinned
-        held = sum(pinned.values())
+        available, held = self._available(), self._held()
         if available < self.low_bytes:
             self._pressed_s = now
             self._give_back(HIGH * self.low_bytes - available)
-        elif len(pinned) < len(self._wanted) and now - self._pressed_s > CALM_S and available > SPARE * self.low_bytes:
+        elif (
+            held < sum(self._wanted.values()) + self._wanted_cache_bytes
+            and now - self._pressed_s > CALM_S
+            and available > SPARE * self.low_bytes
+        ):
             self._pressed_s = now
             self._hold(held + available - SPARE * self.low_bytes)
 
     def _give_back(self, n_bytes: int) -> None:
-        """Unpin so many bytes, which can be taken again; what that does not give, single neurons do, for good."""
-        held = sum(self._lane.pinned.values())
+        """Hold so much less, which can be taken again; what that does not give, single neurons do, for good."""
+        held = self._held()
         if held:
             self._hold(held - n_bytes)
-        lacking = n_bytes - (held - sum(self._lane.pinned.values()))
+        lacking = n_bytes - (held - self._held())
         if lacking > 0:
             self._lane.shrink(lacking)
 
+    def _held(self) -> int:
+        """Bytes that are pinned or cached."""
+        return sum(self._lane.pinned.values()) + self._lane.cache_bytes
+
     def _hold(self, n_bytes: int) -> None:
-        """Keep so many bytes of what was wanted at first, as evenly spread as then."""
+        """Keep so many bytes of what was wanted at first: what every pass needs, evenly spread, and of a cache."""
         numbers = list(self._wanted)
-        chosen = pinned_loads([Load(self._wanted[number]) for number in numbers], max(0, n_bytes))
+        cache_bytes = min(self._wanted_cache_bytes, max(0, n_bytes - sum(self._wanted.values())))
+        if cache_bytes != self._lane.cache_bytes:
+            self._lane.resize_cache(cache_bytes)
+        left = max(0, n_bytes - self._lane.cache_bytes)
+        chosen = pinned_loads([Load(self._wanted[number]) for number in numbers], left)
         asked = frozenset(numbers[place] for place in chosen)
         if asked != self._asked:  # what must stay does, however often one asks, and pinning begins a pass anew
             self._lane.pin(asked)

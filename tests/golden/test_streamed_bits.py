@@ -98,6 +98,22 @@ def test_bits_stay_when_bundles_are_given_back(golden: Golden, expected: list[np
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
+def test_bits_stay_when_experts_are_given_back(golden: Golden, expected: list[np.ndarray], folder: Path) -> None:
+    with Player(Streamer(folder, 0.8), golden) as player:
+        assert isinstance(player.lane, Streaming)
+        most = player.lane.cache_bytes
+        player.lane.resize_cache(0)
+        least = player.lane.cache_bytes
+        assert 0 < least <= most or least == most == 0
+        player.lane.resize_cache(most)
+        assert player.lane.cache_bytes == most
+        found = [player.feed(golden.tokens[:30])]
+        player.lane.resize_cache(0)
+        found += [player.feed(golden.tokens[place : place + 1]) for place in range(30, 36)]
+        assert player.lane.cache_bytes == least
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=False))
+
+
 @pytest.mark.parametrize("n_workers", [1, 3])
 def test_bits_do_not_depend_on_workers(golden: Golden, expected: list[np.ndarray], path: Path, n_workers: int) -> None:
     with Player(Streamer(path, 0.2, n_workers), golden) as player:

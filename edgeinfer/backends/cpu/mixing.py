@@ -105,7 +105,8 @@ class Mixing:
     def chosen(self, op: Experts) -> list[int]:
         """The experts that have tokens, after the call that groups them and before the next op of its kind."""
         numbers = self._lists[0].view(np.int64)
-        return [int(number) for number in numbers[1 : 1 + numbers[0]]]
+        found: list[int] = numbers[1 : 1 + numbers[0]].tolist()
+        return found
 
     def confine(self, experts: Sequence[int]) -> None:
         """Let the calls to come take only these of the chosen experts, in this order."""

@@ -258,6 +258,13 @@ def atomic_add(builder, address, value):
     return builder.atomic_rmw("add", emit.pointer(builder, address, emit.I64), value, "acq_rel")
 
 
+@operation(INT, ADDRESS, INT, INT)
+def swap_if(builder, address, expected, value):
+    """Write an int64 where there is what is expected, before and after all else; returns what there was."""
+    place = emit.pointer(builder, address, emit.I64)
+    return builder.extract_value(builder.cmpxchg(place, expected, value, "seq_cst", "seq_cst"), 0)
+
+
 @operation(INT, ADDRESS)
 def load_acquire(builder, address):
     """An int64 that another thread releases."""
@@ -290,6 +297,13 @@ def call_kernel(builder, function, arguments, worker, crew):
 def call_plain(builder, function):
     """Call a C function without arguments at an address (sched_yield)."""
     builder.call(builder.inttoptr(function, ir.FunctionType(emit.I32, []).as_pointer()), [])
+
+
+@operation(INT, ADDRESS, INT, INT, INT, INT)
+def call_system(builder, function, first, second, third, fourth):
+    """Call the C function at an address with up to four integers or addresses (pread, read, write)."""
+    kind = ir.FunctionType(emit.I64, [emit.I64] * 4).as_pointer()
+    return builder.call(builder.inttoptr(function, kind), [first, second, third, fourth])
 
 
 @intrinsic(prefer_literal=True)

@@ -15,10 +15,11 @@ HIGH_BYTES, SPARE_BYTES = HIGH * LOW_BYTES, SPARE * LOW_BYTES
 class Machine:
     """A lane with pieces on a machine whose free memory others change; a clock that is moved."""
 
-    def __init__(self, n_pieces: int, others_leave: int) -> None:
+    def __init__(self, n_pieces: int, others_leave: int, n_cached: int = 0, least_cached: int = 0) -> None:
         self.reading = Reading()
         self.pinned: Mapping[int, int] = dict.fromkeys(range(n_pieces), PIECE)
-        self._all = n_pieces
+        self._all = n_pieces + n_cached
+        self.cache_bytes, self._most_cached, self._least_cached = n_cached * PIECE, n_cached, least_cached
         self.others_leave = others_leave
         self.now = 0.0
         self.window_bytes = self._given_bytes = self.n_pinned = 0
@@ -34,9 +35,13 @@ class Machine:
         self._given_bytes += given
         return given
 
+    def resize_cache(self, n_bytes: int) -> None:
+        self.cache_bytes = min(self._most_cached, max(self._least_cached, n_bytes // PIECE)) * PIECE
+
     def available(self) -> int:
         """What others leave and the lane has given back."""
-        return self.others_leave + (self._all - len(self.pinned)) * PIECE + self._given_bytes
+        given = (self._all - len(self.pinned)) * PIECE - self.cache_bytes
+        return self.others_leave + given + self._given_bytes
 
 
 def looked(machine: Machine, pressure: Pressure, seconds: float = 2.0) -> int:
@@ -99,6 +104,24 @@ def test_memory_is_taken_again_when_it_has_long_been_there() -> None:
     machine.others_leave = 10 * SPARE_BYTES
     assert looked(machine, pressure, CALM_S / 2) == few
     assert looked(machine, pressure, CALM_S) == 100
+
+
+def test_a_cache_gives_back_first_and_takes_again_last() -> None:
+    machine = Machine(10, LOW_BYTES // 2, n_cached=100, least_cached=8)
+    pressure = Pressure(machine, machine.available, lambda: machine.now, 24 << 30)
+    assert looked(machine, pressure) == 10
+    few = machine.cache_bytes
+    assert 8 * PIECE < few < 100 * PIECE
+    assert machine.available() >= HIGH_BYTES
+    machine.others_leave = -2000 * PIECE
+    assert looked(machine, pressure) == 0
+    assert machine.cache_bytes == 8 * PIECE
+    machine.others_leave = SPARE_BYTES - 102 * PIECE + 12 * PIECE
+    assert looked(machine, pressure, 2 * CALM_S) == 10
+    assert 8 * PIECE < machine.cache_bytes <= 10 * PIECE
+    machine.others_leave = 10 * SPARE_BYTES
+    looked(machine, pressure, 2 * CALM_S)
+    assert machine.cache_bytes == 100 * PIECE
 
 
 def test_no_more_is_taken_than_leaves_enough() -> None:

@@ -1,42 +1,70 @@
 """The experts of a mixture that are in memory: a cache by recency and frequency, read ahead on a guess.
 
-In: the bundles of experts by layer and number, a source, memory in slots. Out: addresses of the experts that a pass has
-chosen. What is used again and again stays; guesses are read when nothing else is waited for, and never push out what
-is used more. Threads sleep while nothing is to be read. Knows nothing of routers.
+In: the bundles of experts by layer and number, what fills slots of memory, a source. Out: addresses of the experts that
+a pass has chosen. What is used again and again stays; guesses are read when nothing else is waited for, and never push
+out what is used more. Knows nothing of routers, or of how slots are filled.
 """
 
 from __future__ import annotations
 
-import threading
+import math
 import time
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import Bundle
-from edgeinfer.backends.cpu.streaming.bell import Bell
-from edgeinfer.backends.cpu.streaming.busy import BusyClock
-from edgeinfer.backends.cpu.streaming.window import Source
+from edgeinfer.backends.cpu.memory import give_back
+from edgeinfer.backends.cpu.slot_records import GUESS, NOBODY
+from edgeinfer.backends.cpu.streaming.slots import Filling
 from edgeinfer.backends.stored import Reading
 from edgeinfer.errors import EngineClosed
 
 HALF_LIFE = 4
 """Passes of a layer after which a use counts half (least frequently used, with aging)."""
+LATER = 8
+"""So many passes older counts what is needed a whole pass later: layers just passed make room for those to come."""
 GUESS_WORTH = 1.0
 """A guess counts as so many uses."""
-ABSENT, COMING, READY = range(3)
+MOST_GUESSES = 8
+"""Guesses that wait to be read: the later ones are better made anew."""
+FIRST = 1
+"""The order of what is asked for; guesses have later ones."""
+LOWEST = -(1 << 62)
+"""The rank of slots that are free, and of what was never used."""
+FINE = 1 << 32
+"""Ranks are integers."""
+GUESSED, IN_USE, GIVEN_BACK = 1, 2, 3
+"""How far a slot is barred: guesses push out none of these, what is asked for only guesses."""
+
+
+class CheckedSource(Protocol):
+    """Where bundles come from if need be, and what knows whether they are what was written."""
+
+    def read(self, bundle: Bundle, into: memoryview) -> None:
+        """Fill `into` with a bundle, checked. Raises EdgeInferError."""
+
+    def check(self, bundle: Bundle, data: NDArray[np.uint8]) -> None:
+        """Raise EdgeInferError unless `data` is what was written; may look only once."""
+
+
+MakeFilling = Callable[[Sequence[Bundle], NDArray[np.uint8], int], Filling]
+"""Makes what fills slots, given all bundles in order, the memory and how many are read at a time."""
 
 
 class ExpertCache:
-    """Slots of memory that experts are read into. Use it from one thread; close it to stop the others."""
+    """Slots of memory that experts are read into. Use it from one thread; another one may close it."""
 
     def __init__(
         self,
-        source: Source,
+        source: CheckedSource,
         bundles: Sequence[Sequence[Bundle]],
         memory: NDArray[np.uint8],
+        filling: MakeFilling,
         n_readers: int,
         *,
         guesses: bool = True,
@@ -46,189 +74,274 @@ class ExpertCache:
 
         For comparisons: `guesses` False reads nothing ahead, `lru` keeps what was used last, however seldom that was.
         """
-        self._source, self._memory, self._guesses, self._lru = source, memory, guesses, lru
-        self._n_experts = max(map(len, bundles))
-        self._bundles = {
-            layer * self._n_experts + number: bundle
-            for layer, its_bundles in enumerate(bundles)
-            for number, bundle in enumerate(its_bundles)
-        }
-        n_keys = len(bundles) * self._n_experts
-        self._slots = np.full(n_keys, -1)
-        self._states = np.zeros(n_keys, np.uint8)
-        self._in_use = np.zeros(n_keys, bool)
-        self._unproved = np.zeros(n_keys, bool)  # guesses that nobody has used yet
-        self._scores = np.zeros(n_keys)  # uses, as they counted when the last one was,
-        self._used_at = np.zeros(n_keys)  # in passes of the layer
-        self._passes = np.zeros(n_keys)
-        self._free = list(range(len(memory)))[::-1]
-        self._asked: deque[int] = deque()
-        self._guessed: deque[int] = deque()
-        self._lock = threading.Lock()
-        self._arrived, self._work = Bell(), threading.Condition(self._lock)
-        self._flying: set[int] = set()
-        self._is_whole = True
-        self._failure: BaseException | None = None
-        self._stopping = False
-        self._sizes: Counter[int] = Counter()
-        self._n_bytes, self._waited_s = 0, 0.0
-        self._busy = BusyClock()
+        self._source, self._memory, self.guesses, self._lru = source, memory, guesses, lru
+        self._starts = [0, *accumulate(map(len, bundles))]
+        self._layers = [layer for layer, its_bundles in enumerate(bundles) for _ in its_bundles]
+        self._bundles = [bundle for layer in bundles for bundle in layer]
+        n_keys = len(self._bundles)
+        self._slots, self._keys = [-1] * n_keys, [-1] * len(memory)  # slot of a key (a layer's expert), key of a slot
+        self._checked = [False] * n_keys
+        self._scores = [0.0] * n_keys  # uses, as they counted when the last one was,
+        self._used_at = [0] * n_keys  # in passes of the layer
+        self._ranks = [LOWEST] * n_keys  # as a slot's: worth, but for how long ago now is
+        self._passes = [0] * len(bundles)
+        self._n_asks = 0
+        self._in_use: list[int] = []
+        self._asked: list[int] = []  # of them, those that were not there
+        self._guessed: list[int] = []  # perhaps read by now
+        self._unproved: set[int] = set()  # guesses that were read and not used yet, of layers to come
+        self._is_whole, self._closed = True, False
+        self._waited_s = 0.0
         self._n_wanted = self._n_found = self._n_guessed = self._n_proved = 0
-        self.most_at_once = len(memory) - n_readers
+        self._n_readers, self._n_slots = n_readers, len(memory)
+        self._filling = filling(self._bundles, memory, n_readers)
+        self._states = self._filling.slots
+        self._states.ranks[:] = LOWEST
+        self._step = 0 if lru else int(LATER * FINE / HALF_LIFE / len(bundles))
+
+    @property
+    def most_at_once(self) -> int:
         """Experts that may be asked for at a time: others are on their way."""
-        self._threads = [
-            threading.Thread(target=self._read_on, name=f"edgeinfer-experts-{number}", daemon=True)
-            for number in range(n_readers)
-        ]
-        for thread in self._threads:
-            thread.start()
+        return self._n_slots - self._n_readers
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for experts, without what was given back."""
+        return self._n_slots * int(self._memory.strides[0])
+
+    def resize(self, n_bytes: int, most_used: int) -> None:
+        """Between two passes: give memory back, that of the experts worth least, or take it again.
+
+        What is left has room for `most_used` experts at a time; there is no more than there was at first.
+        """
+        wanted = max(n_bytes // int(self._memory.strides[0]), most_used + self._n_readers)
+        wanted = min(wanted, len(self._keys))
+        if wanted < self._n_slots:
+            self._mend()
+            self._filling.settle(range(len(self._keys)))
+        barred, states = self._states.barred, self._states
+        while self._n_slots > wanted:
+            slot = self._filling.least(IN_USE)
+            if (key := self._keys[slot]) >= 0:
+                self._slots[key] = -1
+            states.held[slot] = NOBODY
+            self._free(slot)
+            barred[slot] = GIVEN_BACK
+            self._n_slots -= 1
+            give_back(self._memory[slot])
+        for slot in np.flatnonzero(barred == GIVEN_BACK)[: max(0, wanted - self._n_slots)].tolist():
+            barred[slot] = 0
+            self._n_slots += 1
 
     def ask(self, layer: int, experts: Sequence[int]) -> None:
         """A pass needs these experts of a layer, `most_at_once` at most: have them read, before all guesses."""
-        keys = [layer * self._n_experts + number for number in experts]
-        with self._lock:
-            self._failure = None
-            if self._asked or not self._is_whole:
-                self._forget_asked()
-            self._is_whole = False
-            self._in_use[:] = False
-            self._in_use[keys] = True
-            self._count(layer, keys)
-            for key in keys:
-                if self._states[key] == ABSENT:
-                    self._begin(key)
-                    self._asked.append(key)
-            self._is_whole = True
-            if self._asked:
-                self._work.notify_all()
+        keys = [self._starts[layer] + number for number in experts]
+        if not self._is_whole:
+            self._mend()
+        self._is_whole = False
+        self._forget(layer, keys)
+        self._filling.take_turns(layer, len(self._passes), self._step)
+        self._count(layer, keys)
+        self._in_use = keys
+        held, barred = self._states.held, self._states.barred
+        for key in keys:
+            slot = self._slots[key]
+            if slot >= 0:
+                barred[slot] = IN_USE
+            if slot < 0 or held[slot] != key:
+                self._asked.append(key)
+        self._n_found += len(keys) - len(self._asked)
+        if self._asked:
+            self._have_read(self._asked)
+        self._is_whole = True
 
-    def wait(self, layer: int, experts: Sequence[int]) -> list[int]:
+    def wait(self, layer: int, experts: Sequence[int]) -> NDArray[np.int64]:
         """Addresses of experts that were asked for, once all are there. Raises what reading raised, EngineClosed."""
-        keys = [layer * self._n_experts + number for number in experts]
-        started = time.perf_counter()
-        while not (self._states[keys] == READY).all():
-            if self._failure is not None:
-                raise self._failure
-            if self._stopping:
-                raise EngineClosed("the model is closed; load it again")
-            self._arrived.wait()
-        with self._lock:
+        keys = [self._starts[layer] + number for number in experts]
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        slots = [self._slots[key] for key in keys]
+        if self._asked:
+            started = time.perf_counter()
+            self._filling.settle([self._slots[key] for key in self._asked])
             self._waited_s += time.perf_counter() - started
-            start, stride = self._memory.ctypes.data, self._memory.strides[0]
-            return [start + int(self._slots[key]) * stride for key in keys]
+            for key in self._asked:
+                if self._states.held[self._slots[key]] != key:  # it could not be read: this says why, or can
+                    self._read(key, self._slots[key])
+            self._asked = []
+        for key in keys:
+            if not self._checked[key]:
+                self._check(key, self._slots[key])
+        stride = self._memory.strides[0]
+        return np.array(slots, np.int64) * stride + self._memory.ctypes.data
 
     def guess(self, likely: Sequence[tuple[int, int]]) -> None:
         """Layers to come will probably need these (layer, expert), in this order: read them when nothing is waited for.
 
         Older guesses that are not being read yet are forgotten.
         """
-        if not self._guesses:
+        if not self.guesses or not self._is_whole:
             return
-        with self._lock:
-            self._guessed.clear()
-            keys = (layer * self._n_experts + number for layer, number in likely)
-            self._guessed.extend(key for key in keys if self._states[key] == ABSENT)
-            if self._guessed:
-                self._work.notify_all()
+        self._is_whole = False
+        keys = [self._starts[layer] + number for layer, number in likely]
+        waiting = self._waiting_guesses()
+        if stale := [key for key in waiting if key not in keys]:
+            self._give_up(stale)
+        n_more, coming = MOST_GUESSES - len(waiting) + len(stale), list[int]()
+        for key in keys:
+            slot = self._slots[key]
+            if slot < 0 and n_more > 0:
+                slot = self._place_guess(key)
+                n_more -= slot >= 0
+            elif slot >= 0 and key not in waiting and not self._is_missed(key):
+                continue
+            if slot >= 0:
+                coming.append(slot)
+        if coming:
+            self._filling.want(coming, GUESS)
+        self._guessed = [self._keys[slot] for slot in coming]
+        self._is_whole = True
 
     @property
     def reading(self) -> Reading:
         """What was read so far, and how often it was there already."""
-        with self._lock:
-            counts = self._n_wanted, self._n_found, self._n_guessed, self._n_proved
-            read_s = self._busy.seconds
-            return Reading(self._n_bytes, self._waited_s, 0, dict(self._sizes), *counts, read_s=read_s)
+        counts, sizes, n_bytes = self._filling.counts, Counter[int](), 0
+        for bundle, count in zip(self._bundles, counts.tolist(), strict=True):
+            if count:
+                sizes[bundle.padded_bytes] += count
+                n_bytes += count * bundle.padded_bytes
+        found = self._n_wanted, self._n_found, self._n_guessed, self._n_proved
+        return Reading(n_bytes, self._waited_s, 0, dict(sizes), *found, read_s=self._filling.read_s)
 
     def close(self) -> None:
         """Stop reading and let the memory go. Safe to call twice."""
-        with self._lock:
-            self._stopping = True
-            self._work.notify_all()
-            self._arrived.ring()
-        for thread in self._threads:
-            thread.join()
+        self._closed = True
+        self._filling.close()
         self._memory = self._memory[:0].copy()
 
-    def _count(self, layer: int, keys: Sequence[int]) -> None:
-        """Experts are used: how many were there, and what uses are worth."""
-        self._n_wanted += len(keys)
-        self._n_found += int((self._states[keys] == READY).sum())
-        self._n_proved += int(self._unproved[keys].sum())
-        self._unproved[keys] = False
-        worth = self._worth()[keys]
-        self._passes[layer * self._n_experts : (layer + 1) * self._n_experts] += 1
-        self._scores[keys] = 1.0 + worth
-        self._used_at[keys] = self._passes[keys]
-
-    def _forget_asked(self) -> None:
-        """What a pass asked for that was broken off, wherever that was, is not there and takes no slot."""
-        self._asked.clear()
-        for key in np.flatnonzero(self._states == COMING).tolist():
-            if key not in self._flying:
-                self._states[key] = ABSENT
-        taken = set(self._slots[self._states != ABSENT].tolist())
-        self._free = [slot for slot in range(len(self._memory))[::-1] if slot not in taken]
-
-    def _worth(self) -> NDArray[np.float64]:
-        """What each expert is worth now: uses that count less the longer ago they were, or (lru) how long that is."""
-        ago = self._passes - self._used_at
-        return -ago if self._lru else self._scores * np.exp2(ago / -HALF_LIFE)
-
-    def _begin(self, key: int) -> bool:
-        """Give an expert a slot, that of the one worth least; False where that is worth more than a guess."""
-        if self._free:
-            slot = self._free.pop()
-        else:
-            worth = self._worth()
-            may_go = (self._states == READY) & ~self._in_use
-            if not self._in_use[key]:
-                may_go &= ~self._unproved & (worth < worth[key] + GUESS_WORTH)
-                if not may_go.any():
-                    return False
-            victim = int(np.where(may_go, worth, np.inf).argmin())
-            slot = int(self._slots[victim])
-            self._states[victim], self._unproved[victim] = ABSENT, False
-        self._slots[key], self._states[key] = slot, COMING
-        return True
-
-    def _next(self) -> int | None:
-        """What to read next: what is waited for, else a guess."""
+    def _forget(self, layer: int, keys: Sequence[int]) -> None:
+        """What the pass before had is not in use; what nobody waited for, and wrong guesses at this layer, are over."""
         if self._asked:
-            return self._asked.popleft()
-        while self._guessed:
-            key = self._guessed.popleft()
-            if self._states[key] == ABSENT and self._begin(key):
-                self._unproved[key] = True
-                self._n_guessed += 1
-                return key
-        return None
+            self._give_up(self._asked)
+            self._asked = []
+        barred = self._states.barred
+        for key in self._in_use:
+            slot = self._slots[key]
+            if slot >= 0:
+                barred[slot] = 0
+        over = [key for key in self._unproved if self._layers[key] == layer]
+        wrong = [key for key in over if key not in keys]
+        self._n_proved += len(over) - len(wrong)
+        if wrong:
+            self._give_up(wrong)
+        for key in over:
+            self._unproved.discard(key)
+            if (slot := self._slots[key]) >= 0:
+                barred[slot] = 0
 
-    def _read_on(self) -> None:
-        while True:
-            with self._lock:
-                while not self._stopping and (key := self._next()) is None:
-                    self._work.wait()
-                if self._stopping:
-                    return
-                assert key is not None
-                bundle, slot = self._bundles[key], int(self._slots[key])
-                self._flying.add(key)
-                self._busy.begin()
-            failure: BaseException | None = None
-            try:
-                self._source.read(bundle, self._memory[slot].data[: bundle.padded_bytes])
-            except BaseException as reason:  # it is raised where the expert is waited for
-                failure = reason
-            with self._lock:
-                self._busy.end()
-                self._flying.discard(key)
-                if failure is None:
-                    self._states[key] = READY
-                    self._n_bytes += bundle.padded_bytes
-                    self._sizes[bundle.padded_bytes] += 1
-                else:
-                    self._states[key] = ABSENT
-                    self._free.append(slot)
-                    if self._in_use[key]:  # a guess that cannot be read may never be needed
-                        self._failure = failure
-                self._arrived.ring()
+    def _count(self, layer: int, keys: Sequence[int]) -> None:
+        """Experts are used: what that makes them worth."""
+        self._n_wanted += len(keys)
+        self._n_asks += 1
+        self._passes[layer] += 1
+        now, ranks = self._passes[layer], self._states.ranks
+        for key in keys:
+            self._scores[key] = 1.0 + self._scores[key] * math.exp2((self._used_at[key] + 1 - now) / HALF_LIFE)
+            self._used_at[key] = now
+            rank = self._n_asks if self._lru else int((math.log2(self._scores[key]) + now / HALF_LIFE) * FINE)
+            self._ranks[key] = rank
+            if (slot := self._slots[key]) >= 0:
+                ranks[slot] = rank
+
+    def _worth(self, key: int) -> float:
+        """What an expert is worth now: uses that count less the longer ago they were."""
+        ago = self._passes[self._layers[key]] - self._used_at[key]
+        return self._scores[key] * math.exp2(-ago / HALF_LIFE)
+
+    def _have_read(self, missing: Sequence[int]) -> None:
+        """Read what is asked for, into slots of others where it has none."""
+        for key in missing:
+            if self._slots[key] < 0:
+                slot = self._filling.least(GUESSED)
+                if slot < 0:  # guesses that wait have the others
+                    self._give_up(self._waiting_guesses())
+                    slot = self._filling.least(GUESSED)
+                self._place(key, slot, IN_USE)
+        self._filling.want([self._slots[key] for key in missing], FIRST)
+
+    def _place_guess(self, key: int) -> int:
+        """A slot for a guess; -1 where all hold what is worth more."""
+        slot = self._filling.least(0)
+        if slot < 0 or (self._keys[slot] >= 0 and self._worth(self._keys[slot]) >= self._worth(key) + GUESS_WORTH):
+            return -1
+        self._place(key, slot, GUESSED)
+        self._unproved.add(key)
+        self._n_guessed += 1
+        return slot
+
+    def _place(self, key: int, slot: int, barred: int) -> None:
+        """Let a key have a slot, in an order that leaves no slot with two owners."""
+        before, states = self._keys[slot], self._states
+        if before >= 0:
+            self._slots[before] = -1
+            self._unproved.discard(before)
+        states.held[slot] = NOBODY
+        states.tags[slot] = self._keys[slot] = key
+        states.ranks[slot], states.barred[slot], states.turns[slot] = self._ranks[key], barred, self._layers[key]
+        self._slots[key] = slot
+
+    def _waiting_guesses(self) -> list[int]:
+        """Guesses that are not being read yet."""
+        orders = self._states.orders
+        return [key for key in self._guessed if self._slots[key] >= 0 and orders[self._slots[key]] >= GUESS]
+
+    def _is_missed(self, key: int) -> bool:
+        """Whether a key has a slot that holds something else, though nothing is being read."""
+        slot = self._slots[key]
+        return bool(self._states.orders[slot] == 0 and self._states.held[slot] != key)
+
+    def _give_up(self, keys: Sequence[int]) -> None:
+        """What waits to be read is not needed any more: its slots are free."""
+        keys = [key for key in keys if self._slots[key] >= 0]
+        self._filling.drop([self._slots[key] for key in keys])
+        for key in keys:
+            if self._is_missed(key):
+                slot, self._slots[key] = self._slots[key], -1
+                self._free(slot)
+                self._n_guessed -= key in self._unproved
+                self._unproved.discard(key)
+
+    def _free(self, slot: int) -> None:
+        self._keys[slot], self._states.ranks[slot], self._states.barred[slot] = -1, LOWEST, 0
+
+    def _mend(self) -> None:
+        """After an interruption: what waits to be read is given up, and slots are free that nobody has."""
+        self._filling.drop(range(len(self._keys)))
+        owners = {slot: key for key, slot in enumerate(self._slots) if slot >= 0}
+        given_back = self._states.barred == GIVEN_BACK
+        self._n_slots = len(self._keys) - int(given_back.sum())
+        for slot in np.flatnonzero(~given_back).tolist():
+            self._free(slot)
+            if (key := owners.get(slot, -1)) < 0:
+                continue
+            if self._is_missed(key):
+                self._slots[key] = -1
+            else:
+                self._keys[slot], self._states.ranks[slot] = key, self._ranks[key]
+        self._in_use, self._asked, self._guessed = [], [], []
+        self._unproved.clear()
+
+    def _read(self, key: int, slot: int) -> None:
+        bundle = self._bundles[key]
+        self._source.read(bundle, self._memory[slot].data[: bundle.padded_bytes])
+        self._states.held[slot] = key
+
+    def _check(self, key: int, slot: int) -> None:
+        """See whether what was read first of an expert is what was written; if not, it is read again next time."""
+        bundle = self._bundles[key]
+        try:
+            self._source.check(bundle, self._memory[slot, : bundle.nbytes])
+        except BaseException:
+            self._states.held[slot] = NOBODY
+            raise
+        self._checked[key] = True

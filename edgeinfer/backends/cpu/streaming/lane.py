@@ -18,6 +18,7 @@ from edgeinfer.backends.base import Floats, Limits, OpSeconds, Progress, Step, T
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
+from edgeinfer.backends.cpu.bundles.source import DiskSource
 from edgeinfer.backends.cpu.feeding import Feed, turns
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
@@ -26,10 +27,12 @@ from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.packing import Weights
 from edgeinfer.backends.cpu.profile import OpTime, call_times, op_times
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, Place, can_fill
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.mixtures import Mixtures, expert_bundles, is_streamed
 from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow, runs_of
 from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
+from edgeinfer.backends.cpu.streaming.slots import Filling, Slots
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import Window
 from edgeinfer.backends.cpu.tape import Call, Tape
@@ -93,7 +96,7 @@ class StreamedLane(CpuLane):
         stored = self._limits.stored
         assert stored is not None
         self._launches, self._places, self._read_before = {}, {}, Reading()
-        self._timing = Timing(0.0, ())
+        self._timing, self._library = Timing(0.0, ()), library
         self.contents, self._n_readers = contents_of(self._spec, self._file.tensors), stored.n_readers
         self._source = Bundles(stored, self.contents)
         self._held.callback(self._source.close)
@@ -121,8 +124,16 @@ class StreamedLane(CpuLane):
         memory = paged(stored.cache_bytes // slot_bytes, slot_bytes)
         most_used = max(op.active for op in self._spec.ops() if isinstance(op, Experts) and is_streamed(op))
         n_readers = min(stored.n_readers, max(1, len(memory) - most_used))  # fewer experts than there is room for
-        cache = ExpertCache(self._source, bundles, memory, n_readers)
+        cache = ExpertCache(self._source, bundles, memory, self._filling, n_readers)
         return Mixtures(self._spec, self._file, self.contents, cache)
+
+    def _filling(self, bundles: Sequence[Bundle], memory: NDArray[np.uint8], n_readers: int) -> Filling:
+        """What fills slots with bundles: without the interpreter, where the file can be read like that."""
+        descriptor = self._source.descriptor
+        if descriptor is None or not can_fill():
+            return Slots(self._source, bundles, memory, n_readers)
+        places = [Place(self._source.offset(bundle), bundle.padded_bytes) for bundle in bundles]
+        return CompiledSlots(descriptor, places, memory, n_readers, self._library)
 
     def _open_neurons(self, stored: Stored) -> NeuronWindow | None:
         """A window for single neurons, if there are any."""
@@ -155,6 +166,17 @@ class StreamedLane(CpuLane):
     def pinned(self) -> Mapping[int, int]:
         """Bundles that stay in memory, and the bytes of each."""
         return {number: self.contents.bundles[number].padded_bytes for number in sorted(self._pinned.numbers)}
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory for experts, which are there as long as others are not used more."""
+        return 0 if self._mixtures is None else self._mixtures.cache_bytes
+
+    def resize_cache(self, n_bytes: int) -> None:
+        """Have so much of it from now on, as far as it is possible; between two steps."""
+        if self._mixtures is not None:
+            self._team.settle()
+            self._mixtures.resize(n_bytes)
 
     def pin(self, numbers: frozenset[int]) -> None:
         """Keep these bundles from now on, of those that stayed at first; between two steps.
@@ -321,6 +343,20 @@ class Bundles:
     def read(self, bundle: Bundle, into: memoryview) -> None:
         """Fill `into` with a bundle. Raises DeviceFailed, BadBundle."""
         self._file.read(bundle.number, into, self._source)
+
+    def check(self, bundle: Bundle, data: NDArray[np.uint8]) -> None:
+        """Raise BadBundle unless `data` is what was written; looked at once for each bundle."""
+        self._file.check(bundle.number, data)
+
+    def offset(self, bundle: Bundle) -> int:
+        """Where a bundle begins in the file."""
+        return self._file.offset(bundle.number)
+
+    @property
+    def descriptor(self) -> int | None:
+        """The system's number of the file, if reads go past the page cache."""
+        is_direct = isinstance(self._source, DiskSource) and self._source.is_direct
+        return self._source.descriptor if isinstance(self._source, DiskSource) and is_direct else None
 
     def read_pages(self, offset: int, into: memoryview) -> None:
         """Fill `into` from a page of the data on, unchecked. Raises DeviceFailed, BadBundle."""

@@ -23,8 +23,8 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts, MatMul, Op, RMSNorm, Router
 
-AHEAD = 2
-"""Layers that are guessed: the second one's guesses are worse, but there is more time for them."""
+AHEAD = 1
+"""Layers that are guessed: guesses at the next but one are worse, and keep the cores busy longer than they save."""
 FEW_TOKENS = 8
 """Passes of more tokens want most experts anyway: nothing is guessed."""
 
@@ -40,9 +40,13 @@ class Routing:
 
     def likely(self, state: Floats) -> list[int]:
         """The experts that rows of the state would choose, the likeliest first."""
-        roots = np.sqrt(np.mean(state * state, axis=-1, keepdims=True) + self.epsilon)
-        scores = ((state / roots) @ self.router.T).max(axis=0)
-        return [int(number) for number in np.argsort(-scores)[: self.active * len(state)]]
+        if len(state) == 1:  # whose root mean square changes no order
+            scores: Floats = self.router @ state[0]
+        else:
+            roots = np.sqrt(np.mean(state * state, axis=-1, keepdims=True) + self.epsilon)
+            scores = ((state / roots) @ self.router.T).max(axis=0)
+        found: list[int] = scores.argsort()[: -1 - self.active * len(state) : -1].tolist()
+        return found
 
 
 class Mixtures:
@@ -68,6 +72,15 @@ class Mixtures:
         """What the cache has read."""
         return self._cache.reading
 
+    @property
+    def cache_bytes(self) -> int:
+        """Memory for experts."""
+        return self._cache.nbytes
+
+    def resize(self, n_bytes: int) -> None:
+        """Have so much memory for experts, or what a token needs; between two passes."""
+        self._cache.resize(n_bytes, max(op.active for op in self.ops))
+
     def rounds(self, layer: int, mixing: Mixing, values: Values) -> Iterator[None]:
         """Have the chosen experts of a layer, as many at a time as there is room for: run the products of each round.
 
@@ -90,6 +103,8 @@ class Mixtures:
 
     def _guess(self, layer: int, values: Values) -> None:
         """Ask for the experts that the next mixtures will probably choose."""
+        if not self._cache.guesses:
+            return
         likely: list[tuple[int, int]] = []
         for ahead in range(layer + 1, min(layer + 1 + AHEAD, len(self._routings))):
             routing = self._routings[ahead]

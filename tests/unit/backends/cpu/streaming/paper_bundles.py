@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
-from edgeinfer.errors import DeviceFailed
+from edgeinfer.errors import BadBundle, DeviceFailed
 
 
 def bundles_of(sizes: Sequence[int], expert: int | None = None) -> list[Bundle]:
@@ -27,7 +27,9 @@ class PaperSource:
     def __init__(self, delay_s: float = 0.0) -> None:
         self.delay_s = delay_s
         self.reads: list[int] = []
+        self.checks: list[int] = []
         self.broken: set[int] = set()
+        self.damaged: set[int] = set()
         self.gate = threading.Event()
         self.gate.set()
 
@@ -38,6 +40,12 @@ class PaperSource:
             raise DeviceFailed(f"bundle {bundle.number} cannot be read")
         self.reads.append(bundle.number)
         np.frombuffer(into, np.uint8)[:] = bundle.number
+
+    def check(self, bundle: Bundle, data: np.ndarray) -> None:
+        """Nothing is damaged but what tests say."""
+        self.checks.append(bundle.number)
+        if bundle.number in self.damaged:
+            raise BadBundle(f"bundle {bundle.number} is damaged")
 
     def close(self) -> None:
         """Nothing is open."""

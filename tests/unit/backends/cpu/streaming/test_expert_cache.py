@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.backends.cpu.memory import paged
-from edgeinfer.backends.cpu.streaming.experts import COMING, ExpertCache
+from edgeinfer.backends.cpu.slot_records import FLYING
+from edgeinfer.backends.cpu.streaming.experts import ExpertCache
+from edgeinfer.backends.cpu.streaming.slots import Slots
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from tests.unit.backends.cpu.streaming.paper_bundles import PaperSource
 
@@ -25,7 +28,7 @@ def experts_of_layers() -> list[list[Bundle]]:
 
 def opened(source: PaperSource, n_slots: int, n_readers: int = 2, **options: bool) -> tuple[ExpertCache, np.ndarray]:
     memory = paged(n_slots, PAGE_BYTES)
-    return ExpertCache(source, experts_of_layers(), memory, n_readers, **options), memory
+    return ExpertCache(source, experts_of_layers(), memory, partial(Slots, source), n_readers, **options), memory
 
 
 def have(cache: ExpertCache, memory: np.ndarray, layer: int, experts: list[int]) -> None:
@@ -139,7 +142,7 @@ def test_a_guess_that_cannot_be_read_fails_no_pass() -> None:
     for _ in range(4):
         source.gate.clear()
         cache.guess([(1, 4)])  # begun before what is asked for
-        _until(lambda: cache._states[EXPERTS + 4] == COMING)
+        _until(lambda: cache._slots[EXPERTS + 4] >= 0 and cache._states.orders[cache._slots[EXPERTS + 4]] == FLYING)
         cache.ask(0, [0, 1])
         source.gate.set()
         cache.wait(0, [0, 1])
@@ -159,6 +162,33 @@ def test_a_pass_that_was_broken_off_leaves_room() -> None:
     for layer in range(LAYERS):
         have(cache, memory, layer, [3, 4, 5])
     cache.close()
+
+
+def test_memory_is_given_back_by_the_experts_worth_least_and_taken_again() -> None:
+    source = PaperSource()
+    cache, memory = opened(source, n_slots=8, n_readers=1)
+    for _ in range(3):
+        have(cache, memory, 0, [0, 1])
+    have(cache, memory, 1, [2, 3])
+    cache.guess([(2, 4), (2, 5)])
+    cache.resize(4 * PAGE_BYTES, most_used=2)
+    assert (cache.nbytes, cache.most_at_once) == (4 * PAGE_BYTES, 3)
+    assert len([page for page in memory if not page.any()]) >= 4
+    n_reads = len(source.reads)
+    have(cache, memory, 0, [0, 1])
+    assert len(source.reads) == n_reads
+    for layer in (1, 2, 0, 1):
+        have(cache, memory, layer, [5, 6, 7])
+    cache.resize(0, most_used=2)
+    assert cache.nbytes == 3 * PAGE_BYTES
+    have(cache, memory, 2, [0, 1])
+    cache.resize(100 * PAGE_BYTES, most_used=2)
+    assert cache.nbytes == 8 * PAGE_BYTES
+    have(cache, memory, 2, list(range(7)))
+    n_reads = len(source.reads)
+    have(cache, memory, 2, list(range(7)))
+    cache.close()
+    assert len(source.reads) == n_reads
 
 
 def test_closing_ends_who_waits_and_all_threads() -> None:
