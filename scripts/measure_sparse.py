@@ -32,6 +32,7 @@ from edgeinfer.backends.stored import Reading, Stored
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.residency import known_disk, residency_of
 from edgeinfer.models.load import Model, open_model
+from edgeinfer.scheduling.small_reads import SMALL_READERS, read_times
 
 CONTEXT, PROMPT_TOKENS = 512, 64
 SHAPE = SparseShape(2048, 8, 8192, 32, 8, 8192)
@@ -113,7 +114,8 @@ def stored(model: Model, device: CpuDevice, path: Path, share: float) -> Stored:
     found = residency_of(held_in, model.spec, budget, known_disk(), "it")
     held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
     sizes = held, found.window_bytes, found.n_readers, 0, found.neuron_bytes
-    return Stored(path, identity, found.pinned, *sizes)
+    gap_bytes = read_times(known_disk(), SMALL_READERS).gap_bytes
+    return Stored(path, identity, found.pinned, *sizes, SMALL_READERS, gap_bytes)
 
 
 def pass_bytes(model: Model) -> int:

@@ -15,12 +15,14 @@ from typing import Protocol, runtime_checkable
 class Stored:
     """Weights of which only some stay in memory; the others come from a bundle file in every pass.
 
-    pinned        numbers of the bundles that stay
-    pinned_bytes  what they take
-    window_bytes  memory that the others pass through
-    n_readers     reads under way at a time
-    cache_bytes   memory for experts of a mixture
-    neuron_bytes  memory for single neurons, and for reading them
+    pinned          numbers of the bundles that stay
+    pinned_bytes    what they take
+    window_bytes    memory that the others pass through
+    n_readers       reads under way at a time
+    cache_bytes     memory for experts of a mixture
+    neuron_bytes    memory for single neurons, and for reading them
+    neuron_readers  reads of neurons under way at a time
+    gap_bytes       between two neurons that are read along
     """
 
     path: Path
@@ -31,6 +33,8 @@ class Stored:
     n_readers: int
     cache_bytes: int = 0
     neuron_bytes: int = 0
+    neuron_readers: int = 1
+    gap_bytes: int = 0
 
     @property
     def held_bytes(self) -> int:

@@ -34,6 +34,7 @@ from edgeinfer.scheduling.residency import (
     residency,
     room_for_staying,
 )
+from edgeinfer.scheduling.small_reads import SMALL_READERS, read_times
 from edgeinfer.scheduling.streaming import Kept, Streamed, kept_of
 from edgeinfer.scheduling.topology import read_topology, usable_cores
 
@@ -113,7 +114,7 @@ def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: D
     staying = {number: load.nbytes for number, load in dense.items() if load.uses == STAYS}
     if not pinned.issuperset(staying):
         works = room_for_staying(loads, experts, disk, sum(staying.values()))
-        works += 0 if neurons is None else least_for_neurons(neurons, disk)
+        works += 0 if neurons is None else least_for_neurons(neurons)
         raise DoesNotFit(
             f"{enough(budget_bytes)} of memory for the weights of {what} is too little: what all experts or neurons "
             f"share must stay there; {enough(works)} would work"
@@ -182,7 +183,8 @@ def stored(
     contents, found = contents_of(spec, file.tensors), kept.residency
     path = _bundle_file(file, contents, name, fingerprint, holding, progress)
     sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
-    place = Stored(path, fingerprint, found.pinned, *sizes)
+    gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
+    place = Stored(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes)
     return replace(limits, stored=place), (told(kept, disk),)
 
 
@@ -201,12 +203,11 @@ def _neuron_loads(contents: Contents) -> NeuronLoads | None:
     """The neurons of all sparse layers; None where there are none."""
     if not contents.layers:
         return None
-    from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
+    from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, read_bytes, run_bytes, runs_of
 
     layers = runs_of(contents)
-    bundles = [bundle for layer in layers for bundle in layer.bundles]
-    n_bytes = sum(bundle.padded_bytes for bundle in bundles)
-    return NeuronLoads(n_bytes, least_bytes(layers), max(bundle.padded_bytes for bundle in bundles))
+    n_bytes = sum(bundle.padded_bytes for layer in layers for bundle in layer.bundles)
+    return NeuronLoads(n_bytes, least_bytes(layers), run_bytes(layers), read_bytes(layers))
 
 
 def _bundle_file(

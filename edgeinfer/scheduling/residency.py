@@ -8,11 +8,12 @@ between those that stay, so that disk and cores work all the time. Knows nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.memory import enough, in_gigabytes
 from edgeinfer.scheduling.profile import Disk
+from edgeinfer.scheduling.small_reads import SMALL_READERS
 
 USUAL_READERS = 4
 """Reads under way at a time where nobody has measured the disk, and at least."""
@@ -26,8 +27,6 @@ WINDOW_SHARE = 0.5
 """Most of the memory for weights that the window takes."""
 LEAST_NEURONS = 0.02
 """Share of all neurons that there is room for at least."""
-SMALL_BYTES, SMALL_READERS = 8192, 12
-"""Size of a read of a neuron or two; so many at a time where nobody has measured the disk."""
 LONGEST_TOKEN_S = 60.0
 """Nobody waits longer for a token."""
 
@@ -53,11 +52,23 @@ class ExpertLoads:
 
 @dataclass(frozen=True, slots=True)
 class NeuronLoads:
-    """Single neurons: bytes of all, of those that there must be room for, and of the largest piece that is read."""
+    """Single neurons.
+
+    nbytes       of all of them
+    least_bytes  of those that there must be room for
+    run_bytes    of the largest piece that is read at first; one must fit into the memory for reading
+    read_bytes   memory that each read takes later
+    """
 
     nbytes: int
     least_bytes: int
     run_bytes: int
+    read_bytes: int
+
+    @property
+    def reading_bytes(self) -> int:
+        """Memory that neurons are read into."""
+        return max(self.run_bytes, SMALL_READERS * self.read_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +149,7 @@ def neuron_residency(
 
     Raises DoesNotFit as `residency`; what neurons take depends on the text, and is no reason to refuse a model.
     """
-    n_readers = neuron_readers(disk)
-    reading = n_readers * neurons.run_bytes
-    least = least_for_neurons(neurons, disk)
+    reading, least = neurons.reading_bytes, least_for_neurons(neurons)
     dense = sum(load.nbytes for load in loads)
     if budget_bytes <= least:
         raise DoesNotFit(
@@ -153,18 +162,12 @@ def neuron_residency(
     neuron_bytes = min(neurons.nbytes + reading, budget_bytes - held)
     missing = 0 if neuron_bytes - reading >= neurons.nbytes else neurons.nbytes
     streamed = found.streamed_bytes + missing
-    return Residency(found.pinned, found.window_bytes, n_readers, streamed, neuron_bytes=neuron_bytes)
+    return replace(found, streamed_bytes=streamed, neuron_bytes=neuron_bytes)
 
 
-def neuron_readers(disk: Disk | None) -> int:
-    """Reads of neurons under way at a time."""
-    return SMALL_READERS if disk is None else readers(disk, SMALL_BYTES)
-
-
-def least_for_neurons(neurons: NeuronLoads, disk: Disk | None) -> int:
+def least_for_neurons(neurons: NeuronLoads) -> int:
     """Memory without which single neurons are not worth reading, that for reading them included."""
-    reading = neuron_readers(disk) * neurons.run_bytes
-    return max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + reading
+    return max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + neurons.reading_bytes
 
 
 def room_for_staying(loads: Sequence[Load], experts: ExpertLoads | None, disk: Disk | None, staying: int) -> int:

@@ -97,7 +97,7 @@ def kept_of(
     pinned = total - sum(load.nbytes for load in read)
     expert_bytes = 0 if experts is None else experts.nbytes
     all_neurons = 0 if neurons is None else neurons.nbytes
-    if neurons is not None and found.neuron_bytes - found.n_readers * neurons.run_bytes < all_neurons:
+    if neurons is not None and found.neuron_bytes - neurons.reading_bytes < all_neurons:
         requests[neurons.run_bytes] = requests.get(neurons.run_bytes, 0.0) + all_neurons / neurons.run_bytes
     return Kept(
         found,

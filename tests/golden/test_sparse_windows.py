@@ -15,7 +15,8 @@ from edgeinfer.backends.cpu.bundles.contents import Bundle, contents_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
+from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, runs_of
+from edgeinfer.backends.cpu.streaming.neurons import reading_bytes
 from edgeinfer.backends.stored import Stored
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.errors import DeviceFailed
@@ -25,7 +26,7 @@ from scripts.sparse_model import SparseShape, write_sparse
 from tests.golden.goldens import DATA, Golden, Player
 
 N_CONTEXT = 512
-READERS = 2
+READERS, GAP_BYTES = 2, 4096
 SHAPE = SparseShape(128, 2, 1088, 4, 2, 256)
 KINDS = ("Q4_0", "Q4_1", "Q8_0")
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
@@ -49,11 +50,12 @@ class FewNeurons:
             pack_bundles(self.path, file, held_in, identity, device.library, 2, progress)
         runs = [bundle for layer in layers for bundle in layer.bundles]
         n_bytes = max(least_bytes(layers), int(self.share * sum(bundle.nbytes for bundle in runs)))
-        n_bytes += READERS * max(bundle.padded_bytes for bundle in runs)
+        n_bytes += reading_bytes(layers, READERS)
         pinned = frozenset(bundle.number for bundle in held_in.bundles if bundle.stays)
         held = sum(held_in.bundles[number].padded_bytes for number in pinned)
         window = 3 * max(bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense)
-        stored = Stored(self.path, identity, pinned, held, window, READERS, neuron_bytes=n_bytes)
+        sizes = held, window, READERS, 0, n_bytes
+        stored = Stored(self.path, identity, pinned, *sizes, neuron_readers=READERS, gap_bytes=GAP_BYTES)
         return device.compile(spec, file, replace(limits, stored=stored), progress)
 
     def close(self) -> None:
@@ -133,7 +135,7 @@ def test_single_tokens_read_what_fires_and_what_stays_is_found(model: Golden) ->
 def test_a_read_error_breaks_the_pass_off_and_the_next_is_right(model: Golden, expected: list[np.ndarray]) -> None:
     with streamed(model, 0.05) as (player, lane):
         source, failed = lane._source, 0
-        read, read_pages = source.read, source.read_pages
+        read, read_records = source.read, source.read_records
 
         def fail(*_: object) -> None:
             raise DeviceFailed("the disk does not answer")
@@ -141,8 +143,8 @@ def test_a_read_error_breaks_the_pass_off_and_the_next_is_right(model: Golden, e
         def fail_for_neurons(bundle: Bundle, into: memoryview) -> None:
             fail() if not bundle.is_dense else read(bundle, into)
 
-        for name, faulty in (("read", fail_for_neurons), ("read_pages", fail)):
-            if name == "read_pages":
+        for name, faulty in (("read", fail_for_neurons), ("read_records", fail)):
+            if name == "read_records":
                 player.feed(TOKENS[:100])
                 player._cached[0] = 0
             setattr(source, name, faulty)
@@ -150,7 +152,7 @@ def test_a_read_error_breaks_the_pass_off_and_the_next_is_right(model: Golden, e
                 answers(player)
             failed += 1
             player._cached[0] = 0
-            source.read, source.read_pages = read, read_pages  # type: ignore[method-assign]
+            source.read, source.read_records = read, read_records  # type: ignore[method-assign]
         found = answers(player)
     assert failed == 2
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))

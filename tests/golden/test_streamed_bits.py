@@ -15,13 +15,14 @@ from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
+from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, runs_of
+from edgeinfer.backends.cpu.streaming.neurons import reading_bytes
 from edgeinfer.backends.stored import Reading, Stored, Streaming
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.residency import residency_of
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.scheduling.residency import SMALL_READERS
+from edgeinfer.scheduling.small_reads import SMALL_READERS
 from tests.golden.goldens import Golden, Player
 
 MODELS = (
@@ -69,11 +70,12 @@ class Streamer:
         least = 2 * max(dense) + (8 * slot if slot else 0)
         least += sum(bundle.padded_bytes for bundle in held_in.bundles if bundle.stays)
         budget = int(least + self.share * (held_in.data_bytes - sum(runs) - least))
-        budget += (least_bytes(runs_of(held_in)) + SMALL_READERS * max(runs)) if runs else 0
+        layers = runs_of(held_in)
+        budget += (least_bytes(layers) + reading_bytes(layers, SMALL_READERS)) if layers else 0
         found = residency_of(held_in, spec, budget, None, "it")
         held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
         sizes = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.neuron_bytes
-        stored = Stored(path, identity, found.pinned, *sizes)
+        stored = Stored(path, identity, found.pinned, *sizes, SMALL_READERS, 4096)
         return device.compile(spec, file, replace(limits, stored=stored), progress)
 
     def close(self) -> None:

@@ -91,6 +91,7 @@ SERVE = Function("serve", Source("launch", "serve"), 4)
 DOZE = Function("doze", Source("launch", "doze"), 2)
 READ_TICKS = Function("read_ticks", Source("launch", "read_ticks"), 0)
 PACK_PANELS = Function("pack_panels", Source("packing", "pack_panels"), 2, returns=False)
+READ_RECORDS = Function("read_records", Source("page_reads", "read_records"), 12)
 READ_PATTERNS = {
     name: (streams, Function(name, Source("read_memory", name), 2))
     for name, streams in (

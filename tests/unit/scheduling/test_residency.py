@@ -14,7 +14,6 @@ from edgeinfer.scheduling.profile import Curve, Disk
 from edgeinfer.scheduling.residency import (
     LEAST_NEURONS,
     LONGEST_TOKEN_S,
-    SMALL_BYTES,
     ExpertLoads,
     Load,
     NeuronLoads,
@@ -101,18 +100,17 @@ def test_experts_get_what_is_left() -> None:
         mixture_residency(dense, experts, 10 * MB, DISK, "it")
 
 
-NEURONS = NeuronLoads(400 * MB, 2 * MB, MB)
+NEURONS = NeuronLoads(400 * MB, 2 * MB, MB, MB // 4)
 
 
 @pytest.mark.parametrize("budget", [30, 100, 150, 230, 300, 500, 700])
 def test_dense_pieces_come_before_neurons_and_a_few_neurons_before_them(budget: int) -> None:
     found = neuron_residency(LAYERS, NEURONS, budget * MB, DISK, "it")
-    reading = found.n_readers * MB
+    reading = NEURONS.reading_bytes
     held = len(found.pinned) * MB + found.window_bytes + found.neuron_bytes
     assert budget * MB - 2 * MB <= held + 2 * MB or found.streamed_bytes == 0
     assert held <= budget * MB
     assert found.neuron_bytes >= reading + int(LEAST_NEURONS * NEURONS.nbytes)
-    assert found.n_readers == readers(DISK, SMALL_BYTES)
     dense = (200 - len(found.pinned)) * MB
     assert found.streamed_bytes == dense + (0 if found.neuron_bytes - reading >= NEURONS.nbytes else NEURONS.nbytes)
     if found.neuron_bytes > reading + int(LEAST_NEURONS * NEURONS.nbytes) + MB:

@@ -6,9 +6,11 @@ first used; a file of another model, version or layout, cut short or half-writte
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,21 @@ from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
 from edgeinfer.backends.cpu.bundles.header import REPAIR, Identity, checksums_in, identity_of
 from edgeinfer.backends.cpu.bundles.source import OpenSource, Source, open_source
+from edgeinfer.backends.cpu.page_reads import PageReads, read_each
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
 
 HELD_BYTES = 64 << 20
 """Memory for bundles on their way."""
+
+
+class Reader(Protocol):
+    """Compiled code that reads."""
+
+    def __call__(
+        self, reads: PageReads, pages: NDArray[np.uint8], descriptor: int, base: int, granule: int
+    ) -> None:
+        """Do reads of a file whose data begins at `base`, at places that are multiples of `granule`, until one fails."""
+        ...
 
 
 class BundleFile:
@@ -105,6 +118,24 @@ class BundleFile:
         """
         read_whole(self.path, source, memory, self._identity.nbytes + offset, "a part of a bundle")
 
+    def read_records(self, reads: PageReads, pages: NDArray[np.uint8], source: Source, compiled: Reader | None) -> None:
+        """Do reads that no other thread took, unchecked as `read_pages` does, until there are none left.
+
+        `pages`: page aligned, with room for the largest. Raises DeviceFailed, BadBundle.
+        """
+        if compiled is None or source.descriptor is None:
+            read_each(reads, pages, lambda offset, memory: self.read_pages(offset, memory, source))
+            return
+        granule = PAGE_BYTES if source.is_direct else 1
+        compiled(reads, pages, source.descriptor, self._identity.nbytes, granule)
+        failure = reads.failure
+        if failure is None:
+            return
+        what = f"a part of a bundle ({failure.n_bytes} bytes at {self._identity.nbytes + failure.offset})"
+        if failure.error is not None:
+            raise unreadable(self.path, what, os.strerror(failure.error))
+        raise cut_short(self.path, what, failure.n_read)
+
     def check(self, number: int, data: NDArray[np.uint8], *, again: bool = False) -> None:
         """Raise BadBundle unless `data`, uint8[nbytes], is what was written; once for each bundle, or `again`."""
         if self._checked[number] and not again:
@@ -147,14 +178,22 @@ def read_whole(path: Path, source: Source, memory: memoryview, offset: int, what
         try:
             count = source.read_into(memory[done:], offset + done)
         except OSError as error:
-            raise DeviceFailed(
-                f"{path}: {what} cannot be read: {error.strerror or error}; if the disk is sound, {REPAIR}"
-            ) from error
+            raise unreadable(path, what, error.strerror or str(error)) from error
         if source.is_direct and done + count < len(memory):
             count -= count % PAGE_BYTES  # what follows must begin at a page again
         if count <= 0:
-            raise BadBundle(f"{path}: {what} ends after {done} bytes: the file was cut short; {REPAIR}")
+            raise cut_short(path, what, done)
         done += count
+
+
+def unreadable(path: Path, what: str, reason: str) -> DeviceFailed:
+    """What is raised where the disk cannot read."""
+    return DeviceFailed(f"{path}: {what} cannot be read: {reason}; if the disk is sound, {REPAIR}")
+
+
+def cut_short(path: Path, what: str, n_bytes: int) -> BadBundle:
+    """What is raised where a file ends early."""
+    return BadBundle(f"{path}: {what} ends after {n_bytes} bytes: the file was cut short; {REPAIR}")
 
 
 def _first_bytes(path: Path, held: Source, identity: Identity) -> tuple[bytes, int]:

@@ -24,11 +24,13 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.packing import Weights
+from edgeinfer.backends.cpu.page_reads import CompiledReads, PageReads, system_reads
 from edgeinfer.backends.cpu.profile import OpTime, call_times, op_times
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.mixtures import Mixtures, expert_bundles, is_streamed
-from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow, runs_of
+from edgeinfer.backends.cpu.streaming.neuron_reads import runs_of
+from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow
 from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import Window
@@ -95,7 +97,7 @@ class StreamedLane(CpuLane):
         self._launches, self._places, self._read_before = {}, {}, Reading()
         self._timing = Timing(0.0, ())
         self.contents, self._n_readers = contents_of(self._spec, self._file.tensors), stored.n_readers
-        self._source = Bundles(stored, self.contents)
+        self._source = Bundles(stored, self.contents, library)
         self._held.callback(self._source.close)
         self._pinned = PinnedBundles(self._source, self.contents, stored.pinned, stored.n_readers, progress)
         self._held.callback(self._pinned.close)
@@ -127,7 +129,9 @@ class StreamedLane(CpuLane):
     def _open_neurons(self, stored: Stored) -> NeuronWindow | None:
         """A window for single neurons, if there are any."""
         layers = runs_of(self.contents)
-        return NeuronWindow(self._source, layers, stored.neuron_bytes, stored.n_readers) if layers else None
+        if not layers:
+            return None
+        return NeuronWindow(self._source, layers, stored.neuron_bytes, stored.neuron_readers, stored.gap_bytes)
 
     def _stream(self) -> None:
         """Begin reading what does not stay, and note where every bundle is or will be."""
@@ -305,8 +309,10 @@ class StreamedLane(CpuLane):
 class Bundles:
     """An open bundle file with reads past the page cache: the `window.Source` of a lane."""
 
-    def __init__(self, stored: Stored, contents: Contents) -> None:
+    def __init__(self, stored: Stored, contents: Contents, library: KernelLibrary) -> None:
         """Raises BadBundle."""
+        system = system_reads() if contents.layers else None
+        self._compiled = None if system is None else CompiledReads(library.function(catalogue.READ_RECORDS), system)
         self._file = BundleFile.open(stored.path, contents, stored.fingerprint)
         try:
             self._source = self._file.source(direct=True)
@@ -318,9 +324,9 @@ class Bundles:
         """Fill `into` with a bundle. Raises DeviceFailed, BadBundle."""
         self._file.read(bundle.number, into, self._source)
 
-    def read_pages(self, offset: int, into: memoryview) -> None:
-        """Fill `into` from a page of the data on, unchecked. Raises DeviceFailed, BadBundle."""
-        self._file.read_pages(offset, into, self._source)
+    def read_records(self, reads: PageReads, pages: NDArray[np.uint8]) -> None:
+        """Do reads that no other thread took until there are none, unchecked. Raises DeviceFailed, BadBundle."""
+        self._file.read_records(reads, pages, self._source, self._compiled)
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""
