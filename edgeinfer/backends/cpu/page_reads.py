@@ -12,10 +12,15 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu import catalogue
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.library import KernelLibrary
 
 COLUMNS = 5
 """Numbers of a read: first byte in the file, bytes, first and end of its records, and what came of it."""
@@ -116,6 +121,12 @@ class CompiledReads:
         on at a multiple of `granule`.
         """
         self._function(*self._system, descriptor, base, granule, *reads.arguments, pages.ctypes.data)
+
+
+def compiled_reads(library: KernelLibrary) -> CompiledReads | None:
+    """Compiled reads where the system has what they call."""
+    system = system_reads()
+    return None if system is None else CompiledReads(library.function(catalogue.READ_RECORDS), system)
 
 
 def system_reads() -> SystemReads | None:

@@ -29,10 +29,8 @@ HELD_BYTES = 64 << 20
 class Reader(Protocol):
     """Compiled code that reads."""
 
-    def __call__(
-        self, reads: PageReads, pages: NDArray[np.uint8], descriptor: int, base: int, granule: int
-    ) -> None:
-        """Do reads of a file whose data begins at `base`, at places that are multiples of `granule`, until one fails."""
+    def __call__(self, reads: PageReads, pages: NDArray[np.uint8], descriptor: int, base: int, granule: int) -> None:
+        """Do reads of a file whose data begins at `base` until one fails; places are multiples of `granule`."""
         ...
 
 

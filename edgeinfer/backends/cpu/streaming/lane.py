@@ -24,7 +24,7 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.packing import Weights
-from edgeinfer.backends.cpu.page_reads import CompiledReads, PageReads, system_reads
+from edgeinfer.backends.cpu.page_reads import PageReads, compiled_reads
 from edgeinfer.backends.cpu.profile import OpTime, call_times, op_times
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
@@ -311,8 +311,7 @@ class Bundles:
 
     def __init__(self, stored: Stored, contents: Contents, library: KernelLibrary) -> None:
         """Raises BadBundle."""
-        system = system_reads() if contents.layers else None
-        self._compiled = None if system is None else CompiledReads(library.function(catalogue.READ_RECORDS), system)
+        self._compiled = compiled_reads(library) if contents.layers else None
         self._file = BundleFile.open(stored.path, contents, stored.fingerprint)
         try:
             self._source = self._file.source(direct=True)

@@ -195,6 +195,7 @@ class NeuronWindow:
             dict(self._sizes),
             self._n_wanted,
             self._n_found,
+            read_s=self._waited_s,
             n_neurons_read=self._n_read,
             neuron_dense_bytes=self._dense_bytes,
             neuron_token_bytes=self._token_bytes,
