@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.backends.stored import Prepacked, Stored
+from edgeinfer.engine.firing import firing_of
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
@@ -21,9 +22,11 @@ from edgeinfer.models.bundle_places import bundle_path
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts
+from edgeinfer.scheduling.firing import Firing
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, enough, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import (
+    USUAL,
     ExpertLoads,
     Load,
     NeuronLoads,
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from edgeinfer.backends.cpu.bundles.contents import Contents
 
 CPU = "cpu"
+WORTH = 0.9
+"""Share of the time of reading layers whole below which they are read by neurons: nothing is computed meanwhile."""
 STAYS = 2.0
 """Uses of what must stay: more than those of anything else."""
 
@@ -94,20 +99,61 @@ def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding,
     return Room(budget, max_tokens)
 
 
-def kept_weights(contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str) -> Kept:
+def chosen_layout(
+    spec: ModelSpec, file: Described, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+) -> Kept:
+    """What stays of a model in so much memory, and whether its layers are read by neurons: what takes less time.
+
+    Raises DoesNotFit for a hopeless plan.
+    """
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    contents = contents_of(spec, file.tensors)
+    if not contents.layers:
+        return kept_weights(contents, spec, budget, disk, name)
+    ways, failure = list[Kept](), None
+    for each in (contents, contents_of(spec, file.tensors, by_neurons=False)):
+        try:
+            ways.append(kept_weights(each, spec, budget, disk, name, firing))
+        except DoesNotFit as reason:
+            failure = failure or reason
+    if failure is not None and not ways:
+        raise failure
+    if len(ways) == 1:
+        return replace(ways[0], why=f"{_layout(ways[0])}: the other way takes more memory")
+    singly, whole = (kept.streamed.seconds(disk) for kept in ways)
+    found, other = ways if singly <= WORTH * whole else ways[::-1]
+    seconds = {id(kept): 1e3 * kept.streamed.seconds(disk) for kept in ways}
+    why = (
+        f"{_layout(found)}, {seconds[id(found)]:.3g} ms of reading a token, {_layout(other)} it would be "
+        f"{seconds[id(other)]:.3g} ms; {firing.says}"
+    )
+    return replace(found, why=why)
+
+
+def _layout(kept: Kept) -> str:
+    return "by single neurons" if kept.by_neurons else "whole"
+
+
+def kept_weights(
+    contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+) -> Kept:
     """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
-    found = residency_of(contents, spec, budget, disk, name)
-    return kept_of(_dense_loads(contents), found, _expert_loads(contents, spec), _neuron_loads(contents))
+    found = residency_of(contents, spec, budget, disk, name, firing)
+    loads = _expert_loads(contents, spec), _neuron_loads(contents)
+    return kept_of(_dense_loads(contents), found, *loads, firing, disk)
 
 
-def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str) -> Residency:
+def residency_of(
+    contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str, firing: Firing = USUAL
+) -> Residency:
     """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
     dense, experts = _dense_loads(contents), _expert_loads(contents, spec)
     numbers, loads, neurons = tuple(dense), tuple(dense.values()), _neuron_loads(contents)
     if experts is not None:
         found = mixture_residency(loads, experts, budget_bytes, disk, what)
     elif neurons is not None:
-        found = neuron_residency(loads, neurons, budget_bytes, disk, what)
+        found = neuron_residency(loads, neurons, budget_bytes, disk, what, firing)
     else:
         found = residency(loads, budget_bytes, disk, what)
     pinned = frozenset(numbers[place] for place in found.pinned)
@@ -145,6 +191,7 @@ def planned_weights(
     holding: Holding,
     disk: Disk | None,
     available: int | None = None,
+    firing: Firing = USUAL,
 ) -> tuple[Kept | None, Limits]:
     """What will stay of a model (None: all of it) and the limits it will run with, from its header alone.
 
@@ -154,9 +201,7 @@ def planned_weights(
     limits = replace(limits, max_tokens=room.max_tokens)
     if room.budget_bytes is None:
         return None, limits
-    from edgeinfer.backends.cpu.bundles.contents import contents_of
-
-    kept = kept_weights(contents_of(spec, file.tensors), spec, room.budget_bytes, disk, name)
+    kept = chosen_layout(spec, file, room.budget_bytes, disk, name, firing)
     return kept if kept.flash_bytes else None, limits
 
 
@@ -174,17 +219,18 @@ def stored(
     Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, and what packing raises.
     """
     disk = known_disk()
-    kept, limits = planned_weights(spec, file, name, limits, holding, disk)
+    kept, limits = planned_weights(spec, file, name, limits, holding, disk, firing=firing_of(fingerprint))
     if kept is None:
         path = bundle_path(name, fingerprint)
         return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
-    contents, found = contents_of(spec, file.tensors), kept.residency
-    path = _bundle_file(file, contents, name, fingerprint, holding, progress)
+    contents, found = contents_of(spec, file.tensors, by_neurons=kept.by_neurons), kept.residency
+    path = bundle_path(name, fingerprint, whole=bool(kept.why) and not kept.by_neurons)
+    _have_bundle_file(path, file, contents, name, fingerprint, holding, progress)
     sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
-    place = Stored(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes)
+    place = Stored(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes, kept.by_neurons)
     return replace(limits, stored=place), (told(kept, disk),)
 
 
@@ -192,11 +238,11 @@ def streamed_of(spec: ModelSpec, file: Described, place: Stored) -> Streamed:
     """What every pass of a model reads that is held like this."""
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
-    contents = contents_of(spec, file.tensors)
-    experts = _expert_loads(contents, spec)
+    contents = contents_of(spec, file.tensors, by_neurons=place.by_neurons)
+    experts, firing = _expert_loads(contents, spec), firing_of(place.fingerprint)
     n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
     found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.neuron_bytes)
-    return kept_of(_dense_loads(contents), found, experts, _neuron_loads(contents)).streamed
+    return kept_of(_dense_loads(contents), found, experts, _neuron_loads(contents), firing, known_disk()).streamed
 
 
 def _neuron_loads(contents: Contents) -> NeuronLoads | None:
@@ -207,16 +253,22 @@ def _neuron_loads(contents: Contents) -> NeuronLoads | None:
 
     layers = runs_of(contents)
     n_bytes = sum(bundle.padded_bytes for layer in layers for bundle in layer.bundles)
-    return NeuronLoads(n_bytes, least_bytes(layers), run_bytes(layers), read_bytes(layers))
+    sizes = least_bytes(layers), run_bytes(layers), read_bytes(layers)
+    return NeuronLoads(n_bytes, *sizes, sum(layer.n_neurons for layer in layers), len(layers))
 
 
-def _bundle_file(
-    file: GGUFFile, contents: Contents, name: str, fingerprint: str, holding: Holding, progress: Progress
-) -> Path:
-    """The bundle file of a model, made now if there is none that can be used."""
+def _have_bundle_file(
+    path: Path,
+    file: GGUFFile,
+    contents: Contents,
+    name: str,
+    fingerprint: str,
+    holding: Holding,
+    progress: Progress,
+) -> None:
+    """Make the bundle file of a model if there is none that can be used."""
     from edgeinfer.backends.cpu.bundles.file import BundleFile
 
-    path = bundle_path(name, fingerprint)
     try:
         BundleFile.open(path, contents, fingerprint).close()
     except BadBundle as reason:
@@ -228,7 +280,6 @@ def _bundle_file(
         if path.exists():
             progress(f"making {path.name} anew ({reason})", 0, 1)
         _pack(path, file, contents, fingerprint, progress)
-    return path
 
 
 def _pack(path: Path, file: GGUFFile, contents: Contents, fingerprint: str, progress: Progress) -> None:
@@ -248,8 +299,8 @@ def told(kept: Kept, disk: Disk | None) -> str:
     """What happens in every pass, in a sentence."""
     read, total = in_gigabytes(kept.flash_bytes), in_gigabytes(kept.total_bytes)
     text = f"{read} of the {total} of weights are read from disk for every token"
-    if kept.residency.neuron_bytes:  # how many fire depends on the text
-        return f"{text} at most: of layers with zeros in their activations only the neurons that fire are read"
+    if kept.why:
+        text = f"{text}, {kept.why}"
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
     seconds = kept.streamed.seconds(disk)

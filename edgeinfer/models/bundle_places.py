@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 SUFFIX = ".bundles"
+WHOLE = ".whole"
 PART_SUFFIX = ".part"
 """Ends the name of a half-written file, after the name that it will have."""
 FINGERPRINT_DIGITS = 16
@@ -27,12 +28,20 @@ def bundles_folder() -> Path:
     return Path(platformdirs.user_cache_dir("edgeinfer", appauthor=False)) / "bundles"
 
 
-def bundle_path(name: str, fingerprint: str) -> Path:
-    """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere."""
-    ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{SUFFIX}"
+def bundle_path(name: str, fingerprint: str, *, whole: bool = False) -> Path:
+    """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere.
+
+    `whole`: of a model whose layers could be read by neurons, the file whose layers are read whole.
+    """
+    ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{WHOLE if whole else ''}{SUFFIX}"
     folder = bundles_folder()
     found = sorted(path for path in folder.glob(f"*{ending}") if path.is_file())
     return found[0] if found else folder / f"{_UNSAFE.sub('_', name)[:100]}{ending}"
+
+
+def firing_path(fingerprint: str) -> Path:
+    """Where it is kept how the neurons of a model fired."""
+    return bundles_folder() / f"{fingerprint[:FINGERPRINT_DIGITS]}.firing.json"
 
 
 def part_path(path: Path) -> Path:

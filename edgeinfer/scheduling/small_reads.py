@@ -12,6 +12,8 @@ from edgeinfer.scheduling.profile import Disk
 
 SMALL_BYTES, LARGE_BYTES = 4096, 256 << 10
 """A read of a neuron or two, and one that takes as long as its bytes do."""
+PAGE_BYTES, READ_BYTES = 4096, 256 << 10
+"""What reads are multiples of, and the most that one of neurons has."""
 SMALL_READERS = 16
 """Small reads under way at a time, at least: their threads sleep in the system, and cost next to nothing."""
 USUAL_READ_S, USUAL_BYTE_S = 18e-6, 0.5e-9

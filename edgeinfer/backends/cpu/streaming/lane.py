@@ -36,7 +36,7 @@ from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import Window
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import CallTimes, Team
-from edgeinfer.backends.stored import Reading, Stored
+from edgeinfer.backends.stored import Fired, Reading, Stored
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts, Op
@@ -96,7 +96,7 @@ class StreamedLane(CpuLane):
         assert stored is not None
         self._launches, self._places, self._read_before = {}, {}, Reading()
         self._timing = Timing(0.0, ())
-        self.contents, self._n_readers = contents_of(self._spec, self._file.tensors), stored.n_readers
+        self.contents, self._n_readers = self._contents_of(stored), stored.n_readers
         self._source = Bundles(stored, self.contents, library)
         self._held.callback(self._source.close)
         self._pinned = PinnedBundles(self._source, self.contents, stored.pinned, stored.n_readers, progress)
@@ -113,6 +113,9 @@ class StreamedLane(CpuLane):
         self._team.patience_s = PATIENCE_S
         held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes + stored.neuron_bytes
         return StreamedWeights(self.contents, self._file.tensors, isa_name, self._places, held)
+
+    def _contents_of(self, stored: Stored) -> Contents:
+        return contents_of(self._spec, self._file.tensors, by_neurons=stored.by_neurons)
 
     def _open_mixtures(self, stored: Stored) -> Mixtures | None:
         """A cache for the experts, if there are any."""
@@ -154,6 +157,11 @@ class StreamedLane(CpuLane):
         for part in (self._mixtures, self._neurons):
             found = found if part is None else found + part.reading
         return found
+
+    @property
+    def fired(self) -> Fired | None:
+        """How neurons fired, None where none are read singly."""
+        return None if self._neurons is None else self._neurons.fired
 
     @property
     def pinned(self) -> Mapping[int, int]:
@@ -276,7 +284,7 @@ class StreamedLane(CpuLane):
         assert self._neurons is not None
         feeding, number = self._lowering.feeding, feed.number
         neurons = feeding.listed()
-        self._neurons.count(number, feeding.n_firing(feed), len(neurons))
+        self._neurons.count(number, neurons, feeding.n_tokens(feed), feeding.n_firing(feed))
         for first, stop, places in turns(neurons, feed.layer.layout.n_blocks, self._neurons.room(number)):
             feeding.take(feed, first, stop, places, self._neurons.have(number, neurons[places]))
             yield

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.page_reads import PageReads
+from edgeinfer.backends.cpu.streaming.firing import FiringMeter
 from edgeinfer.backends.cpu.streaming.neuron_reads import (
     FEWEST_NEURONS,
     Int64s,
@@ -28,7 +29,7 @@ from edgeinfer.backends.cpu.streaming.neuron_reads import (
     run_bytes,
 )
 from edgeinfer.backends.cpu.streaming.readers import Readers
-from edgeinfer.backends.stored import Reading
+from edgeinfer.backends.stored import Fired, Reading
 
 
 class _Layer:
@@ -88,6 +89,7 @@ class NeuronWindow:
         self._pages = paged(reading_bytes(layers, n_readers))
         self._run_bytes = run_bytes(layers)
         self._readers = Readers(n_readers)
+        self._meter = FiringMeter([layer.n_neurons for layer in layers])
         self._sizes: Counter[int] = Counter()
         self._n_bytes, self._waited_s = 0, 0.0
         self._n_wanted = self._n_found = self._n_read = 0
@@ -97,12 +99,13 @@ class NeuronWindow:
         """Neurons of a layer that may be wanted at a time."""
         return len(self._layers[layer].owners)
 
-    def count(self, layer: int, n_of_tokens: int, n_of_pass: int) -> None:
-        """A pass uses a layer: so many neurons of each token by itself, added up, and of all tokens together."""
+    def count(self, layer: int, neurons: Int32s, n_tokens: int, n_firing: int) -> None:
+        """A pass over so many tokens uses neurons int32[n] of a layer; for each token by itself so many, added up."""
         runs = self._layers[layer].runs
         self._dense_bytes += sum(bundle.padded_bytes for bundle in runs.bundles)
-        self._token_bytes += n_of_tokens * runs.record_bytes
-        self._pass_bytes += n_of_pass * runs.record_bytes
+        self._token_bytes += n_firing * runs.record_bytes
+        self._pass_bytes += len(neurons) * runs.record_bytes
+        self._meter.see(layer, neurons.astype(np.int64), n_tokens, n_firing)
         if not self._keeps:
             self._layers[layer].forget()
 
@@ -184,6 +187,11 @@ class NeuronWindow:
             self._n_bytes += size
         n_threads = min(len(waiting), len(self._pages) // self._run_bytes)
         self._readers.run(read, n_threads, waiting.clear)
+
+    @property
+    def fired(self) -> Fired:
+        """How neurons fired so far."""
+        return self._meter.fired
 
     @property
     def reading(self) -> Reading:

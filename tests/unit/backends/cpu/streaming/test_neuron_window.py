@@ -87,7 +87,7 @@ def opened(source: PaperNeurons, room: int, n_readers: int = 2, *, keeps: bool =
 def have(window: NeuronWindow, layer: int, neurons: list[int]) -> None:
     """Ask for neurons, and look at what is there."""
     wanted = np.array(sorted(neurons), np.int32)
-    window.count(layer, len(wanted), len(wanted))
+    window.count(layer, wanted, 1, len(wanted))
     for neuron, address in zip(wanted, window.have(layer, wanted), strict=True):
         memory = window._layers[layer].memory
         record = memory[(address - memory.ctypes.data) // RECORD]
