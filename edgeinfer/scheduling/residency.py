@@ -177,6 +177,7 @@ def neuron_residency(
             f"{enough(least + dense // 2)} at least would work"
         )
     times, passing = read_times(disk, SMALL_READERS), 2 * max(load.nbytes for load in loads)
+    staying = {number for number, load in enumerate(loads) if load.uses > 1}
     found: tuple[float, Residency] | None = None
     most = min(neurons.nbytes + neurons.reading_bytes, budget_bytes - min(dense, passing))
     for step in range(SPLITS + 1):
@@ -186,6 +187,8 @@ def neuron_residency(
         except DoesNotFit:
             if found is None:
                 raise
+            break
+        if found is not None and not staying <= rest.pinned:
             break
         split = _with_neurons(loads, rest, neurons, budget_bytes, times, firing)
         read = neurons.in_memory(split.neuron_bytes, firing, times).reads()
