@@ -28,6 +28,11 @@ def firing_of(fingerprint: str) -> Firing:
         return Firing()
 
 
+def seen(fired: Fired) -> Firing:
+    """What a lane saw, for plans."""
+    return Firing(fired.share, fired.found, fired.n_tokens)
+
+
 def keep_firing(fingerprint: str, fired: Fired) -> None:
     """Keep what a run saw, if that is enough."""
     if fired.n_tokens < LEAST_TOKENS:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 CPU = "cpu"
 WORTH = 0.9
 """Share of the time of reading layers whole below which they are read by neurons: nothing is computed meanwhile."""
+TRIED = 1.5
+"""The same where no run has shown yet how neurons fire: only reading by neurons shows it."""
 STAYS = 2.0
 """Uses of what must stay: more than those of anything else."""
 
@@ -122,7 +124,7 @@ def chosen_layout(
     if len(ways) == 1:
         return replace(ways[0], why=f"{_layout(ways[0])}: the other way takes more memory")
     singly, whole = (kept.streamed.seconds(disk) for kept in ways)
-    found, other = ways if singly <= WORTH * whole else ways[::-1]
+    found, other = ways if singly <= (WORTH if firing.n_tokens else TRIED) * whole else ways[::-1]
     seconds = {id(kept): 1e3 * kept.streamed.seconds(disk) for kept in ways}
     why = (
         f"{_layout(found)}, {seconds[id(found)]:.3g} ms of reading a token, {_layout(other)} it would be "
