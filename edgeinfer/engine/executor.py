@@ -23,9 +23,9 @@ from edgeinfer.backends.base import (
     Staffed,
     no_progress,
 )
-from edgeinfer.backends.stored import Reading, SingleNeurons, Streaming
+from edgeinfer.backends.stored import Reading, Streaming
 from edgeinfer.engine.adaptation import Adaptation
-from edgeinfer.engine.firing import keep_firing
+from edgeinfer.engine.firing import keep_seen
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.opening import open_model
@@ -39,7 +39,6 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
 MAGIC = b"EDGEINFER KV 3\n"
-
 AUTO_DEVICE = "cpu"
 """What "auto" means: it runs on every machine."""
 
@@ -107,8 +106,7 @@ class Executor:
         """Give back the lane's memory and the device's threads; may be called twice."""
         lane, self._lane, self._peaked, self._pinned, self._pressure = self._lane, None, None, None, None
         if lane is not None:
-            if isinstance(lane, SingleNeurons) and lane.fired is not None:
-                keep_firing(self._fingerprint, lane.fired)
+            keep_seen(self._fingerprint, lane)
             lane.close()
             if not self._is_guest:
                 self._device.close()

@@ -10,7 +10,8 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from edgeinfer.backends.stored import Fired
+from edgeinfer.backends.base import Lane
+from edgeinfer.backends.stored import Fired, SingleNeurons
 from edgeinfer.engine.whole_file import write_whole
 from edgeinfer.models.bundle_places import firing_path
 from edgeinfer.scheduling.firing import Firing
@@ -31,6 +32,13 @@ def firing_of(fingerprint: str) -> Firing:
 def seen(fired: Fired) -> Firing:
     """What a lane saw, for plans."""
     return Firing(fired.share, fired.found, fired.n_tokens)
+
+
+def keep_seen(fingerprint: str, lane: Lane) -> None:
+    """Keep what a lane saw, if it reads neurons and saw enough."""
+    fired = lane.fired if isinstance(lane, SingleNeurons) else None
+    if fired is not None:
+        keep_firing(fingerprint, fired)
 
 
 def keep_firing(fingerprint: str, fired: Fired) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 SUFFIX = ".bundles"
 WHOLE = ".whole"
+"""Ends the name of a file whose layers are read whole though they could be read by neurons, before the suffix."""
 PART_SUFFIX = ".part"
 """Ends the name of a half-written file, after the name that it will have."""
 FINGERPRINT_DIGITS = 16
@@ -39,9 +40,19 @@ def bundle_path(name: str, fingerprint: str, *, whole: bool = False) -> Path:
     return found[0] if found else folder / f"{_UNSAFE.sub('_', name)[:100]}{ending}"
 
 
+def is_whole(path: Path) -> bool:
+    """Whether a file is one whose layers are read whole though they could be read by neurons, by its name."""
+    return path.name.endswith(f"{WHOLE}{SUFFIX}")
+
+
 def firing_path(fingerprint: str) -> Path:
     """Where it is kept how the neurons of a model fired."""
     return bundles_folder() / f"{fingerprint[:FINGERPRINT_DIGITS]}.firing.json"
+
+
+def whole_path(path: Path) -> Path:
+    """Where the file lies, beside a bundle file, whose layers are read whole."""
+    return path.with_name(f"{path.name.removesuffix(SUFFIX)}{WHOLE}{SUFFIX}")
 
 
 def part_path(path: Path) -> Path:
@@ -50,9 +61,12 @@ def part_path(path: Path) -> Path:
 
 
 def remove_bundles(path: Path) -> int:
-    """Delete a bundle file, whole or half-written; gives the bytes it took. Raises OSError."""
-    freed = 0
-    for each in (path, part_path(path)):
+    """Delete a bundle file, ready or half-written, with the one beside it whose layers are read whole.
+
+    Gives the bytes they took. Raises OSError.
+    """
+    freed, beside = 0, whole_path(path)
+    for each in (path, part_path(path), beside, part_path(beside)):
         if each.is_file():
             freed += each.stat().st_size
             each.unlink()

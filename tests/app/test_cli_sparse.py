@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
 from edgeinfer.engine.fingerprint import fingerprint
@@ -90,6 +90,33 @@ def test_the_layout_that_is_predicted_to_be_faster_is_read(file: Path, identity:
     assert seen.share == pytest.approx(1 - SHAPE.zeros, abs=0.03)
     assert len(seen.found) >= 3
     assert "seen of" in str(predicted(file)["why_layout"])
+
+
+def test_both_files_are_packed_checked_and_removed(file: Path, identity: str) -> None:
+    def pack(*arguments: str) -> Result:
+        return CliRunner().invoke(build_app(), ["pack", str(file), *arguments])
+
+    assert pack().exit_code == pack("--whole").exit_code == 0
+    singly, whole = (bundle_path("sparse", identity, whole=each) for each in (False, True))
+    assert singly.exists()
+    with whole.open("r+b") as held:
+        held.seek(whole.stat().st_size - 5000)
+        held.write(bytes(range(100)))
+    damaged = pack("--whole", "--verify")
+    assert damaged.exit_code == 1
+    assert "--repair --whole makes it anew" in damaged.output
+    assert pack("--verify").exit_code == 0
+    assert "whole again" in pack("--whole", "--repair").output
+    assert pack("--whole", "--verify").exit_code == 0
+    assert pack("--remove").exit_code == 0
+    assert not singly.exists()
+    assert not whole.exists()
+
+
+def test_models_without_neurons_have_no_second_file(home: Path) -> None:
+    result = CliRunner().invoke(build_app(), ["pack", str(DATA / "llama-q4_0.gguf"), "--whole"])
+    assert result.exit_code == 1
+    assert "leave it out" in result.output
 
 
 def test_what_was_seen_to_fire_decides(file: Path, identity: str) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
-from edgeinfer.backends.cpu.bundles.header import REPAIR, Identity, checksums_in, identity_of
+from edgeinfer.backends.cpu.bundles.header import Identity, checksums_in, identity_of, repair
 from edgeinfer.backends.cpu.bundles.source import OpenSource, Source, open_source
 from edgeinfer.backends.cpu.page_reads import PageReads, read_each
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
@@ -62,7 +62,7 @@ class BundleFile:
         try:
             held = opening(path, False)
         except OSError as error:
-            raise BadBundle(f"{path} cannot be opened: {error.strerror or error}; {REPAIR}") from None
+            raise BadBundle(f"{path} cannot be opened: {error.strerror or error}; {repair(path)}") from None
         try:
             header, file_bytes = _first_bytes(path, held, identity)
             checksums = checksums_in(path, header, file_bytes, identity)
@@ -94,7 +94,9 @@ class BundleFile:
         try:
             source = self._opening(self.path, direct)
         except OSError as error:
-            raise BadBundle(f"{self.path} cannot be opened any more: {error.strerror or error}; {REPAIR}") from None
+            raise BadBundle(
+                f"{self.path} cannot be opened any more: {error.strerror or error}; {repair(self.path)}"
+            ) from None
         if source.file_id != self._held.file_id:
             source.close()
             raise BadBundle(f"{self.path} was replaced while it was in use; start again to use the new file")
@@ -140,7 +142,7 @@ class BundleFile:
             return
         if checksum(data) != self._checksums[number]:
             where = self._where(self.contents.bundles[number])
-            raise BadBundle(f"{self.path}: {where} is damaged (wrong checksum); {REPAIR}")
+            raise BadBundle(f"{self.path}: {where} is damaged (wrong checksum); {repair(self.path)}")
         self._checked[number] = 1
 
     def _where(self, bundle: Bundle) -> str:
@@ -186,12 +188,12 @@ def read_whole(path: Path, source: Source, memory: memoryview, offset: int, what
 
 def unreadable(path: Path, what: str, reason: str) -> DeviceFailed:
     """What is raised where the disk cannot read."""
-    return DeviceFailed(f"{path}: {what} cannot be read: {reason}; if the disk is sound, {REPAIR}")
+    return DeviceFailed(f"{path}: {what} cannot be read: {reason}; if the disk is sound, {repair(path)}")
 
 
 def cut_short(path: Path, what: str, n_bytes: int) -> BadBundle:
     """What is raised where a file ends early."""
-    return BadBundle(f"{path}: {what} ends after {n_bytes} bytes: the file was cut short; {REPAIR}")
+    return BadBundle(f"{path}: {what} ends after {n_bytes} bytes: the file was cut short; {repair(path)}")
 
 
 def _first_bytes(path: Path, held: Source, identity: Identity) -> tuple[bytes, int]:
@@ -203,7 +205,9 @@ def _first_bytes(path: Path, held: Source, identity: Identity) -> tuple[bytes, i
             try:
                 count = held.read_into(view[done:], done)
             except OSError as error:
-                raise DeviceFailed(f"{path}: its header cannot be read: {error.strerror or error}; {REPAIR}") from error
+                raise DeviceFailed(
+                    f"{path}: its header cannot be read: {error.strerror or error}; {repair(path)}"
+                ) from error
             if count <= 0:
                 break
             done += count
