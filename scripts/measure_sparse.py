@@ -4,7 +4,8 @@ Run: `python scripts/measure_sparse.py --tokenizer MODEL [--folder FOLDER] [--ra
 Makes relu llamas (2048 wide, 8 layers, FFN 8192, Q4_0) with 90 % zeros, with embeddings of which so many percent are
 common to all tokens (0: tokens have little in common, as random weights have; more: a window has something to find),
 and evaluates random tokens one at a time with weights limited to --ram percent of what a pass reads. Ways, in turn:
-dense streaming (no neurons), neurons without a window, neurons with one. Counted after a prompt that has all runs
+dense streaming (no neurons), neurons without a window, neurons with one, and one with memory shared out by what was
+seen to fire. Counted after a prompt that has all runs
 checked. Answers are compared with those of the model in memory. Caches do not matter: reads go past them.
 """
 
@@ -30,12 +31,16 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.backends.stored import Reading, Stored
 from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.firing import seen
 from edgeinfer.engine.residency import known_disk, residency_of
 from edgeinfer.models.load import Model, open_model
+from edgeinfer.scheduling.firing import Firing
+from edgeinfer.scheduling.residency import USUAL
+from edgeinfer.scheduling.small_reads import SMALL_READERS, read_times
 
 CONTEXT, PROMPT_TOKENS = 512, 64
 SHAPE = SparseShape(2048, 8, 8192, 32, 8, 8192)
-WAYS = ("dense", "no window", "window")
+WAYS = ("dense", "no window", "window", "seen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +94,32 @@ def difference(after: Reading, before: Reading) -> Reading:
 
 
 @contextmanager
-def opened(model: Model, folder: Path, way: str | None, share: float) -> Iterator[CpuLane]:
+def opened(model: Model, folder: Path, way: str | None, share: float, firing: Firing = USUAL) -> Iterator[CpuLane]:
     """The model in memory (way None), or with a share of its weights there."""
     device, limits = CpuDevice(DeviceOptions()), Limits(CONTEXT, CONTEXT // PAGE, max_tokens=PROMPT_TOKENS)
     no_layers = patch.object(contents, "sparse_layers", lambda *_: [])
     with no_layers if way == "dense" else patch.object(contents, "BUNDLES", contents.BUNDLES):
         if way is not None:
-            limits = replace(limits, stored=stored(model, device, folder / f"{way == 'dense'}.bundles", share))
+            limits = replace(limits, stored=stored(model, device, folder / f"{way == 'dense'}.bundles", share, firing))
         lane = device.compile(model.spec, model.file, limits)
     try:
         if isinstance(lane, StreamedLane) and lane._neurons is not None:
-            lane._neurons._keeps = way == "window"
+            lane._neurons._keeps = way != "no window"
         yield lane
     finally:
         lane.close()
 
 
-def stored(model: Model, device: CpuDevice, path: Path, share: float) -> Stored:
+def stored(model: Model, device: CpuDevice, path: Path, share: float, firing: Firing) -> Stored:
     held_in, identity = contents.contents_of(model.spec, model.file.tensors), fingerprint(model.file)
     if not path.exists():
         pack_bundles(path, model.file, held_in, identity, device.library, 2, no_progress)
     budget = int(share * pass_bytes(model))
-    found = residency_of(held_in, model.spec, budget, known_disk(), "it")
+    found = residency_of(held_in, model.spec, budget, known_disk(), "it", firing)
     held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
     sizes = held, found.window_bytes, found.n_readers, 0, found.neuron_bytes
-    return Stored(path, identity, found.pinned, *sizes)
+    gap_bytes = read_times(known_disk(), SMALL_READERS).gap_bytes
+    return Stored(path, identity, found.pinned, *sizes, SMALL_READERS, gap_bytes)
 
 
 def pass_bytes(model: Model) -> int:
@@ -167,9 +173,12 @@ def measure(model: Model, folder: Path, shares: list[int], options: argparse.Nam
         print(f" {share} % of {pass_bytes(model) / 1e6:.0f} MB in memory")
         for _ in range(options.rounds):
             dense: Found | None = None
+            firing = USUAL
             for way in WAYS:
-                with opened(model, folder, way, share / 100) as lane:
+                with opened(model, folder, way, share / 100, firing if way == "seen" else USUAL) as lane:
                     found = answer(lane, options.gen)
+                    fired = lane.fired if isinstance(lane, StreamedLane) else None
+                    firing = seen(fired) if fired is not None else firing
                 dense = dense or found
                 show(way, found, dense, found.tokens == whole.tokens)
 

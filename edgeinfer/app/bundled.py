@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.bundle_places import bundle_path, bundles_folder, part_path
+from edgeinfer.models.bundle_places import bundle_path, bundles_folder, part_path, whole_path
 from edgeinfer.models.store import LocalModel
 
 
@@ -25,13 +25,15 @@ def bundles_of(model: LocalModel) -> Path | None:
             path = bundle_path(model.name, fingerprint(file))
     except EdgeInferError:
         return None
-    return path if path.is_file() or part_path(path).is_file() else None
+    there = (path, part_path(path), whole_path(path), part_path(whole_path(path)))
+    return path if any(each.is_file() for each in there) else None
 
 
 def bundle_bytes(model: LocalModel) -> int:
-    """Bytes of a model's bundle file; 0 where there is no whole one."""
+    """Bytes of a model's bundle files; 0 where there is no finished one."""
     path = bundles_of(model)
-    return path.stat().st_size if path is not None and path.is_file() else 0
+    found = () if path is None else (path, whole_path(path))
+    return sum(each.stat().st_size for each in found if each.is_file())
 
 
 def _any_bundles() -> bool:

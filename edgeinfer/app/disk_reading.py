@@ -29,6 +29,11 @@ def read_since(before: Reading, now: Reading) -> Reading:
         now.n_guessed - before.n_guessed,
         now.n_proved - before.n_proved,
         now.read_s - before.read_s,
+        now.n_neurons_read - before.n_neurons_read,
+        now.neuron_dense_bytes - before.neuron_dense_bytes,
+        now.neuron_token_bytes - before.neuron_token_bytes,
+        now.neuron_pass_bytes - before.neuron_pass_bytes,
+        now.neuron_read_bytes - before.neuron_read_bytes,
     )
 
 
@@ -47,7 +52,31 @@ def reading_record(reading: Reading, seconds: float) -> dict[str, object] | None
         "found": reading.n_found,
         "guessed": reading.n_guessed,
         "proved": reading.n_proved,
+        "neurons": _neurons(reading),
     }
+
+
+def _neurons(reading: Reading) -> dict[str, object] | None:
+    """What each technique left to read of layers with zeros in their activations, None where there are none: bytes.
+
+    All neurons, in every pass; those that fire for each token by itself; for some token of a pass; of these, what was
+    not in memory; what was read, with all that lies on the same pages and between near ones.
+    """
+    if not reading.neuron_dense_bytes:
+        return None
+    return {
+        "dense_bytes": reading.neuron_dense_bytes,
+        "firing_bytes": reading.neuron_token_bytes,
+        "union_bytes": reading.neuron_pass_bytes,
+        "missing_bytes": _missing_bytes(reading),
+        "read_bytes": reading.neuron_read_bytes,
+        "neurons_read": reading.n_neurons_read,
+    }
+
+
+def _missing_bytes(reading: Reading) -> int:
+    """Bytes of the neurons that had to be read."""
+    return round(reading.neuron_pass_bytes * reading.n_neurons_read / max(1, reading.n_wanted))
 
 
 def reading_lines(reading: Reading, seconds: float) -> list[str]:
@@ -62,7 +91,22 @@ def reading_lines(reading: Reading, seconds: float) -> list[str]:
         f"disk: {reading.n_bytes / reading.n_passes / 1e6:.1f} MB a pass in {n_passes}{rate}{waiting}",
         f"reads: {sizes}",
     ]
-    if reading.n_wanted:
+    if reading.neuron_dense_bytes:
+        dense, firing, union, missing, read = (
+            f"{n_bytes / reading.n_passes / 1e6:.1f} MB"
+            for n_bytes in (
+                reading.neuron_dense_bytes,
+                reading.neuron_token_bytes,
+                reading.neuron_pass_bytes,
+                _missing_bytes(reading),
+                reading.neuron_read_bytes,
+            )
+        )
+        lines.append(
+            f"neurons a pass: {dense} of all, {firing} fire, token by token, {union} without those that fire for "
+            f"several, {missing} without those in memory, {read} read with what lies between"
+        )
+    elif reading.n_wanted:
         share, guesses = 100 * reading.n_found / reading.n_wanted, f"{reading.n_proved} of {reading.n_guessed}"
         lines.append(
             f"in memory: {share:.0f} % of {counted(reading.n_wanted, 'wanted piece')}; {guesses} guesses were right"

@@ -63,9 +63,13 @@ def _kept_line(kept: Kept) -> str:
     if kept.cache_bytes:
         experts = f"a cache of {in_gigabytes(kept.cache_bytes)} for experts"
         through = f"{through} and {experts}" if kept.window_bytes else f"into {experts}"
+    if kept.by_neurons:
+        room = f"room for {in_gigabytes(kept.residency.neuron_bytes)} of single neurons"
+        through = f"{through} and {room}" if kept.window_bytes else f"into {room}"
+    why = f"\nlayers    {kept.why}" if kept.why else ""
     return (
         f"streams   {in_gigabytes(kept.pinned_bytes)} of weights stay in memory, {in_gigabytes(kept.flash_bytes)} are "
-        f"read from disk in every pass, {through}, {counted(kept.residency.n_readers, 'read')} at a time"
+        f"read from disk in every pass, {through}, {counted(kept.residency.n_readers, 'read')} at a time{why}"
     )
 
 

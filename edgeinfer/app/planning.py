@@ -140,7 +140,8 @@ def plan_streamed(profile: Profile, work: ModelWork, wanted: Wanted, kept: Kept)
     passes = chunks(planned.n_prompt, wanted.most_tokens)
 
     def waiting(time: PassTime, n_tokens: int) -> PassTime:
-        return beside_reading(time, kept.streamed.seconds(disk, n_tokens))
+        streamed = kept.streamed
+        return beside_reading(time, streamed.ahead_s(disk, n_tokens), streamed.neuron_reads(n_tokens).seconds)
 
     usage = Usage(kept.held_bytes + caches, {}, kept.flash_bytes, 0.0, kept.held_bytes)
     return replace(

@@ -43,6 +43,8 @@ def held_here(
 
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
+    from edgeinfer.engine.fingerprint import fingerprint
+    from edgeinfer.engine.firing import firing_of
     from edgeinfer.engine.limits import limits_for, memory_for_model, memory_need
     from edgeinfer.engine.residency import CPU, Holding, known_disk, planned_weights
     from edgeinfer.scheduling.memory import require_fit
@@ -50,7 +52,8 @@ def held_here(
     devices = settings.machine.device
     if devices in ((CPU,), ("auto",)):
         limits = limits_for(here.need.n_context, kv=settings.machine.kv)
-        kept, limits = planned_weights(spec, file, name, limits, Holding(asked.ram_bytes), known_disk())
+        holding, firing = Holding(asked.ram_bytes), firing_of(fingerprint(file))
+        kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), firing=firing)
         need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
         if kept is not None:
             return replace(here, kept=kept, need=replace(need, weight_bytes=kept.held_bytes)), asked
@@ -70,6 +73,8 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts
     Raises DoesNotFit, UnknownKey.
     """
     from edgeinfer.app.planning import plan_model, plan_streamed
+    from edgeinfer.engine.fingerprint import fingerprint
+    from edgeinfer.engine.firing import firing_of
     from edgeinfer.engine.limits import limits_for
     from edgeinfer.engine.residency import Holding, planned_weights
 
@@ -77,7 +82,8 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts
     if is_alone and profile.disk is not None:
         limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv)
         holding, available = Holding(wanted.ram_bytes), profile.cpu.memory_bytes
-        kept, limits = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available)
+        firing = firing_of(fingerprint(file))
+        kept, limits = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available, firing)
         if kept is not None:
             return plan_streamed(profile, facts.work, replace(wanted, most_tokens=limits.max_tokens), kept)
     return plan_model(profile, facts.work, wanted)

@@ -15,12 +15,15 @@ from typing import Protocol, runtime_checkable
 class Stored:
     """Weights of which only some stay in memory; the others come from a bundle file in every pass.
 
-    pinned        numbers of the bundles that stay
-    pinned_bytes  what they take
-    window_bytes  memory that the others pass through
-    n_readers     reads under way at a time
-    cache_bytes   memory for experts of a mixture
-    neuron_bytes  memory for single neurons, and for reading them
+    pinned          numbers of the bundles that stay
+    pinned_bytes    what they take
+    window_bytes    memory that the others pass through
+    n_readers       reads under way at a time
+    cache_bytes     memory for experts of a mixture
+    neuron_bytes    memory for single neurons, and for reading them
+    neuron_readers  reads of neurons under way at a time
+    gap_bytes       between two neurons that are read along
+    by_neurons      whether the file has single neurons of layers with zeros in their activations
     """
 
     path: Path
@@ -31,6 +34,9 @@ class Stored:
     n_readers: int
     cache_bytes: int = 0
     neuron_bytes: int = 0
+    neuron_readers: int = 1
+    gap_bytes: int = 0
+    by_neurons: bool = True
 
     @property
     def held_bytes(self) -> int:
@@ -89,6 +95,29 @@ class Reading:
             self.neuron_pass_bytes + other.neuron_pass_bytes,
             self.neuron_read_bytes + other.neuron_read_bytes,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """How neurons fired: what share for a token, of `n_tokens` that were seen.
+
+    found: (share of all neurons, share of those that fire that are among them) of the neurons that fired last, for a
+    few, increasing numbers of tokens.
+    """
+
+    share: float
+    found: tuple[tuple[float, float], ...]
+    n_tokens: int
+
+
+@runtime_checkable
+class SingleNeurons(Protocol):
+    """A lane that may read single neurons."""
+
+    @property
+    def fired(self) -> Fired | None:
+        """How they fired, None without any."""
+        ...
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from edgeinfer.backends.cpu.bundles.repair import Damage, find_damage, mend
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles, pack_lock, write_failure
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.errors import BadBundle, DownloadFailed, PackFailed
+from edgeinfer.errors import BadBundle, BadSetting, DownloadFailed, PackFailed
 from edgeinfer.models.bundle_places import SUFFIX
 from edgeinfer.models.load import Model
 
@@ -38,11 +38,15 @@ class Bundled:
 
 
 class Bundling:
-    """One model's bundle file at `path`."""
+    """One model's bundle file at `path`. `by_neurons` False: its layers are read whole though they need not be."""
 
-    def __init__(self, model: Model, path: Path, n_workers: int) -> None:
+    def __init__(self, model: Model, path: Path, n_workers: int, *, by_neurons: bool = True) -> None:
+        """Raises BadSetting for a file of whole layers of a model that has no other."""
         self._model, self.path, self._n_workers = model, path, n_workers
-        self._contents: Contents = contents_of(model.spec, model.file.tensors)
+        contents = contents_of(model.spec, model.file.tensors)
+        if not by_neurons and not contents.layers:
+            raise BadSetting("--whole is for models whose layers could be read by neurons (ReLU); leave it out")
+        self._contents: Contents = contents_of(model.spec, model.file.tensors, by_neurons=by_neurons)
         self._fingerprint = fingerprint(model.file)
 
     @property

@@ -25,6 +25,7 @@ from edgeinfer.backends.base import (
 )
 from edgeinfer.backends.stored import Reading, Streaming
 from edgeinfer.engine.adaptation import Adaptation
+from edgeinfer.engine.firing import keep_seen
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.opening import open_model
@@ -38,7 +39,6 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
 MAGIC = b"EDGEINFER KV 3\n"
-
 AUTO_DEVICE = "cpu"
 """What "auto" means: it runs on every machine."""
 
@@ -106,6 +106,7 @@ class Executor:
         """Give back the lane's memory and the device's threads; may be called twice."""
         lane, self._lane, self._peaked, self._pinned, self._pressure = self._lane, None, None, None, None
         if lane is not None:
+            keep_seen(self._fingerprint, lane)
             lane.close()
             if not self._is_guest:
                 self._device.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.backends.stored import Prepacked, Stored
 from edgeinfer.engine.bundle_room import require_room_for_bundles
+from edgeinfer.engine.firing import firing_of
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
@@ -22,9 +23,11 @@ from edgeinfer.models.bundle_places import bundle_path
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts
+from edgeinfer.scheduling.firing import Firing
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, enough, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import (
+    USUAL,
     ExpertLoads,
     Load,
     NeuronLoads,
@@ -35,6 +38,7 @@ from edgeinfer.scheduling.residency import (
     residency,
     room_for_staying,
 )
+from edgeinfer.scheduling.small_reads import SMALL_READERS, read_times
 from edgeinfer.scheduling.streaming import Kept, Streamed, kept_of
 from edgeinfer.scheduling.topology import read_topology, usable_cores
 
@@ -42,6 +46,10 @@ if TYPE_CHECKING:
     from edgeinfer.backends.cpu.bundles.contents import Contents
 
 CPU = "cpu"
+WORTH = 0.9
+"""Share of the time of reading layers whole below which they are read by neurons: nothing is computed meanwhile."""
+TRIED = 1.5
+"""The same where no run has shown yet how neurons fire: only reading by neurons shows it."""
 STAYS = 2.0
 """Uses of what must stay: more than those of anything else."""
 
@@ -98,27 +106,68 @@ def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding,
     return Room(max(0, budget - holding.beside_bytes), max_tokens)
 
 
-def kept_weights(contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str) -> Kept:
+def chosen_layout(
+    spec: ModelSpec, file: Described, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+) -> Kept:
+    """What stays of a model in so much memory, and whether its layers are read by neurons: what takes less time.
+
+    Raises DoesNotFit for a hopeless plan.
+    """
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    contents = contents_of(spec, file.tensors)
+    if not contents.layers:
+        return kept_weights(contents, spec, budget, disk, name)
+    ways, failure = list[Kept](), None
+    for each in (contents, contents_of(spec, file.tensors, by_neurons=False)):
+        try:
+            ways.append(kept_weights(each, spec, budget, disk, name, firing))
+        except DoesNotFit as reason:
+            failure = failure or reason
+    if failure is not None and not ways:
+        raise failure
+    if len(ways) == 1:
+        return replace(ways[0], why=f"{_layout(ways[0])}: the other way takes more memory")
+    singly, whole = (kept.streamed.seconds(disk) for kept in ways)
+    found, other = ways if singly <= (WORTH if firing.n_tokens else TRIED) * whole else ways[::-1]
+    seconds = {id(kept): 1e3 * kept.streamed.seconds(disk) for kept in ways}
+    why = (
+        f"{_layout(found)}, {seconds[id(found)]:.3g} ms of reading a token, {_layout(other)} it would be "
+        f"{seconds[id(other)]:.3g} ms; {firing.says}"
+    )
+    return replace(found, why=why)
+
+
+def _layout(kept: Kept) -> str:
+    return "by single neurons" if kept.by_neurons else "whole"
+
+
+def kept_weights(
+    contents: Contents, spec: ModelSpec, budget: int, disk: Disk | None, name: str, firing: Firing = USUAL
+) -> Kept:
     """What stays of a model's bundles in so much memory. Raises DoesNotFit for a hopeless plan."""
-    found = residency_of(contents, spec, budget, disk, name)
-    return kept_of(_dense_loads(contents), found, _expert_loads(contents, spec), _neuron_loads(contents))
+    found = residency_of(contents, spec, budget, disk, name, firing)
+    loads = _expert_loads(contents, spec), _neuron_loads(contents)
+    return kept_of(_dense_loads(contents), found, *loads, firing, disk)
 
 
-def residency_of(contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str) -> Residency:
+def residency_of(
+    contents: Contents, spec: ModelSpec, budget_bytes: int, disk: Disk | None, what: str, firing: Firing = USUAL
+) -> Residency:
     """What of a model's bundles stays in so much memory: numbers of bundles. Raises DoesNotFit."""
     dense, experts = _dense_loads(contents), _expert_loads(contents, spec)
     numbers, loads, neurons = tuple(dense), tuple(dense.values()), _neuron_loads(contents)
     if experts is not None:
         found = mixture_residency(loads, experts, budget_bytes, disk, what)
     elif neurons is not None:
-        found = neuron_residency(loads, neurons, budget_bytes, disk, what)
+        found = neuron_residency(loads, neurons, budget_bytes, disk, what, firing)
     else:
         found = residency(loads, budget_bytes, disk, what)
     pinned = frozenset(numbers[place] for place in found.pinned)
     staying = {number: load.nbytes for number, load in dense.items() if load.uses == STAYS}
     if not pinned.issuperset(staying):
         works = room_for_staying(loads, experts, disk, sum(staying.values()))
-        works += 0 if neurons is None else least_for_neurons(neurons, disk)
+        works += 0 if neurons is None else least_for_neurons(neurons)
         raise DoesNotFit(
             f"{enough(budget_bytes)} of memory for the weights of {what} is too little: what all experts or neurons "
             f"share must stay there; {enough(works)} would work"
@@ -149,6 +198,7 @@ def planned_weights(
     holding: Holding,
     disk: Disk | None,
     available: int | None = None,
+    firing: Firing = USUAL,
 ) -> tuple[Kept | None, Limits]:
     """What will stay of a model (None: all of it) and the limits it will run with, from its header alone.
 
@@ -158,9 +208,7 @@ def planned_weights(
     limits = replace(limits, max_tokens=room.max_tokens)
     if room.budget_bytes is None:
         return None, limits
-    from edgeinfer.backends.cpu.bundles.contents import contents_of
-
-    kept = kept_weights(contents_of(spec, file.tensors), spec, room.budget_bytes, disk, name)
+    kept = chosen_layout(spec, file, room.budget_bytes, disk, name, firing)
     return kept if kept.flash_bytes else None, limits
 
 
@@ -178,16 +226,18 @@ def stored(
     Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, PackFailed and what packing raises.
     """
     disk = known_disk()
-    kept, limits = planned_weights(spec, file, name, limits, holding, disk)
+    kept, limits = planned_weights(spec, file, name, limits, holding, disk, firing=firing_of(fingerprint))
     if kept is None:
         path = bundle_path(name, fingerprint)
         return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
-    contents, found = contents_of(spec, file.tensors), kept.residency
-    path = _bundle_file(file, contents, name, fingerprint, holding, progress)
+    contents, found = contents_of(spec, file.tensors, by_neurons=kept.by_neurons), kept.residency
+    path = bundle_path(name, fingerprint, whole=bool(kept.why) and not kept.by_neurons)
+    _have_bundle_file(path, file, contents, name, fingerprint, holding, progress)
     sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
-    place = Stored(path, fingerprint, found.pinned, *sizes)
+    gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
+    place = Stored(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes, kept.by_neurons)
     return replace(limits, stored=place), (told(kept, disk),)
 
 
@@ -195,32 +245,37 @@ def streamed_of(spec: ModelSpec, file: Described, place: Stored) -> Streamed:
     """What every pass of a model reads that is held like this."""
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
-    contents = contents_of(spec, file.tensors)
-    experts = _expert_loads(contents, spec)
+    contents = contents_of(spec, file.tensors, by_neurons=place.by_neurons)
+    experts, firing = _expert_loads(contents, spec), firing_of(place.fingerprint)
     n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
     found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.neuron_bytes)
-    return kept_of(_dense_loads(contents), found, experts, _neuron_loads(contents)).streamed
+    return kept_of(_dense_loads(contents), found, experts, _neuron_loads(contents), firing, known_disk()).streamed
 
 
 def _neuron_loads(contents: Contents) -> NeuronLoads | None:
     """The neurons of all sparse layers; None where there are none."""
     if not contents.layers:
         return None
-    from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
+    from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, read_bytes, run_bytes, runs_of
 
     layers = runs_of(contents)
-    bundles = [bundle for layer in layers for bundle in layer.bundles]
-    n_bytes = sum(bundle.padded_bytes for bundle in bundles)
-    return NeuronLoads(n_bytes, least_bytes(layers), max(bundle.padded_bytes for bundle in bundles))
+    n_bytes = sum(bundle.padded_bytes for layer in layers for bundle in layer.bundles)
+    sizes = least_bytes(layers), run_bytes(layers), read_bytes(layers)
+    return NeuronLoads(n_bytes, *sizes, sum(layer.n_neurons for layer in layers), len(layers))
 
 
-def _bundle_file(
-    file: GGUFFile, contents: Contents, name: str, fingerprint: str, holding: Holding, progress: Progress
-) -> Path:
-    """The bundle file of a model, made now if there is none that can be used."""
+def _have_bundle_file(
+    path: Path,
+    file: GGUFFile,
+    contents: Contents,
+    name: str,
+    fingerprint: str,
+    holding: Holding,
+    progress: Progress,
+) -> None:
+    """Make the bundle file of a model if there is none that can be used."""
     from edgeinfer.backends.cpu.bundles.file import BundleFile
 
-    path = bundle_path(name, fingerprint)
     try:
         BundleFile.open(path, contents, fingerprint).close()
     except BadBundle as reason:
@@ -233,7 +288,6 @@ def _bundle_file(
             progress(f"making {path.name} anew ({reason})", 0, 1)
         require_room_for_bundles(name, path, contents.data_bytes)
         _pack(path, file, contents, fingerprint, progress)
-    return path
 
 
 def _pack(path: Path, file: GGUFFile, contents: Contents, fingerprint: str, progress: Progress) -> None:
@@ -253,8 +307,8 @@ def told(kept: Kept, disk: Disk | None) -> str:
     """What happens in every pass, in a sentence."""
     read, total = in_gigabytes(kept.flash_bytes), in_gigabytes(kept.total_bytes)
     text = f"{read} of the {total} of weights are read from disk for every token"
-    if kept.residency.neuron_bytes:  # how many fire depends on the text
-        return f"{text} at most: of layers with zeros in their activations only the neurons that fire are read"
+    if kept.why:
+        text = f"{text}, {kept.why}"
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
     seconds = kept.streamed.seconds(disk)

@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 
 SUFFIX = ".bundles"
+WHOLE = ".whole"
+"""Ends the name of a file whose layers are read whole though they could be read by neurons, before the suffix."""
 PART_SUFFIX = ".part"
 """Ends the name of a half-written file, after the name that it will have."""
 FINGERPRINT_DIGITS = 16
@@ -27,12 +29,30 @@ def bundles_folder() -> Path:
     return Path(platformdirs.user_cache_dir("edgeinfer", appauthor=False)) / "bundles"
 
 
-def bundle_path(name: str, fingerprint: str) -> Path:
-    """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere."""
-    ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{SUFFIX}"
+def bundle_path(name: str, fingerprint: str, *, whole: bool = False) -> Path:
+    """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere.
+
+    `whole`: of a model whose layers could be read by neurons, the file whose layers are read whole.
+    """
+    ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{WHOLE if whole else ''}{SUFFIX}"
     folder = bundles_folder()
     found = sorted(path for path in folder.glob(f"*{ending}") if path.is_file())
     return found[0] if found else folder / f"{_UNSAFE.sub('_', name)[:100]}{ending}"
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a file is one whose layers are read whole though they could be read by neurons, by its name."""
+    return path.name.endswith(f"{WHOLE}{SUFFIX}")
+
+
+def firing_path(fingerprint: str) -> Path:
+    """Where it is kept how the neurons of a model fired."""
+    return bundles_folder() / f"{fingerprint[:FINGERPRINT_DIGITS]}.firing.json"
+
+
+def whole_path(path: Path) -> Path:
+    """Where the file lies, beside a bundle file, whose layers are read whole."""
+    return path.with_name(f"{path.name.removesuffix(SUFFIX)}{WHOLE}{SUFFIX}")
 
 
 def part_path(path: Path) -> Path:
@@ -41,9 +61,12 @@ def part_path(path: Path) -> Path:
 
 
 def remove_bundles(path: Path) -> int:
-    """Delete a bundle file, whole or half-written; gives the bytes it took. Raises OSError."""
-    freed = 0
-    for each in (path, part_path(path)):
+    """Delete a bundle file, ready or half-written, with the one beside it whose layers are read whole.
+
+    Gives the bytes they took. Raises OSError.
+    """
+    freed, beside = 0, whole_path(path)
+    for each in (path, part_path(path), beside, part_path(beside)):
         if each.is_file():
             freed += each.stat().st_size
             each.unlink()

@@ -211,6 +211,10 @@ class Disk:
     def best_bytes_s(self) -> float:
         return max(max(curve.values) for curve in self.by_depth.values())
 
+    def knows(self, least_bytes: int, most_bytes: int) -> bool:
+        """Whether requests of at most and of at least such sizes were measured."""
+        return all(curve.at[0] <= least_bytes and curve.at[-1] >= most_bytes for curve in self.by_depth.values())
+
     def bytes_s(self, request_bytes: int, n_flying: int) -> float:
         """Bytes per second of requests of a size, so many in flight, or the next lower number that was measured."""
         depth = max((each for each in self.by_depth if each <= n_flying), default=min(self.by_depth))

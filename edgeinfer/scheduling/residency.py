@@ -8,11 +8,13 @@ between those that stay, so that disk and cores work all the time. Knows nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.scheduling.firing import Firing, Neurons
 from edgeinfer.scheduling.memory import enough, in_gigabytes
 from edgeinfer.scheduling.profile import Disk
+from edgeinfer.scheduling.small_reads import SMALL_READERS, ReadTimes, read_times
 
 USUAL_READERS = 4
 """Reads under way at a time where nobody has measured the disk, and at least."""
@@ -26,8 +28,9 @@ WINDOW_SHARE = 0.5
 """Most of the memory for weights that the window takes."""
 LEAST_NEURONS = 0.02
 """Share of all neurons that there is room for at least."""
-SMALL_BYTES, SMALL_READERS = 8192, 12
-"""Size of a read of a neuron or two; so many at a time where nobody has measured the disk."""
+SPLITS = 24
+"""Ways to share memory out between single neurons and the rest that are compared."""
+USUAL = Firing()
 LONGEST_TOKEN_S = 60.0
 """Nobody waits longer for a token."""
 
@@ -53,11 +56,33 @@ class ExpertLoads:
 
 @dataclass(frozen=True, slots=True)
 class NeuronLoads:
-    """Single neurons: bytes of all, of those that there must be room for, and of the largest piece that is read."""
+    """Single neurons.
+
+    nbytes       of all of them
+    least_bytes  of those that there must be room for
+    run_bytes    of the largest piece that is read at first; one must fit into the memory for reading
+    read_bytes   memory that each read takes later
+    count        neurons of all layers
+    n_layers     layers of neurons
+    """
 
     nbytes: int
     least_bytes: int
     run_bytes: int
+    read_bytes: int
+    count: int
+    n_layers: int
+
+    @property
+    def reading_bytes(self) -> int:
+        """Memory that neurons are read into."""
+        return max(self.run_bytes, SMALL_READERS * self.read_bytes)
+
+    def in_memory(self, neuron_bytes: int, firing: Firing, times: ReadTimes) -> Neurons:
+        """All of them, of which so many bytes of memory, that for reading included, hold some."""
+        size = self.nbytes / self.count
+        held = max(0.0, (neuron_bytes - self.reading_bytes) / size)
+        return Neurons(self.count, size, self.n_layers, min(held, self.count), firing, times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +92,7 @@ class Residency:
     pinned          numbers of the pieces that stay
     window_bytes    memory that the others pass through
     n_readers       reads under way at a time
-    streamed_bytes  read in a pass over one token; of experts as if all were used alike, of neurons as if all fired
+    streamed_bytes  read in a pass over one token; of experts as if all were used alike, of neurons as they fire
     n_experts       experts that there is room for
     neuron_bytes    memory for single neurons, and for reading them
     """
@@ -132,15 +157,18 @@ def mixture_residency(
 
 
 def neuron_residency(
-    loads: Sequence[Load], neurons: NeuronLoads, budget_bytes: int, disk: Disk | None, what: str
+    loads: Sequence[Load],
+    neurons: NeuronLoads,
+    budget_bytes: int,
+    disk: Disk | None,
+    what: str,
+    firing: Firing = USUAL,
 ) -> Residency:
-    """The same for a model with layers of single neurons beside the pieces that every pass needs: those come first.
+    """The same for a model with layers of single neurons beside the pieces that every pass needs.
 
-    Raises DoesNotFit as `residency`; what neurons take depends on the text, and is no reason to refuse a model.
+    Memory is shared out between the two so that a token takes least time. Raises DoesNotFit as `residency`.
     """
-    n_readers = neuron_readers(disk)
-    reading = n_readers * neurons.run_bytes
-    least = least_for_neurons(neurons, disk)
+    least = least_for_neurons(neurons)
     dense = sum(load.nbytes for load in loads)
     if budget_bytes <= least:
         raise DoesNotFit(
@@ -148,23 +176,42 @@ def neuron_residency(
             f"{enough(least)} are for single neurons and for reading them; "
             f"{enough(least + dense // 2)} at least would work"
         )
-    found = residency(loads, min(dense, budget_bytes - least), disk, what)
-    held = found.window_bytes + sum(loads[number].nbytes for number in found.pinned)
-    neuron_bytes = min(neurons.nbytes + reading, budget_bytes - held)
-    missing = 0 if neuron_bytes - reading >= neurons.nbytes else neurons.nbytes
-    streamed = found.streamed_bytes + missing
-    return Residency(found.pinned, found.window_bytes, n_readers, streamed, neuron_bytes=neuron_bytes)
+    times, passing = read_times(disk, SMALL_READERS), 2 * max(load.nbytes for load in loads)
+    staying = {number for number, load in enumerate(loads) if load.uses > 1}
+    found: tuple[float, Residency] | None = None
+    most = min(neurons.nbytes + neurons.reading_bytes, budget_bytes - min(dense, passing))
+    for step in range(SPLITS + 1):
+        asked = least + max(0, most - least) * step // SPLITS
+        try:
+            rest = residency(loads, min(dense, budget_bytes - asked), disk, what)
+        except DoesNotFit:
+            if found is None:
+                raise
+            break
+        if found is not None and not staying <= rest.pinned:
+            break
+        split = _with_neurons(loads, rest, neurons, budget_bytes, times, firing)
+        read = neurons.in_memory(split.neuron_bytes, firing, times).reads()
+        seconds = rest.streamed_bytes * times.byte_s + read.seconds
+        if found is None or seconds < found[0]:
+            found = seconds, split
+    assert found is not None
+    return found[1]
 
 
-def neuron_readers(disk: Disk | None) -> int:
-    """Reads of neurons under way at a time."""
-    return SMALL_READERS if disk is None else readers(disk, SMALL_BYTES)
+def _with_neurons(
+    loads: Sequence[Load], dense: Residency, neurons: NeuronLoads, budget: int, times: ReadTimes, firing: Firing
+) -> Residency:
+    """What stays of the pieces that every pass needs, and neurons in the memory that is left."""
+    held = dense.window_bytes + sum(loads[number].nbytes for number in dense.pinned)
+    n_bytes = min(neurons.nbytes + neurons.reading_bytes, budget - held)
+    read = neurons.in_memory(n_bytes, firing, times).reads().n_bytes
+    return replace(dense, streamed_bytes=dense.streamed_bytes + read, neuron_bytes=n_bytes)
 
 
-def least_for_neurons(neurons: NeuronLoads, disk: Disk | None) -> int:
+def least_for_neurons(neurons: NeuronLoads) -> int:
     """Memory without which single neurons are not worth reading, that for reading them included."""
-    reading = neuron_readers(disk) * neurons.run_bytes
-    return max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + reading
+    return max(neurons.least_bytes, int(neurons.nbytes * LEAST_NEURONS)) + neurons.reading_bytes
 
 
 def room_for_staying(loads: Sequence[Load], experts: ExpertLoads | None, disk: Disk | None, staying: int) -> int:

@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from edgeinfer.models.work import share_read
+from edgeinfer.scheduling.firing import Firing, NeuronReads, Neurons
 from edgeinfer.scheduling.profile import Disk
-from edgeinfer.scheduling.residency import ExpertLoads, Load, NeuronLoads, Residency
+from edgeinfer.scheduling.residency import USUAL, ExpertLoads, Load, NeuronLoads, Residency
+from edgeinfer.scheduling.small_reads import SMALL_READERS, USUAL_BYTE_S, read_times
 from edgeinfer.scheduling.spent import Spent
 from edgeinfer.scheduling.step_time import PassTime
 
@@ -24,20 +26,34 @@ class Streamed:
     requests  how many of each size in bytes every pass makes
     n_flying  under way at once
     experts   of which a pass wants some, as if all were used alike; `n_held` of them are in memory
+    neurons   of which a pass wants those that fire, which are read when nothing else can be done
     """
 
     requests: Mapping[int, float]
     n_flying: int
     experts: ExpertLoads | None = None
     n_held: int = 0
+    neurons: Neurons | None = None
 
     @property
     def nbytes(self) -> float:
         """Bytes of a pass over one token."""
-        return sum(size * count for size, count in self._all(1).items())
+        return sum(size * count for size, count in self._all(1).items()) + self.neuron_reads().n_bytes
 
-    def seconds(self, disk: Disk, n_tokens: int = 1) -> float:
+    def neuron_reads(self, n_tokens: int = 1) -> NeuronReads:
+        """What a pass reads of single neurons, all of it while it waits."""
+        if self.neurons is None:
+            return NeuronReads(0.0, 0.0, 0.0)
+        return self.neurons.reads(n_tokens)
+
+    def seconds(self, disk: Disk | None, n_tokens: int = 1) -> float:
         """Seconds that the disk takes for a pass over so many tokens."""
+        return self.ahead_s(disk, n_tokens) + self.neuron_reads(n_tokens).seconds
+
+    def ahead_s(self, disk: Disk | None, n_tokens: int = 1) -> float:
+        """Seconds that the disk, a usual one where nobody measured it, takes for what is read while others compute."""
+        if disk is None:
+            return sum(size * count for size, count in self._all(n_tokens).items()) * USUAL_BYTE_S
         return sum(size * count / disk.bytes_s(size, self.n_flying) for size, count in self._all(n_tokens).items())
 
     def _all(self, n_tokens: int) -> dict[int, float]:
@@ -57,6 +73,7 @@ class Kept:
     pinned_bytes  that stay
     window_bytes  that the others pass through
     cache_bytes   for experts, which come and go
+    why           this layout, where the model could be read by neurons and whole
     """
 
     residency: Residency
@@ -65,6 +82,12 @@ class Kept:
     window_bytes: int
     cache_bytes: int
     streamed: Streamed
+    why: str = ""
+
+    @property
+    def by_neurons(self) -> bool:
+        """Whether single neurons are read of layers with zeros in their activations."""
+        return self.streamed.neurons is not None
 
     @property
     def held_bytes(self) -> int:
@@ -82,11 +105,10 @@ def kept_of(
     found: Residency,
     experts: ExpertLoads | None = None,
     neurons: NeuronLoads | None = None,
+    firing: Firing = USUAL,
+    disk: Disk | None = None,
 ) -> Kept:
-    """What stays and what is read of these pieces, by their numbers, and of experts or neurons beside them.
-
-    How many neurons fire depends on the text: all of them are counted, unless there is room for all.
-    """
+    """What stays and what is read of these pieces, by their numbers, and of experts or neurons beside them."""
     read = [load for number, load in loads.items() if number not in found.pinned]
     requests: dict[int, float] = {}
     for load in read:
@@ -97,18 +119,28 @@ def kept_of(
     pinned = total - sum(load.nbytes for load in read)
     expert_bytes = 0 if experts is None else experts.nbytes
     all_neurons = 0 if neurons is None else neurons.nbytes
-    if neurons is not None and found.neuron_bytes - found.n_readers * neurons.run_bytes < all_neurons:
-        requests[neurons.run_bytes] = requests.get(neurons.run_bytes, 0.0) + all_neurons / neurons.run_bytes
     return Kept(
         found,
         total + all_neurons + expert_bytes * (0 if experts is None else experts.count),
         pinned,
         found.window_bytes,
         expert_bytes * found.n_experts,
-        Streamed(requests, n_flying, experts, found.n_experts),
+        Streamed(
+            requests,
+            n_flying,
+            experts,
+            found.n_experts,
+            None if neurons is None else neurons.in_memory(found.neuron_bytes, firing, read_times(disk, SMALL_READERS)),
+        ),
     )
 
 
-def beside_reading(time: PassTime, disk_s: float) -> PassTime:
-    """A pass whose weights arrive meanwhile: bound by the disk where that takes longer than computing."""
-    return time if disk_s <= time.seconds else replace(time, spent=Spent(disk=disk_s), seconds=disk_s)
+def beside_reading(time: PassTime, disk_s: float, waiting_s: float = 0.0) -> PassTime:
+    """A pass whose weights arrive meanwhile: bound by the disk where that takes longer than computing.
+
+    For `waiting_s` more it waits for what it cannot know before.
+    """
+    found = time if disk_s <= time.seconds else replace(time, spent=Spent(disk=disk_s), seconds=disk_s)
+    if not waiting_s:
+        return found
+    return replace(found, spent=found.spent + Spent(disk=waiting_s), seconds=found.seconds + waiting_s)

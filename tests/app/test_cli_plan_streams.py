@@ -56,7 +56,7 @@ def planned(*arguments: str) -> dict[str, dict[str, object]]:
 def test_the_plan_is_what_run_would_keep(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(1e6)
     found = planned("-m", str(tiny), "--ctx", "256", "--ram", str(RAM))["predicted"]
-    monkeypatch.setattr(residency, "_bundle_file", lambda *arguments: Path("tiny.bundles"))
+    monkeypatch.setattr(residency, "_have_bundle_file", lambda *arguments: None)
     with GGUFFile.open(tiny) as file:
         spec = spec_of(file.metadata, file.tensors, 256)
         limits, (notice,) = stored(spec, file, "tiny", "0", limits_for(256), Holding(RAM))

@@ -38,6 +38,27 @@ def test_one_pass_is_not_passes() -> None:
     assert "100 % of 1 wanted piece;" in reading_lines(read, 2.0)[2]
 
 
+def test_what_each_technique_saved_of_neurons_is_told() -> None:
+    before = Reading(MIB, 0.1, 1, {4096: 256}, 100, 90, 0, 0, 0.1, 10, 10**6, 10**5, 10**5, 10**5)
+    now = Reading(9 * MIB, 0.4, 3, {4096: 2304}, 500, 390, 0, 0, 0.4, 110, 9 * 10**6, 10**6, 5 * 10**5, 3 * 10**5)
+    read = read_since(before, now)
+    record = reading_record(read, 1.0)
+    assert record is not None
+    assert record["neurons"] == {
+        "dense_bytes": 8 * 10**6,
+        "firing_bytes": 9 * 10**5,
+        "union_bytes": 4 * 10**5,
+        "missing_bytes": 10**5,  # 100 of 400
+        "read_bytes": 2 * 10**5,
+        "neurons_read": 100,
+    }
+    line = "neurons a pass: 4.0 MB of all, 0.5 MB fire, token by token, 0.2 MB without those that fire for several, "
+    assert reading_lines(read, 1.0)[2] == line + "0.1 MB without those in memory, 0.1 MB read with what lies between"
+    plain = reading_record(read_since(BEFORE, NOW), 1.0)
+    assert plain is not None
+    assert plain["neurons"] is None
+
+
 def test_nothing_is_said_where_nothing_was_read() -> None:
     assert reading_record(Reading(), 1.0) is None
     assert reading_lines(Reading(), 1.0) == []

@@ -12,15 +12,16 @@ from edgeinfer.backends.base import DeviceOptions, Lane, Limits, Progress, no_pr
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
-from edgeinfer.backends.cpu.streaming.neurons import least_bytes, runs_of
+from edgeinfer.backends.cpu.streaming.neuron_reads import least_bytes, runs_of
+from edgeinfer.backends.cpu.streaming.neurons import reading_bytes
 from edgeinfer.backends.stored import Stored
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.residency import residency_of
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.scheduling.residency import SMALL_READERS
+from edgeinfer.scheduling.small_reads import SMALL_READERS
 
-READERS = 2
+READERS, GAP_BYTES = 2, 4096
 
 
 @dataclass(slots=True)
@@ -49,11 +50,12 @@ class Streamer:
         least = 2 * max(dense) + (8 * slot if slot else 0)
         least += sum(bundle.padded_bytes for bundle in held_in.bundles if bundle.stays)
         budget = int(least + self.share * (held_in.data_bytes - sum(runs) - least))
-        budget += (least_bytes(runs_of(held_in)) + SMALL_READERS * max(runs)) if runs else 0
+        layers = runs_of(held_in)
+        budget += (least_bytes(layers) + reading_bytes(layers, SMALL_READERS)) if layers else 0
         found = residency_of(held_in, spec, budget, None, "it")
         held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
         sizes = held, found.window_bytes, found.n_readers, found.n_experts * slot, found.neuron_bytes
-        return Stored(self.path, identity, found.pinned, *sizes)
+        return Stored(self.path, identity, found.pinned, *sizes, SMALL_READERS, GAP_BYTES)
 
     def close(self) -> None:
         """Lanes own the threads."""
@@ -66,8 +68,9 @@ class FewNeurons(Streamer):
         layers = runs_of(held_in)
         runs = [bundle for layer in layers for bundle in layer.bundles]
         n_bytes = max(least_bytes(layers), int(self.share * sum(bundle.nbytes for bundle in runs)))
-        n_bytes += READERS * max(bundle.padded_bytes for bundle in runs)
+        n_bytes += reading_bytes(layers, READERS)
         pinned = frozenset(bundle.number for bundle in held_in.bundles if bundle.stays)
         held = sum(held_in.bundles[number].padded_bytes for number in pinned)
         window = 3 * max(bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense)
-        return Stored(self.path, identity, pinned, held, window, READERS, neuron_bytes=n_bytes)
+        sizes = held, window, READERS, 0, n_bytes
+        return Stored(self.path, identity, pinned, *sizes, neuron_readers=READERS, gap_bytes=GAP_BYTES)

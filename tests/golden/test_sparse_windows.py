@@ -110,7 +110,7 @@ def test_single_tokens_read_what_fires_and_what_stays_is_found(model: Golden) ->
 def test_a_read_error_breaks_the_pass_off_and_the_next_is_right(model: Golden, expected: list[np.ndarray]) -> None:
     with streamed(model, 0.05) as (player, lane):
         source, failed = lane._source, 0
-        read, read_pages = source.read, source.read_pages
+        read, read_records = source.read, source.read_records
 
         def fail(*_: object) -> None:
             raise DeviceFailed("the disk does not answer")
@@ -118,8 +118,8 @@ def test_a_read_error_breaks_the_pass_off_and_the_next_is_right(model: Golden, e
         def fail_for_neurons(bundle: Bundle, into: memoryview) -> None:
             fail() if not bundle.is_dense else read(bundle, into)
 
-        for name, faulty in (("read", fail_for_neurons), ("read_pages", fail)):
-            if name == "read_pages":
+        for name, faulty in (("read", fail_for_neurons), ("read_records", fail)):
+            if name == "read_records":
                 player.feed(TOKENS[:100])
                 player._cached[0] = 0
             setattr(source, name, faulty)
@@ -127,7 +127,7 @@ def test_a_read_error_breaks_the_pass_off_and_the_next_is_right(model: Golden, e
                 answers(player)
             failed += 1
             player._cached[0] = 0
-            source.read, source.read_pages = read, read_pages  # type: ignore[method-assign]
+            source.read, source.read_records = read, read_records  # type: ignore[method-assign]
         found = answers(player)
     assert failed == 2
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -25,6 +25,9 @@ def pack(
     verify: Annotated[bool, typer.Option("--verify", help="Read the bundle file and say what is damaged.")] = False,
     repair: Annotated[bool, typer.Option("--repair", help="Make what is damaged or out of date again.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Delete the bundle file.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="The file of a ReLU model whose layers are read whole.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a model's bundle file, or check, repair or delete it.
@@ -43,13 +46,14 @@ def pack(
         raise BadSetting("--verify, --repair and --remove are three things to do; give one of them")
     chosen = choose_file(load_settings({"model": model}), "pack", "bundles are made of GGUF files")
     with open_model(chosen.path) as opened:
-        path = bundle_path(chosen.name, fingerprint(opened.file)) if out is None else out.expanduser().absolute()
+        identity = fingerprint(opened.file)
+        path = bundle_path(chosen.name, identity, whole=whole) if out is None else out.expanduser().absolute()
         if path.is_dir():
             raise BadSetting(f"{path} is a folder; --out names a file, such as {path / 'model.bundles'}")
         if remove:
             _remove(path, chosen.name, as_json=as_json)
             return
-        bundling = Bundling(opened, path, len(allowed_cpus()))
+        bundling = Bundling(opened, path, len(allowed_cpus()), by_neurons=not whole)
         if verify:
             _verify(bundling, chosen.name, as_json=as_json)
         else:

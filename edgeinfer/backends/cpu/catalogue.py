@@ -96,6 +96,7 @@ DROP_SLOTS = Function("drop_slots", Source("filling", "drop"), 2, returns=False)
 SETTLE_SLOTS = Function("settle_slots", Source("filling", "settle"), 2)
 LEAST_SLOT = Function("least_slot", Source("filling", "least"), 2)
 PACK_PANELS = Function("pack_panels", Source("packing", "pack_panels"), 2, returns=False)
+READ_RECORDS = Function("read_records", Source("page_reads", "read_records"), 12)
 READ_PATTERNS = {
     name: (streams, Function(name, Source("read_memory", name), 2))
     for name, streams in (

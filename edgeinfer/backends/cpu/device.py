@@ -74,7 +74,7 @@ class CpuDevice:
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress, sections: Sections | None = None
     ) -> Team:
         """The team, once the kernels are there."""
-        streams = limits.stored is not None
+        streams = limits.stored is not None and limits.stored.by_neurons
         needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections, streams=streams)
         self.library.prepare(needed, len(self.cores), progress)
         shared = self._team

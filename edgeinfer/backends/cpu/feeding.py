@@ -94,6 +94,10 @@ class Feeding:
         """The active neurons of the layer whose list was made last, in order: int32[n], a copy."""
         return self._listed[: self._n_listed[0]].copy()
 
+    def n_tokens(self, feed: Feed) -> int:
+        """Tokens of the step."""
+        return self._values.n_rows(feed.layer.activated)
+
     def n_firing(self, feed: Feed) -> int:
         """Neurons that fire for each token of the step, added up."""
         name = feed.layer.activated

@@ -89,8 +89,10 @@ def kernels_of(
     found: list[Kernel | Function] = [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS]
     for place, op in enumerate(choice.ops):
         found += _kernels_of_op(choice, place, op, kv, isa_name)
-    for layer in sparse_layers(choice.ops, tensors) if streams else ():
+    layers = sparse_layers(choice.ops, tensors) if streams else []
+    for layer in layers:
         found += _kernels_of_layer(layer, isa_name)
+    found += [catalogue.READ_RECORDS] if layers else []
     return list({kernel.name: kernel for kernel in found}.values())
 
 

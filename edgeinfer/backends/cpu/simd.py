@@ -306,6 +306,20 @@ def call_system(builder, function, first, second, third, fourth):
     return builder.call(builder.inttoptr(function, kind), [first, second, third, fourth])
 
 
+@operation(INT, ADDRESS, INT, ADDRESS, INT, INT)
+def call_pread(builder, function, descriptor, memory, n_bytes, offset):
+    """Call C's pread at an address: bytes read, or -1."""
+    kind = ir.FunctionType(emit.I64, [emit.I32, emit.I64, emit.I64, emit.I64]).as_pointer()
+    number = builder.trunc(descriptor, emit.I32)
+    return builder.call(builder.inttoptr(function, kind), [number, memory, n_bytes, offset])
+
+
+@operation(ADDRESS, ADDRESS)
+def call_for_address(builder, function):
+    """Call a C function without arguments that returns an address (__errno_location)."""
+    return builder.call(builder.inttoptr(function, ir.FunctionType(emit.I64, []).as_pointer()), [])
+
+
 @intrinsic(prefer_literal=True)
 def stack_space(typing_context, n_bytes):
     """Address of that many bytes (a constant) on the stack, aligned to a vector, until the function returns."""

@@ -31,6 +31,8 @@ WINDOW_S = 0.025
 """Time over which reads of one size and depth are counted."""
 ROUNDS = 2
 """Rounds that suffice."""
+AT_ONCE_BYTES = 512 << 10
+"""Reads between two looks at the clock, in bytes, one at least: of small ones hardly anything else takes time."""
 PAGE_BYTES = 4096
 SPARE = 4
 """Free space that is left, as a multiple of the file."""
@@ -103,10 +105,11 @@ def _rate(path: Path, n_bytes: int, size: int, depth: int) -> float:
     started = time.perf_counter()
 
     def read(number: int) -> None:
-        draw, places, memory = random.Random(number), max(1, n_bytes // size), room[number].data
+        draw, places, memory = np.random.default_rng(number), max(1, n_bytes // size), room[number].data
         with _DirectFile(path) as descriptor:
             while True:
-                counts[number] += os.preadv(descriptor.number, [memory], draw.randrange(places) * size)
+                for offset in (draw.integers(0, places, max(1, AT_ONCE_BYTES // size)) * size).tolist():
+                    counts[number] += os.preadv(descriptor.number, [memory], offset)
                 if time.perf_counter() - started >= WINDOW_S:
                     return
 

@@ -85,6 +85,11 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part_path(first).write_bytes(b"678")
     assert bundle_path("renamed", "0123456789abcdef0123456789abcdef") == first
     assert bundle_path("renamed", "1123456789abcdef0123456789abcdef").name == "renamed-1123456789abcdef.bundles"
+    whole = bundle_path("renamed", "0123456789abcdef0123456789abcdef", whole=True)
+    assert whole.name == "renamed-0123456789abcdef.whole.bundles"
+    whole.write_bytes(b"9")
+    assert bundle_path("again", "0123456789abcdef0123456789abcdef", whole=True) == whole
+    assert bundle_path("again", "0123456789abcdef0123456789abcdef") == first
     assert remove_bundles(first) == 8
     assert remove_bundles(first) == 0
     monkeypatch.delenv("EDGEINFER_HOME")

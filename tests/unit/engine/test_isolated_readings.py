@@ -17,7 +17,7 @@ from edgeinfer.engine.isolation.readings import plain_reading, reading_of
 from edgeinfer.errors import DeviceFailed
 from tests.unit.engine.test_isolation import LIMITS, OPTIONS, crash, feed, isolated
 
-READ = Reading(700, 0.25, 2, {100: 5, 200: 1}, 8, 4, 3, 1, 0.5)
+READ = Reading(700, 0.25, 2, {100: 5, 200: 1}, 8, 4, 3, 1, 0.5, 4, 900, 300, 200, 150)
 
 
 def telling(monkeypatch: pytest.MonkeyPatch, value: Plain) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.scheduling.firing import Firing
 from edgeinfer.scheduling.profile import Curve, Disk
 from edgeinfer.scheduling.residency import (
     LEAST_NEURONS,
     LONGEST_TOKEN_S,
-    SMALL_BYTES,
     ExpertLoads,
     Load,
     NeuronLoads,
+    Residency,
+    least_for_neurons,
     mixture_residency,
     neuron_residency,
     pinned_loads,
@@ -25,6 +28,7 @@ from edgeinfer.scheduling.residency import (
     residency,
     room_for_staying,
 )
+from edgeinfer.scheduling.small_reads import SMALL_READERS, read_times
 
 MB = 1 << 20
 LAYERS = [Load(MB)] * 200
@@ -101,22 +105,39 @@ def test_experts_get_what_is_left() -> None:
         mixture_residency(dense, experts, 10 * MB, DISK, "it")
 
 
-NEURONS = NeuronLoads(400 * MB, 2 * MB, MB)
+NEURONS = NeuronLoads(400 * MB, 2 * MB, MB, MB // 4, 200_000, 8)
 
 
-@pytest.mark.parametrize("budget", [30, 100, 150, 230, 300, 500, 700])
-def test_dense_pieces_come_before_neurons_and_a_few_neurons_before_them(budget: int) -> None:
-    found = neuron_residency(LAYERS, NEURONS, budget * MB, DISK, "it")
-    reading = found.n_readers * MB
-    held = len(found.pinned) * MB + found.window_bytes + found.neuron_bytes
-    assert budget * MB - 2 * MB <= held + 2 * MB or found.streamed_bytes == 0
-    assert held <= budget * MB
-    assert found.neuron_bytes >= reading + int(LEAST_NEURONS * NEURONS.nbytes)
-    assert found.n_readers == readers(DISK, SMALL_BYTES)
+ALIKE = Firing(0.1, ((0.1, 0.9), (0.2, 0.95), (0.5, 0.99)), 100)
+"""Neurons of which the same fire again and again."""
+
+
+def token_s(found: Residency, firing: Firing) -> float:
+    """Seconds of reading for a token."""
+    times = read_times(DISK, SMALL_READERS)
     dense = (200 - len(found.pinned)) * MB
-    assert found.streamed_bytes == dense + (0 if found.neuron_bytes - reading >= NEURONS.nbytes else NEURONS.nbytes)
-    if found.neuron_bytes > reading + int(LEAST_NEURONS * NEURONS.nbytes) + MB:
-        assert len(found.pinned) == 200
+    return dense * times.byte_s + NEURONS.in_memory(found.neuron_bytes, firing, times).reads().seconds
+
+
+@pytest.mark.parametrize("firing", [Firing(), ALIKE])
+@pytest.mark.parametrize("budget", [30, 100, 150, 230, 300, 500, 700])
+def test_memory_is_shared_out_so_that_a_token_takes_least(budget: int, firing: Firing) -> None:
+    found = neuron_residency(LAYERS, NEURONS, budget * MB, DISK, "it", firing)
+    held = len(found.pinned) * MB + found.window_bytes + found.neuron_bytes
+    assert budget * MB - 4 * MB <= held <= budget * MB or found.streamed_bytes == 0
+    assert found.neuron_bytes >= NEURONS.reading_bytes + int(LEAST_NEURONS * NEURONS.nbytes)
+    least = least_for_neurons(NEURONS)
+    for neuron_bytes in (least, (least + budget * MB) // 2, budget * MB - 8 * MB):
+        rest = residency(LAYERS, min(200 * MB, budget * MB - neuron_bytes), DISK, "it")
+        other = replace(rest, neuron_bytes=min(neuron_bytes, NEURONS.nbytes + NEURONS.reading_bytes))
+        assert token_s(found, firing) <= 1.05 * token_s(other, firing)
+
+
+def test_neurons_that_fire_again_have_room_before_pieces_that_every_pass_needs() -> None:
+    by_chance, alike = (neuron_residency(LAYERS, NEURONS, 150 * MB, DISK, "it", each) for each in (Firing(), ALIKE))
+    assert alike.neuron_bytes - NEURONS.reading_bytes >= 0.1 * NEURONS.nbytes
+    assert len(alike.pinned) < 150
+    assert alike.streamed_bytes < by_chance.streamed_bytes
 
 
 def test_too_little_for_neurons_is_refused_with_a_number() -> None:

@@ -117,10 +117,13 @@ class Contents:
         return self.bundles[-1].offset + self.bundles[-1].padded_bytes if self.bundles else 0
 
 
-def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> Contents:
-    """The bundles of a model. Raises UnsupportedModel for a format that the cpu device does not have."""
+def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo], *, by_neurons: bool = True) -> Contents:
+    """The bundles of a model. Raises UnsupportedModel for a format that the cpu device does not have.
+
+    `by_neurons` False: layers that could be read by neurons are as all others.
+    """
     choice = Choice(spec, tensors)
-    layers = tuple(sparse_layers(choice.ops, tensors))
+    layers = tuple(sparse_layers(choice.ops, tensors)) if by_neurons else ()
     groups = list(_groups(spec, choice, layers))
     matrices = {matrix.key: matrix for group in groups for matrix in group.matrices}
     total = sum(group.nbytes for group in groups)

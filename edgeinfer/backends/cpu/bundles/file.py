@@ -6,21 +6,32 @@ first used; a file of another model, version or layout, cut short or half-writte
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
-from edgeinfer.backends.cpu.bundles.header import REPAIR, Identity, checksums_in, identity_of
+from edgeinfer.backends.cpu.bundles.header import Identity, checksums_in, identity_of, repair
 from edgeinfer.backends.cpu.bundles.source import OpenSource, Source, open_source
+from edgeinfer.backends.cpu.page_reads import PageReads, read_each
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
 
 HELD_BYTES = 64 << 20
 """Memory for bundles on their way."""
+
+
+class Reader(Protocol):
+    """Compiled code that reads."""
+
+    def __call__(self, reads: PageReads, pages: NDArray[np.uint8], descriptor: int, base: int, granule: int) -> None:
+        """Do reads of a file whose data begins at `base` until one fails; places are multiples of `granule`."""
+        ...
 
 
 class BundleFile:
@@ -51,7 +62,7 @@ class BundleFile:
         try:
             held = opening(path, False)
         except OSError as error:
-            raise BadBundle(f"{path} cannot be opened: {error.strerror or error}; {REPAIR}") from None
+            raise BadBundle(f"{path} cannot be opened: {error.strerror or error}; {repair(path)}") from None
         try:
             header, file_bytes = _first_bytes(path, held, identity)
             checksums = checksums_in(path, header, file_bytes, identity)
@@ -83,7 +94,9 @@ class BundleFile:
         try:
             source = self._opening(self.path, direct)
         except OSError as error:
-            raise BadBundle(f"{self.path} cannot be opened any more: {error.strerror or error}; {REPAIR}") from None
+            raise BadBundle(
+                f"{self.path} cannot be opened any more: {error.strerror or error}; {repair(self.path)}"
+            ) from None
         if source.file_id != self._held.file_id:
             source.close()
             raise BadBundle(f"{self.path} was replaced while it was in use; start again to use the new file")
@@ -105,13 +118,31 @@ class BundleFile:
         """
         read_whole(self.path, source, memory, self._identity.nbytes + offset, "a part of a bundle")
 
+    def read_records(self, reads: PageReads, pages: NDArray[np.uint8], source: Source, compiled: Reader | None) -> None:
+        """Do reads that no other thread took, unchecked as `read_pages` does, until there are none left.
+
+        `pages`: page aligned, with room for the largest. Raises DeviceFailed, BadBundle.
+        """
+        if compiled is None or source.descriptor is None:
+            read_each(reads, pages, lambda offset, memory: self.read_pages(offset, memory, source))
+            return
+        granule = PAGE_BYTES if source.is_direct else 1
+        compiled(reads, pages, source.descriptor, self._identity.nbytes, granule)
+        failure = reads.failure
+        if failure is None:
+            return
+        what = f"a part of a bundle ({failure.n_bytes} bytes at {self._identity.nbytes + failure.offset})"
+        if failure.error is not None:
+            raise unreadable(self.path, what, os.strerror(failure.error))
+        raise cut_short(self.path, what, failure.n_read)
+
     def check(self, number: int, data: NDArray[np.uint8], *, again: bool = False) -> None:
         """Raise BadBundle unless `data`, uint8[nbytes], is what was written; once for each bundle, or `again`."""
         if self._checked[number] and not again:
             return
         if checksum(data) != self._checksums[number]:
             where = self._where(self.contents.bundles[number])
-            raise BadBundle(f"{self.path}: {where} is damaged (wrong checksum); {REPAIR}")
+            raise BadBundle(f"{self.path}: {where} is damaged (wrong checksum); {repair(self.path)}")
         self._checked[number] = 1
 
     def _where(self, bundle: Bundle) -> str:
@@ -147,14 +178,22 @@ def read_whole(path: Path, source: Source, memory: memoryview, offset: int, what
         try:
             count = source.read_into(memory[done:], offset + done)
         except OSError as error:
-            raise DeviceFailed(
-                f"{path}: {what} cannot be read: {error.strerror or error}; if the disk is sound, {REPAIR}"
-            ) from error
+            raise unreadable(path, what, error.strerror or str(error)) from error
         if source.is_direct and done + count < len(memory):
             count -= count % PAGE_BYTES  # what follows must begin at a page again
         if count <= 0:
-            raise BadBundle(f"{path}: {what} ends after {done} bytes: the file was cut short; {REPAIR}")
+            raise cut_short(path, what, done)
         done += count
+
+
+def unreadable(path: Path, what: str, reason: str) -> DeviceFailed:
+    """What is raised where the disk cannot read."""
+    return DeviceFailed(f"{path}: {what} cannot be read: {reason}; if the disk is sound, {repair(path)}")
+
+
+def cut_short(path: Path, what: str, n_bytes: int) -> BadBundle:
+    """What is raised where a file ends early."""
+    return BadBundle(f"{path}: {what} ends after {n_bytes} bytes: the file was cut short; {repair(path)}")
 
 
 def _first_bytes(path: Path, held: Source, identity: Identity) -> tuple[bytes, int]:
@@ -166,7 +205,9 @@ def _first_bytes(path: Path, held: Source, identity: Identity) -> tuple[bytes, i
             try:
                 count = held.read_into(view[done:], done)
             except OSError as error:
-                raise DeviceFailed(f"{path}: its header cannot be read: {error.strerror or error}; {REPAIR}") from error
+                raise DeviceFailed(
+                    f"{path}: its header cannot be read: {error.strerror or error}; {repair(path)}"
+                ) from error
             if count <= 0:
                 break
             done += count

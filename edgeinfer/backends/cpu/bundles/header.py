@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Contents
 from edgeinfer.errors import BadBundle
+from edgeinfer.models.bundle_places import is_whole
 
 MAGIC, PART_MAGIC = b"edgeBNDL", b"edgePART"
 VERSION = 1
@@ -27,7 +28,6 @@ LAYOUT_VERSION = 2
 DIGEST_BYTES = 16
 _FIXED = struct.Struct(f"<8sII{DIGEST_BYTES}s{DIGEST_BYTES}sQ{DIGEST_BYTES}s")
 _ENTRY = np.dtype("<u8")
-REPAIR = "edgeinfer pack MODEL --repair makes it anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,11 @@ class PartHeader:
 
     stamp: bytes
     checksums: NDArray[np.uint64] = field(compare=False)
+
+
+def repair(path: Path) -> str:
+    """What makes a file usable again."""
+    return f"edgeinfer pack MODEL --repair{' --whole' if is_whole(path) else ''} makes it anew"
 
 
 def identity_of(contents: Contents, fingerprint: str) -> Identity:
@@ -107,9 +112,9 @@ def checksums_in(path: Path, header: bytes, file_bytes: int, identity: Identity)
     _check_start(path, header, identity)
     end = identity.checked_bytes
     if header[end : end + DIGEST_BYTES] != digest(header[:end]):
-        raise BadBundle(f"{path}: its table of checksums is damaged; {REPAIR}")
+        raise BadBundle(f"{path}: its table of checksums is damaged; {repair(path)}")
     if file_bytes != identity.file_bytes:
-        raise BadBundle(f"{path} has {file_bytes} bytes, not {identity.file_bytes}: it is cut short; {REPAIR}")
+        raise BadBundle(f"{path} has {file_bytes} bytes, not {identity.file_bytes}: it is cut short; {repair(path)}")
     return np.frombuffer(header, _ENTRY, identity.n_bundles, identity.table_offset).astype(np.uint64)
 
 
@@ -142,16 +147,16 @@ def _check_start(path: Path, header: bytes, identity: Identity) -> None:
     if header[: len(MAGIC)] != MAGIC:
         raise BadBundle(f"{path} is not a bundle file; edgeinfer pack MODEL --out FILE writes one to another place")
     if len(header) < _FIXED.size:
-        raise BadBundle(f"{path} has {len(header)} bytes: it is cut short; {REPAIR}")
+        raise BadBundle(f"{path} has {len(header)} bytes: it is cut short; {repair(path)}")
     _, version, n_bundles, model, layout, data_bytes, _ = _FIXED.unpack_from(header)
     if version != VERSION:
-        raise BadBundle(f"{path} is a bundle file of version {version}, this edgeinfer reads {VERSION}; {REPAIR}")
+        raise BadBundle(f"{path} is a bundle file of version {version}, this edgeinfer reads {VERSION}; {repair(path)}")
     if model != identity.model:
-        raise BadBundle(f"{path} holds another model, or an older state of this one; {REPAIR}")
+        raise BadBundle(f"{path} holds another model, or an older state of this one; {repair(path)}")
     if (layout, n_bundles, data_bytes) != (identity.layout, identity.n_bundles, identity.data_bytes):
-        raise BadBundle(f"{path} was packed by an edgeinfer that lays panels out in another way; {REPAIR}")
+        raise BadBundle(f"{path} was packed by an edgeinfer that lays panels out in another way; {repair(path)}")
     if len(header) < identity.nbytes:
-        raise BadBundle(f"{path} has {len(header)} bytes: it is cut short; {REPAIR}")
+        raise BadBundle(f"{path} has {len(header)} bytes: it is cut short; {repair(path)}")
 
 
 def _layout_digest(contents: Contents) -> bytes:

@@ -38,6 +38,10 @@ class Source(Protocol):
     def nbytes(self) -> int:
         """Bytes of the file when it was opened."""
 
+    @property
+    def descriptor(self) -> int | None:
+        """The system's number of the open file, where compiled code may read it; None: only `read_into` does."""
+
     def read_into(self, memory: memoryview, offset: int) -> int:
         """Fill memory from a place of the file; bytes read, which may be fewer. Raises OSError."""
 
@@ -60,9 +64,9 @@ class DiskSource:
         self.file_id, self.nbytes = (status.st_dev, status.st_ino), status.st_size
 
     @property
-    def descriptor(self) -> int:
-        """The system's number of the open file."""
-        return self._file.descriptor
+    def descriptor(self) -> int | None:
+        """The system's number of the open file; None where what it read must be dropped."""
+        return None if self._drops else self._file.descriptor
 
     def read_into(self, memory: memoryview, offset: int) -> int:
         """Fill memory from a place of the file; bytes read, which may be fewer. Raises OSError."""
@@ -92,7 +96,8 @@ def open_source(path: Path, direct: bool) -> DiskSource:
     """
     if not direct:
         source = DiskSource(path)
-        if sys.platform == "linux":  # bundles are read in order, which is worth larger reads ahead
+        if sys.platform == "linux" and source.descriptor is not None:
+            # bundles are read in order, which is worth larger reads ahead
             os.posix_fadvise(source.descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         return source
     if sys.platform == "darwin":

@@ -25,19 +25,21 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.packing import Weights
+from edgeinfer.backends.cpu.page_reads import PageReads, compiled_reads
 from edgeinfer.backends.cpu.profile import OpTime, call_times, op_times
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, Place, can_fill
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.mixtures import Mixtures, expert_bundles, is_streamed
-from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow, runs_of
+from edgeinfer.backends.cpu.streaming.neuron_reads import runs_of
+from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow
 from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
 from edgeinfer.backends.cpu.streaming.slots import Filling, Slots
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
 from edgeinfer.backends.cpu.streaming.window import Window
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import CallTimes, Team
-from edgeinfer.backends.stored import Reading, Stored
+from edgeinfer.backends.stored import Fired, Reading, Stored
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.ops import Experts, Op
@@ -97,8 +99,8 @@ class StreamedLane(CpuLane):
         assert stored is not None
         self._launches, self._places, self._read_before = {}, {}, Reading()
         self._timing, self._library = Timing(0.0, ()), library
-        self.contents, self._n_readers = contents_of(self._spec, self._file.tensors), stored.n_readers
-        self._source = Bundles(stored, self.contents)
+        self.contents, self._n_readers = self._contents_of(stored), stored.n_readers
+        self._source = Bundles(stored, self.contents, library)
         self._held.callback(self._source.close)
         self._pinned = PinnedBundles(self._source, self.contents, stored.pinned, stored.n_readers, progress)
         self._held.callback(self._pinned.close)
@@ -114,6 +116,9 @@ class StreamedLane(CpuLane):
         self._team.patience_s = PATIENCE_S
         held = self._pinned.nbytes + self._ring.nbytes + stored.cache_bytes + stored.neuron_bytes
         return StreamedWeights(self.contents, self._file.tensors, isa_name, self._places, held)
+
+    def _contents_of(self, stored: Stored) -> Contents:
+        return contents_of(self._spec, self._file.tensors, by_neurons=stored.by_neurons)
 
     def _open_mixtures(self, stored: Stored) -> Mixtures | None:
         """A cache for the experts, if there are any."""
@@ -138,7 +143,9 @@ class StreamedLane(CpuLane):
     def _open_neurons(self, stored: Stored) -> NeuronWindow | None:
         """A window for single neurons, if there are any."""
         layers = runs_of(self.contents)
-        return NeuronWindow(self._source, layers, stored.neuron_bytes, stored.n_readers) if layers else None
+        if not layers:
+            return None
+        return NeuronWindow(self._source, layers, stored.neuron_bytes, stored.neuron_readers, stored.gap_bytes)
 
     def _stream(self) -> None:
         """Begin reading what does not stay, and note where every bundle is or will be."""
@@ -161,6 +168,11 @@ class StreamedLane(CpuLane):
         for part in (self._mixtures, self._neurons):
             found = found if part is None else found + part.reading
         return found
+
+    @property
+    def fired(self) -> Fired | None:
+        """How neurons fired, None where none are read singly."""
+        return None if self._neurons is None else self._neurons.fired
 
     @property
     def pinned(self) -> Mapping[int, int]:
@@ -298,7 +310,7 @@ class StreamedLane(CpuLane):
         assert self._neurons is not None
         feeding, number = self._lowering.feeding, feed.number
         neurons = feeding.listed()
-        self._neurons.count(number, feeding.n_firing(feed), len(neurons))
+        self._neurons.count(number, neurons, feeding.n_tokens(feed), feeding.n_firing(feed))
         for first, stop, places in turns(neurons, feed.layer.layout.n_blocks, self._neurons.room(number)):
             feeding.take(feed, first, stop, places, self._neurons.have(number, neurons[places]))
             yield
@@ -331,8 +343,9 @@ class StreamedLane(CpuLane):
 class Bundles:
     """An open bundle file with reads past the page cache: the `window.Source` of a lane."""
 
-    def __init__(self, stored: Stored, contents: Contents) -> None:
+    def __init__(self, stored: Stored, contents: Contents, library: KernelLibrary) -> None:
         """Raises BadBundle."""
+        self._compiled = compiled_reads(library) if contents.layers else None
         self._file = BundleFile.open(stored.path, contents, stored.fingerprint)
         try:
             self._source = self._file.source(direct=True)
@@ -358,9 +371,9 @@ class Bundles:
         is_direct = isinstance(self._source, DiskSource) and self._source.is_direct
         return self._source.descriptor if isinstance(self._source, DiskSource) and is_direct else None
 
-    def read_pages(self, offset: int, into: memoryview) -> None:
-        """Fill `into` from a page of the data on, unchecked. Raises DeviceFailed, BadBundle."""
-        self._file.read_pages(offset, into, self._source)
+    def read_records(self, reads: PageReads, pages: NDArray[np.uint8]) -> None:
+        """Do reads that no other thread took until there are none, unchecked. Raises DeviceFailed, BadBundle."""
+        self._file.read_records(reads, pages, self._source, self._compiled)
 
     def close(self) -> None:
         """Close the file. Safe to call twice."""

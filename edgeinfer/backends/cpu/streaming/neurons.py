@@ -3,70 +3,33 @@
 In: the runs of records of each layer, a source, memory. Out: addresses of the records of the neurons that a pass wants
 ("LLM in a flash", Alizadeh et al., arXiv 2312.11514: windowing, and only the difference read). Each layer has room for
 a number of neurons; those used longest ago go first. A run is read whole, and checked, when it is first wanted; later
-only the pages of records are. Threads sleep while nothing is to be read. Knows nothing of activations.
+only the pages of records are (`neuron_reads`). Threads sleep while nothing is to be read. Knows nothing of activations.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
-from itertools import pairwise
-from queue import SimpleQueue
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Int32s
-from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
 from edgeinfer.backends.cpu.memory import give_back, paged
-from edgeinfer.backends.cpu.streaming.window import Source
-from edgeinfer.backends.stored import Reading
-
-Int64s = NDArray[np.int64]
-GAP_PAGES = 1
-"""Pages between two records that are read along: a read more takes longer."""
-FEWEST_NEURONS = 32
-"""A layer has room for at least so many: a block."""
-
-
-class PageSource(Source, Protocol):
-    """A source that reads parts of bundles too."""
-
-    def read_pages(self, offset: int, into: memoryview) -> None:
-        """Fill `into` from `offset` of the data, both multiples of PAGE_BYTES; nothing is checked."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LayerRuns:
-    """The neurons of a layer: `record_bytes` each, in bundles of whole records, one after the other."""
-
-    record_bytes: int
-    n_neurons: int
-    bundles: tuple[Bundle, ...]
-
-    @property
-    def length(self) -> int:
-        """Neurons of all bundles but the last."""
-        return -(-self.bundles[0].nbytes // self.record_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reads:
-    """Reads that one thread does, one after the other, into its pages, and the records that are taken from there.
-
-    pages    int64[reads, 3]: first byte of the data, first byte of memory, bytes
-    records  int64[records, 2]: first byte in memory, slot
-    whole    a bundle that is checked, in place of pages
-    """
-
-    pages: Int64s
-    records: Int64s
-    whole: Bundle | None = None
+from edgeinfer.backends.cpu.page_reads import PageReads
+from edgeinfer.backends.cpu.streaming.firing import FiringMeter
+from edgeinfer.backends.cpu.streaming.neuron_reads import (
+    FEWEST_NEURONS,
+    Int64s,
+    LayerRuns,
+    PageSource,
+    page_reads,
+    read_bytes,
+    run_bytes,
+)
+from edgeinfer.backends.cpu.streaming.readers import Readers
+from edgeinfer.backends.stored import Fired, Reading
 
 
 class _Layer:
@@ -113,24 +76,33 @@ class NeuronWindow:
     """Memory for neurons of layers. Use it from one thread; close it to stop the others."""
 
     def __init__(
-        self, source: PageSource, layers: Sequence[LayerRuns], n_bytes: int, n_readers: int, *, keeps: bool = True
+        self,
+        source: PageSource,
+        layers: Sequence[LayerRuns],
+        n_bytes: int,
+        n_readers: int,
+        gap_bytes: int,
+        *,
+        keeps: bool = True,
     ) -> None:
-        """`n_bytes` of memory in all: `least_bytes` and the largest bundle for each reader, at least.
+        """`n_bytes` of memory in all: `least_bytes` and `reading_bytes` at least.
 
-        `keeps` False, for comparisons: every pass reads all it wants.
+        `gap_bytes`: of gaps between records that are read along. `keeps` False, for comparisons: every pass reads all
+        it wants.
         """
         self._source, self._keeps = source, keeps
-        largest = max(bundle.padded_bytes for layer in layers for bundle in layer.bundles)
-        share = (n_bytes - n_readers * largest) / sum(layer.n_neurons * layer.record_bytes for layer in layers)
+        share = (n_bytes - reading_bytes(layers, n_readers)) / sum(
+            layer.n_neurons * layer.record_bytes for layer in layers
+        )
         self._layers = []
         for layer in layers:
             count = min(layer.n_neurons, max(FEWEST_NEURONS, int(share * layer.n_neurons)))
             self._layers.append(_Layer(layer, paged(count * layer.record_bytes).reshape(count, -1)))
-        self._pages: SimpleQueue[NDArray[np.uint8]] = SimpleQueue()
-        for _ in range(n_readers):
-            self._pages.put(paged(largest))
-        self._largest, self._n_readers = largest, n_readers
-        self._threads = ThreadPoolExecutor(n_readers, thread_name_prefix="edgeinfer-neurons")
+        self._most_bytes, self._gap_bytes = read_bytes(layers), gap_bytes
+        self._pages = paged(reading_bytes(layers, n_readers))
+        self._run_bytes = run_bytes(layers)
+        self._readers = Readers(n_readers)
+        self._meter = FiringMeter([layer.n_neurons for layer in layers])
         self._sizes: Counter[int] = Counter()
         self._n_bytes, self._waited_s = 0, 0.0
         self._n_wanted = self._n_found = self._n_read = 0
@@ -158,12 +130,13 @@ class NeuronWindow:
                 held.shrink(count)
         return before - self.nbytes
 
-    def count(self, layer: int, n_of_tokens: int, n_of_pass: int) -> None:
-        """A pass uses a layer: so many neurons of each token by itself, added up, and of all tokens together."""
+    def count(self, layer: int, neurons: Int32s, n_tokens: int, n_firing: int) -> None:
+        """A pass over so many tokens uses neurons int32[n] of a layer; for each token by itself so many, added up."""
         runs = self._layers[layer].runs
         self._dense_bytes += sum(bundle.padded_bytes for bundle in runs.bundles)
-        self._token_bytes += n_of_tokens * runs.record_bytes
-        self._pass_bytes += n_of_pass * runs.record_bytes
+        self._token_bytes += n_firing * runs.record_bytes
+        self._pass_bytes += len(neurons) * runs.record_bytes
+        self._meter.see(layer, neurons.astype(np.int64), n_tokens, n_firing)
         if not self._keeps:
             self._layers[layer].forget()
 
@@ -186,21 +159,70 @@ class NeuronWindow:
 
     def _read(self, held: _Layer, missing: Int64s) -> None:
         """Give neurons places, and read them there; what is not there in the end has none."""
-        started, asked, read = time.perf_counter(), list[Future[None]](), self._reader(held)
+        started = time.perf_counter()
         try:
             held.place(missing)
-            for reads in self._planned(held, missing):
-                asked.append(self._threads.submit(read, reads))
-            for future in asked:
-                future.result()
+            runs = missing // held.runs.length
+            is_new = ~held.is_checked[runs]
+            if is_new.any():
+                self._read_runs(held, missing[is_new], runs[is_new])
+                missing_pages, runs = missing[~is_new], runs[~is_new]
+            else:
+                missing_pages = missing
+            if len(missing_pages):
+                self._read_pages(held, missing_pages, runs)
         except BaseException:
-            for future in asked:
-                future.cancel()
-            wait(asked)  # nobody may write to places that are given to others next
             held.forget(missing)
             raise
         self._waited_s += time.perf_counter() - started
         self._n_read += len(missing)
+
+    def _read_pages(self, held: _Layer, missing: Int64s, runs: Int64s) -> None:
+        """Read records of runs that were checked."""
+        starts = held.starts[runs] + (missing - runs * held.runs.length) * held.runs.record_bytes
+        reads = page_reads(starts, held.slots[missing], held.memory, self._most_bytes, self._gap_bytes)
+
+        def read(number: int) -> None:
+            self._source.read_records(reads, self._pages[number * self._most_bytes : (number + 1) * self._most_bytes])
+
+        self._readers.run(read, len(reads.reads), reads.stop)
+        self._count(reads)
+
+    def _count(self, reads: PageReads) -> None:
+        sizes, counts = np.unique(reads.reads[:, 1], return_counts=True)
+        for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+            self._sizes[size] += count
+            self._n_bytes += size * count
+
+    def _read_runs(self, held: _Layer, missing: Int64s, runs: Int64s) -> None:
+        """Read whole runs, check them, and take the records that are missing."""
+        waiting = np.unique(runs).tolist()
+
+        def read(number: int) -> None:
+            pages = self._pages[number * self._run_bytes : (number + 1) * self._run_bytes]
+            while waiting:
+                try:
+                    run = waiting.pop()
+                except IndexError:  # another thread took the last
+                    return
+                bundle, own = held.runs.bundles[run], missing[runs == run]
+                self._source.read(bundle, pages.data[: bundle.padded_bytes])
+                records = pages[: len(pages) // held.runs.record_bytes * held.runs.record_bytes]
+                records = records.reshape(-1, held.runs.record_bytes)
+                held.memory[held.slots[own]] = records[own - run * held.runs.length]
+                held.is_checked[run] = True
+
+        for run in waiting:
+            size = held.runs.bundles[run].padded_bytes
+            self._sizes[size] += 1
+            self._n_bytes += size
+        n_threads = min(len(waiting), len(self._pages) // self._run_bytes)
+        self._readers.run(read, n_threads, waiting.clear)
+
+    @property
+    def fired(self) -> Fired:
+        """How neurons fired so far."""
+        return self._meter.fired
 
     @property
     def reading(self) -> Reading:
@@ -212,6 +234,7 @@ class NeuronWindow:
             dict(self._sizes),
             self._n_wanted,
             self._n_found,
+            read_s=self._waited_s,
             n_neurons_read=self._n_read,
             neuron_dense_bytes=self._dense_bytes,
             neuron_token_bytes=self._token_bytes,
@@ -221,92 +244,9 @@ class NeuronWindow:
 
     def close(self) -> None:
         """Stop reading. Safe to call twice."""
-        self._threads.shutdown(cancel_futures=True)
-
-    def _planned(self, held: _Layer, missing: Int64s) -> list[_Reads]:
-        """How missing neurons are read."""
-        runs, found = missing // held.runs.length, []
-        places = (missing - runs * held.runs.length) * held.runs.record_bytes  # in their bundles
-        is_new = ~held.is_checked[runs]
-        for run in np.unique(runs[is_new]).tolist():
-            own = runs == run
-            records = np.stack([places[own], held.slots[missing[own]]], axis=1)
-            found.append(_Reads(np.zeros((0, 3), np.int64), records, held.runs.bundles[run]))
-            self._add(held.runs.bundles[run].padded_bytes)
-        known = missing[~is_new]
-        if len(known):
-            starts = held.starts[runs[~is_new]] + places[~is_new]
-            size, slots = held.runs.record_bytes, held.slots[known]
-            for part, some in _cut(starts, size, slots, self._largest, self._n_readers):
-                found.append(_Reads(part, some))
-                for n_bytes in part[:, 2].tolist():
-                    self._add(n_bytes)
-        return found
-
-    def _add(self, n_bytes: int) -> None:
-        self._n_bytes += n_bytes
-        self._sizes[n_bytes] += 1
-
-    def _reader(self, held: _Layer) -> Callable[[_Reads], None]:
-        size = held.runs.record_bytes
-
-        def read(reads: _Reads) -> None:
-            pages = self._pages.get()
-            try:
-                if reads.whole is not None:
-                    self._source.read(reads.whole, pages.data[: reads.whole.padded_bytes])
-                for offset, start, n_bytes in reads.pages.tolist():
-                    self._source.read_pages(offset, pages.data[start : start + n_bytes])
-                records = np.lib.stride_tricks.sliding_window_view(pages, size)
-                held.memory[reads.records[:, 1]] = records[reads.records[:, 0]]
-                if reads.whole is not None:
-                    held.is_checked[held.runs.bundles.index(reads.whole)] = True
-            finally:
-                self._pages.put(pages)
-
-        return read
+        self._readers.close()
 
 
-def runs_of(contents: Contents) -> list[LayerRuns]:
-    """Where the neurons of each sparse layer are, in order."""
-    layouts = (layer.layout for layer in contents.layers)
-    return [
-        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)))
-        for number, layout in enumerate(layouts)
-    ]
-
-
-def least_bytes(layers: Sequence[LayerRuns]) -> int:
-    """Memory for the fewest neurons that there is room for, when all layers have the same share of theirs."""
-    share = max(min(1.0, FEWEST_NEURONS / layer.n_neurons) for layer in layers)
-    return int(share * sum(layer.n_neurons * layer.record_bytes for layer in layers)) + 1
-
-
-def _cut(starts: Int64s, record_bytes: int, slots: Int64s, most: int, n_readers: int) -> list[tuple[Int64s, Int64s]]:
-    """Reads of the pages of records that begin at `starts` of the data, near ones together, shared out.
-
-    Each part is as `_Reads` says, `most` bytes of pages at most.
-    """
-    first, stop = starts // PAGE_BYTES, (starts + record_bytes - 1) // PAGE_BYTES + 1
-    parts, begin = [], 0
-    target = min(most, max(1, int((stop - first).sum()) // n_readers) * PAGE_BYTES)
-    bounds = [0]
-    gaps = np.concatenate([[True], first[1:] > stop[:-1] + GAP_PAGES])
-    filled = 0
-    previous = int(first[0])
-    for place, (page, end, apart) in enumerate(zip(first.tolist(), stop.tolist(), gaps.tolist(), strict=True)):
-        more = (end - page if apart else end - previous) * PAGE_BYTES
-        if filled + more > target and place > begin:
-            bounds.append(place)
-            begin, filled, more = place, 0, (end - page) * PAGE_BYTES
-            gaps[place] = True
-        filled, previous = filled + more, end
-    for begin, end in pairwise([*bounds, len(starts)]):
-        heads = begin + np.flatnonzero(gaps[begin:end])
-        tails = np.append(heads[1:], end) - 1
-        sizes = (stop[tails] - first[heads]) * PAGE_BYTES
-        into = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        read = np.cumsum(gaps[begin:end]) - 1
-        at = into[read] + starts[begin:end] - first[heads][read] * PAGE_BYTES
-        parts.append((np.stack([first[heads] * PAGE_BYTES, into, sizes], 1), np.stack([at, slots[begin:end]], 1)))
-    return parts
+def reading_bytes(layers: Sequence[LayerRuns], n_readers: int) -> int:
+    """Memory that neurons are read into, by so many readers, before they are copied to their places."""
+    return max(run_bytes(layers), n_readers * read_bytes(layers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,16 +12,22 @@ import pytest
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu.bundles.assembly import Assembly
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES
+from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.filling import start_from
 from edgeinfer.backends.cpu.bundles.repair import find_damage, mend
 from edgeinfer.backends.cpu.columns import codes_of_columns
 from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.neurons import rows_of_panels
 from edgeinfer.backends.cpu.packing import PackedWeights
+from edgeinfer.backends.cpu.page_reads import PageReads, compiled_reads
 from edgeinfer.backends.stored import Prepacked
+from edgeinfer.errors import BadBundle, DeviceFailed
 from edgeinfer.models.quants import BlockFormat, format_of
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.golden.goldens import DATA
+from tests.unit.backends.cpu.bundles.bundle_faults import Faults
 from tests.unit.backends.cpu.bundles.bundle_models import Packable, packable, page_memory
 
 MODELS = ("opt-q4_0", "opt-f16", "llama-relu-q4_0", "llama-relu-sparse-q4_1", "llama-relu2-q8_0", "llama-relu2-k")
@@ -126,3 +133,59 @@ def test_a_model_that_fits_is_packed_not_filled(library: KernelLibrary, tmp_path
         place = Prepacked(path, model.fingerprint)
         start_from(weights_in_memory, place, model.contents, wanted, 2, no_progress)
         assert weights_in_memory.resident_bytes == 0
+
+
+def all_pages(model: Packable) -> PageReads:
+    """Every page of the neurons of a layer, each of which begins with what is taken from it."""
+    run = model.contents.runs(0)[0]
+    n_pages = run.padded_bytes // PAGE_BYTES
+    places = run.offset + PAGE_BYTES * np.arange(n_pages)
+    numbers, sizes = np.arange(n_pages), np.full(n_pages, PAGE_BYTES)
+    records = np.stack([np.zeros(n_pages, np.int64), numbers], axis=1)
+    memory = np.zeros((n_pages, 64), np.uint8)
+    return PageReads(np.stack([places, sizes, numbers, numbers + 1], axis=1), records, memory)
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_pages_are_read_as_they_are(direct: bool, library: KernelLibrary, tmp_path: Path) -> None:
+    with packable(DATA / "llama-relu-q4_0.gguf") as model:
+        path = model.pack(tmp_path / "model.bundles", library).path
+        with model.open(path) as bundles:
+            source, found = bundles.source(direct), []
+            for compiled in (compiled_reads(library), None):
+                reads = all_pages(model)
+                bundles.read_records(reads, paged(PAGE_BYTES), source, compiled)
+                found.append(reads.memory)
+            source.close()
+            start = bundles.offset(model.contents.runs(0)[0].number)
+        data = np.frombuffer(path.read_bytes(), np.uint8)[start : start + len(found[0]) * PAGE_BYTES]
+    assert np.array_equal(found[0], data.reshape(-1, PAGE_BYTES)[:, :64])
+    assert np.array_equal(found[1], found[0])
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_pages_of_a_file_cut_short_meanwhile_are_refused(
+    is_compiled: bool, library: KernelLibrary, tmp_path: Path
+) -> None:
+    with packable(DATA / "llama-relu-q4_0.gguf") as model:
+        path = model.pack(tmp_path / "model.bundles", library).path
+        with model.open(path) as bundles:
+            source = bundles.source()
+            os.truncate(path, bundles.offset(model.contents.runs(0)[0].number))
+            compiled = compiled_reads(library) if is_compiled else None
+            with pytest.raises(BadBundle, match=r"ends after 0 bytes: the file was cut short; .*--repair"):
+                bundles.read_records(all_pages(model), paged(PAGE_BYTES), source, compiled)
+            source.close()
+
+
+def test_pages_that_the_disk_cannot_read_are_told(library: KernelLibrary, tmp_path: Path) -> None:
+    with packable(DATA / "llama-relu-q4_0.gguf") as model:
+        path = model.pack(tmp_path / "model.bundles", library).path
+        run = model.contents.runs(0)[0]
+        faults = Faults()
+        with BundleFile.open(path, model.contents, model.fingerprint, faults.open) as bundles:
+            source = bundles.source()
+            faults.fails_at = bundles.offset(run.number) + PAGE_BYTES // 2
+            with pytest.raises(DeviceFailed, match=r"a part of a bundle cannot be read: Input/output error"):
+                bundles.read_records(all_pages(model), paged(PAGE_BYTES), source, compiled_reads(library))
+            source.close()

@@ -10,7 +10,9 @@ import pytest
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.backends.cpu.feeding import turns
-from edgeinfer.backends.cpu.streaming.neurons import FEWEST_NEURONS, LayerRuns, NeuronWindow, least_bytes
+from edgeinfer.backends.cpu.page_reads import PageReads, read_each
+from edgeinfer.backends.cpu.streaming.neuron_reads import FEWEST_NEURONS, LayerRuns, least_bytes, page_reads
+from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow, reading_bytes
 from edgeinfer.errors import DeviceFailed
 
 RECORD, NEURONS, RUN = 1088, 480, 96
@@ -55,7 +57,10 @@ class PaperNeurons:
             self.n_active -= 1
             self.wholes.append(bundle.number)
 
-    def read_pages(self, offset: int, into: memoryview) -> None:
+    def read_records(self, reads: PageReads, pages: np.ndarray) -> None:
+        read_each(reads, pages, self._read_pages)
+
+    def _read_pages(self, offset: int, into: memoryview) -> None:
         assert offset % PAGE_BYTES == len(into) % PAGE_BYTES == 0
         assert np.frombuffer(into, np.uint8).ctypes.data % PAGE_BYTES == 0
         if -1 in self.broken:
@@ -73,9 +78,8 @@ class PaperNeurons:
 
 def opened(source: PaperNeurons, room: int, n_readers: int = 2, *, keeps: bool = True) -> NeuronWindow:
     """A window with room for so many neurons of each layer."""
-    largest = max(bundle.padded_bytes for bundle in source.layers[0].bundles)
-    n_bytes = room * LAYERS * RECORD + 1 + n_readers * largest
-    window = NeuronWindow(source, source.layers, n_bytes, n_readers, keeps=keeps)
+    n_bytes = room * LAYERS * RECORD + 1 + reading_bytes(source.layers, n_readers)
+    window = NeuronWindow(source, source.layers, n_bytes, n_readers, PAGE_BYTES, keeps=keeps)
     assert window.room(0) == window.room(1) == room
     return window
 
@@ -83,7 +87,7 @@ def opened(source: PaperNeurons, room: int, n_readers: int = 2, *, keeps: bool =
 def have(window: NeuronWindow, layer: int, neurons: list[int]) -> None:
     """Ask for neurons, and look at what is there."""
     wanted = np.array(sorted(neurons), np.int32)
-    window.count(layer, len(wanted), len(wanted))
+    window.count(layer, wanted, 1, len(wanted))
     for neuron, address in zip(wanted, window.have(layer, wanted), strict=True):
         memory = window._layers[layer].memory
         record = memory[(address - memory.ctypes.data) // RECORD]
@@ -228,10 +232,35 @@ def test_nobody_reads_any_more_once_a_read_has_failed() -> None:
 
 def test_the_least_memory_has_room_for_a_block_of_each_layer() -> None:
     source = PaperNeurons()
-    largest = max(bundle.padded_bytes for bundle in source.layers[0].bundles)
-    window = NeuronWindow(source, source.layers, least_bytes(source.layers) + largest, 1)
+    n_bytes = least_bytes(source.layers) + reading_bytes(source.layers, 1)
+    window = NeuronWindow(source, source.layers, n_bytes, 1, 0)
     assert window.room(0) >= FEWEST_NEURONS
     window.close()
+
+
+@pytest.mark.parametrize("gap_bytes", [0, PAGE_BYTES, 20_000, 1 << 30])
+@pytest.mark.parametrize("record_bytes", [64, 1088, 2176, 9000 // 64 * 64])
+def test_reads_hold_all_records_and_gaps_up_to_a_size(gap_bytes: int, record_bytes: int) -> None:
+    draw, most_bytes = np.random.default_rng(gap_bytes + record_bytes), 64 << 10
+    memory = np.zeros((700, record_bytes), np.uint8)
+    for count in (1, 2, 40, 600):
+        starts = np.sort(draw.choice(4000, count, replace=False)) * record_bytes + OFFSET
+        slots = draw.permutation(700)[:count]
+        reads = page_reads(starts, slots, memory, most_bytes, gap_bytes)
+        offsets, sizes, first, stop, _ = reads.reads.T
+        assert np.array_equal(first, np.append(0, stop[:-1]))
+        assert stop[-1] == count
+        assert not (offsets % PAGE_BYTES).any()
+        assert not (sizes % PAGE_BYTES).any()
+        assert sizes.max() <= most_bytes
+        of_read = np.repeat(np.arange(len(offsets)), stop - first)
+        assert np.array_equal(offsets[of_read] + reads.records[:, 0], starts)
+        assert np.array_equal(reads.records[:, 1], slots)
+        assert (reads.records[:, 0] + record_bytes <= sizes[of_read]).all()
+        gaps = offsets[1:] - offsets[:-1] - sizes[:-1]
+        full = sizes[:-1] + record_bytes + 2 * PAGE_BYTES + gap_bytes > most_bytes
+        assert (full | (gaps > gap_bytes - PAGE_BYTES)).all()
+        assert count == 1 or gap_bytes < 1 << 30 or len(offsets) <= 2 + 4000 * record_bytes // (most_bytes // 2)
 
 
 @pytest.mark.parametrize("most", [32, 40, 64, 1000])

@@ -1,0 +1,102 @@
+"""How missing neurons of a layer are read: whole runs that nobody has checked yet, pages of those that were.
+
+In: where records lie, and the slots that they shall have. Out: `PageReads`. Records are read together where reading
+what lies between them along takes less time than another read. Knows neither files nor which neurons are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
+from edgeinfer.backends.cpu.page_reads import PageReads
+from edgeinfer.backends.cpu.streaming.window import Source
+
+Int64s = NDArray[np.int64]
+READ_BYTES = 256 << 10
+"""A read is not larger: disks reach their best rate there, and each reader has so much memory."""
+FEWEST_NEURONS = 32
+"""A layer has room for at least so many: a block."""
+
+
+class PageSource(Source, Protocol):
+    """A source that reads parts of bundles too."""
+
+    def read_records(self, reads: PageReads, pages: NDArray[np.uint8]) -> None:
+        """Do reads that no other thread took until there are none left; nothing is checked.
+
+        Places are multiples of PAGE_BYTES from the start of the data; pages uint8[n], page aligned, have room for the
+        largest. Raises EdgeInferError.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRuns:
+    """The neurons of a layer: `record_bytes` each, in bundles of whole records, one after the other."""
+
+    record_bytes: int
+    n_neurons: int
+    bundles: tuple[Bundle, ...]
+
+    @property
+    def length(self) -> int:
+        """Neurons of all bundles but the last."""
+        return -(-self.bundles[0].nbytes // self.record_bytes)
+
+
+def runs_of(contents: Contents) -> list[LayerRuns]:
+    """Where the neurons of each sparse layer are, in order."""
+    layouts = (layer.layout for layer in contents.layers)
+    return [
+        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)))
+        for number, layout in enumerate(layouts)
+    ]
+
+
+def least_bytes(layers: Sequence[LayerRuns]) -> int:
+    """Memory for the fewest neurons that there is room for, when all layers have the same share of theirs."""
+    share = max(min(1.0, FEWEST_NEURONS / layer.n_neurons) for layer in layers)
+    return int(share * sum(layer.n_neurons * layer.record_bytes for layer in layers)) + 1
+
+
+def run_bytes(layers: Sequence[LayerRuns]) -> int:
+    """Bytes of the largest run: memory to read one whole."""
+    return max(bundle.padded_bytes for layer in layers for bundle in layer.bundles)
+
+
+def read_bytes(layers: Sequence[LayerRuns]) -> int:
+    """Memory that each reader of pages has."""
+    return max(min(READ_BYTES, run_bytes(layers)), *(_spread(layer.record_bytes) for layer in layers), PAGE_BYTES)
+
+
+def page_reads(starts: Int64s, slots: Int64s, memory: NDArray[np.uint8], most_bytes: int, gap_bytes: int) -> PageReads:
+    """Reads of the pages of records that begin at `starts` of the data, int64[n] in order; int64[n] slots for them.
+
+    memory uint8[slots, record_bytes]. Between records up to `gap_bytes` of whole pages are read along; a read has
+    `most_bytes` at most, room for one record at least.
+    """
+    size = memory.shape[1]
+    first, stop = starts // PAGE_BYTES, (starts + size - 1) // PAGE_BYTES + 1
+    is_head = np.empty(len(starts), bool)
+    is_head[0] = True
+    np.greater(first[1:] - stop[:-1], gap_bytes // PAGE_BYTES, out=is_head[1:])
+    heads = first[np.maximum.accumulate(np.where(is_head, np.arange(len(starts)), 0))]
+    parts = (first - heads) // max(1, (most_bytes - _spread(size)) // PAGE_BYTES + 1)
+    is_head[1:] |= parts[1:] != parts[:-1]  # long ones are cut
+    begin = np.flatnonzero(is_head)
+    end = np.append(begin[1:], len(starts))
+    from_page = first[begin]
+    reads = np.stack([from_page * PAGE_BYTES, (stop[end - 1] - from_page) * PAGE_BYTES, begin, end], axis=1)
+    at = starts - np.repeat(from_page * PAGE_BYTES, end - begin)
+    return PageReads(reads, np.stack([at, slots], axis=1), memory)
+
+
+def _spread(record_bytes: int) -> int:
+    """Bytes of the most pages that a record lies in."""
+    return (1 + -(-(record_bytes - 1) // PAGE_BYTES)) * PAGE_BYTES

@@ -1,0 +1,89 @@
+"""Threads that read together: the caller and others that sleep until it has work for all of them.
+
+In: a task, how many should do it. Out: nothing, when all of them have come back. Who wakes up late finds nothing left
+to do; who is interrupted stops the others first. Knows nothing of what is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+
+from edgeinfer.backends.cpu.streaming.bell import Bell
+
+Task = Callable[[int], None]
+"""Does a part of the work; it is told which of those that do so it is: 0 is the caller."""
+
+
+class _Job:
+    """A task that threads are asked to do. `is_over`: whoever has not begun need not."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.numbers: Iterator[int] = itertools.count(1)
+        self.n_busy, self.is_over = 0, False
+        self.failure: BaseException | None = None
+        self.done = Bell()
+
+    def join(self) -> None:
+        """Wait for those who have begun: nobody may write to places that are given to others next."""
+        self.is_over = True
+        while self.n_busy:
+            self.done.wait()
+
+
+class Readers:
+    """`count` of them, the caller included. Close it to stop the threads."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"edgeinfer-neurons-{number}", daemon=True)
+            for number in range(1, count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, task: Task, most: int, stop: Callable[[], None]) -> None:
+        """Do a task on `most` threads at most, and wait for them; `stop` has them come back early.
+
+        The task returns where nothing is left to do. Raises what it raised anywhere first.
+        """
+        job = _Job(task)
+        try:
+            for _ in range(min(self.count, most) - 1):
+                self._jobs.put(job)
+            task(0)
+            job.join()
+        except BaseException:
+            stop()
+            job.join()
+            raise
+        if job.failure is not None:
+            raise job.failure
+
+    def close(self) -> None:
+        """Stop the threads. Safe to call twice."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            with self._lock:
+                job.n_busy += 1
+            try:
+                if not job.is_over:
+                    job.task(next(job.numbers))
+            except BaseException as reason:  # it is raised where the job was given
+                if job.failure is None:
+                    job.failure = reason
+            with self._lock:
+                job.n_busy -= 1
+            job.done.ring()
