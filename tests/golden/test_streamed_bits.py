@@ -98,8 +98,8 @@ def test_bits_stay_when_bundles_are_given_back(golden: Golden, expected: list[np
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_bits_stay_when_experts_are_given_back(golden: Golden, expected: list[np.ndarray], folder: Path) -> None:
-    with Player(Streamer(folder, 0.8), golden) as player:
+def test_bits_stay_when_experts_are_given_back(golden: Golden, expected: list[np.ndarray], path: Path) -> None:
+    with Player(Streamer(path, 0.8), golden) as player:
         assert isinstance(player.lane, Streaming)
         most = player.lane.cache_bytes
         player.lane.resize_cache(0)
