@@ -99,7 +99,8 @@ class Neurons:
         near = between / (1 - apart) if apart < 1 else 0.0
         cuts = n_runs / expm1((READ_BYTES + near) / (n_bytes / n_runs))  # runs of any length are as likely to go on
         n_bytes += PAGE_BYTES * (n_runs + cuts) - min(2 * near, READ_BYTES) * cuts  # nothing is read around a cut
-        return NeuronReads(n_runs + cuts, n_bytes, self.times.seconds(n_runs + cuts, n_bytes))
+        waiting = self.times.first_s * min(self.n_layers, n_records)  # each layer is asked for by itself
+        return NeuronReads(n_runs + cuts, n_bytes, waiting + self.times.seconds(n_runs + cuts, n_bytes))
 
     def _gaps(self, missing: float) -> tuple[float, float]:
         """Share of records that begin another read, and bytes before each that are read along, on average.

@@ -16,16 +16,17 @@ PAGE_BYTES, READ_BYTES = 4096, 256 << 10
 """What reads are multiples of, and the most that one of neurons has."""
 SMALL_READERS = 16
 """Small reads under way at a time, at least: their threads sleep in the system, and cost next to nothing."""
-USUAL_READ_S, USUAL_BYTE_S = 18e-6, 0.5e-9
-"""Of an NVMe disk of which nobody measured anything: 50,000 reads of 4 KiB a second, 2 GB/s."""
+USUAL_READ_S, USUAL_BYTE_S, USUAL_FIRST_S = 18e-6, 0.5e-9, 1e-4
+"""Of an NVMe disk of which nobody measured anything: 50,000 reads of 4 KiB a second, 10,000 one by one, 2 GB/s."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTimes:
-    """Seconds of the disk's time that each read takes, and each byte of it."""
+    """Seconds of the disk's time that each read takes, and each byte of it, and until the first of many comes back."""
 
     read_s: float
     byte_s: float
+    first_s: float = 0.0
 
     @property
     def gap_bytes(self) -> int:
@@ -40,9 +41,9 @@ class ReadTimes:
 def read_times(disk: Disk | None, n_flying: int) -> ReadTimes:
     """Those of a disk with so many reads under way; what nobody measured of it is as usual."""
     if disk is None:
-        return ReadTimes(USUAL_READ_S, USUAL_BYTE_S)
+        return ReadTimes(USUAL_READ_S, USUAL_BYTE_S, USUAL_FIRST_S)
     if not disk.knows(SMALL_BYTES, LARGE_BYTES):
-        return ReadTimes(USUAL_READ_S, 1 / disk.best_bytes_s)
+        return ReadTimes(USUAL_READ_S, 1 / disk.best_bytes_s, USUAL_FIRST_S)
     small, large = (size / disk.bytes_s(size, n_flying) for size in (SMALL_BYTES, LARGE_BYTES))
     byte_s = max(large - small, 0.0) / (LARGE_BYTES - SMALL_BYTES) or 1 / disk.best_bytes_s
-    return ReadTimes(max(small - SMALL_BYTES * byte_s, 0.0), byte_s)
+    return ReadTimes(max(small - SMALL_BYTES * byte_s, 0.0), byte_s, SMALL_BYTES / disk.bytes_s(SMALL_BYTES, 1))
