@@ -47,6 +47,10 @@ class Matrix:
         return self.n_panels * self.panel_bytes
 
 
+_Piece = tuple[Matrix, int, int]
+"""Of a matrix: its first panel, and how many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Panels `first` to `first + n_panels - 1` of a matrix, `offset` bytes from the start of their bundle."""
@@ -129,11 +133,14 @@ def contents_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo], *, by_neuron
     total = sum(group.nbytes for group in groups)
     wanted = min(max(total // BUNDLES, SMALLEST_BYTES), LARGEST_BYTES)
     bundles: list[Bundle] = []
+    offset = 0
     for cut in _cut(groups, wanted):
-        offset = bundles[-1].offset + bundles[-1].padded_bytes if bundles else 0
-        placed, end = _placed(cut.parts, matrices)
-        n_bytes = end if cut.run is None else _run_bytes(layers[cut.run.layer], cut.run)
-        bundles.append(Bundle(len(bundles), cut.stage, offset, n_bytes, placed, cut.expert, cut.stays, cut.run))
+        placed, n_bytes = _placed(cut.parts)
+        if cut.run is not None:
+            n_bytes = _run_bytes(layers[cut.run.layer], cut.run)
+        bundle = Bundle(len(bundles), cut.stage, offset, n_bytes, placed, cut.expert, cut.stays, cut.run)
+        bundles.append(bundle)
+        offset += bundle.padded_bytes
     return Contents(matrices, tuple(bundles), layers)
 
 
@@ -160,9 +167,9 @@ class _Group:
         return sum(matrix.nbytes for matrix in self.matrices)
 
     @property
-    def parts(self) -> list[tuple[Key, int, int]]:
+    def parts(self) -> list[_Piece]:
         """All of the matrices, as parts of a bundle."""
-        return [(matrix.key, 0, matrix.n_panels) for matrix in self.matrices]
+        return [(matrix, 0, matrix.n_panels) for matrix in self.matrices]
 
 
 def _groups(spec: ModelSpec, choice: Choice, layers: Sequence[SparseLayer]) -> Iterator[_Group]:
@@ -200,10 +207,10 @@ def _matrix(weight: Weight, heads: Heads | None, panel: Panel) -> Matrix:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """What goes into a bundle: (key, first panel, number of panels) of its parts."""
+    """What goes into a bundle."""
 
     stage: str
-    parts: list[tuple[Key, int, int]]
+    parts: list[_Piece]
     expert: int | None = None
     stays: bool = False
     run: Run | None = None
@@ -211,7 +218,7 @@ class _Cut:
 
 def _cut(groups: Sequence[_Group], wanted: int) -> Iterator[_Cut]:
     """Small matrices of a stage together, even pieces of large ones, an expert by itself, runs of neurons."""
-    parts: list[tuple[Key, int, int]] = []
+    parts: list[_Piece] = []
     open_stage, held = "", 0
     for group in groups:
         is_alone = group.stays or group.expert is not None or group.layer is not None
@@ -248,14 +255,14 @@ def _pieces(group: _Group, wanted: int) -> Iterator[_Cut]:
     n_pieces = min(n_units, -(-group.nbytes // wanted))
     bounds = [2 * (n_units * number // n_pieces) for number in range(n_pieces + 1)]
     for first, stop in pairwise(bounds):
-        yield _Cut(group.stage, [(matrix.key, first, stop - first) for matrix in group.matrices])
+        yield _Cut(group.stage, [(matrix, first, stop - first) for matrix in group.matrices])
 
 
-def _placed(parts: Sequence[tuple[Key, int, int]], matrices: Mapping[Key, Matrix]) -> tuple[tuple[Part, ...], int]:
+def _placed(parts: Sequence[_Piece]) -> tuple[tuple[Part, ...], int]:
     """The parts one after the other, and the bytes they take."""
     found, end = [], 0
-    for key, first, n_panels in parts:
+    for matrix, first, n_panels in parts:
         start = -(-end // PART_ALIGNMENT) * PART_ALIGNMENT
-        found.append(Part(key, first, n_panels, start))
-        end = start + n_panels * matrices[key].panel_bytes
+        found.append(Part(matrix.key, first, n_panels, start))
+        end = start + n_panels * matrix.panel_bytes
     return tuple(found), end

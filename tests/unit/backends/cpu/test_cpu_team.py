@@ -16,7 +16,7 @@ import pytest
 
 from edgeinfer.backends.base import WHOLE, Crew
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.team import Team
+from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.errors import BadSetting, EngineClosed
 from tests.unit.backends.cpu.team_kernels import Cells, Items
 
@@ -321,16 +321,22 @@ def test_a_profile_adds_up_to_the_run(library: KernelLibrary) -> None:
     cells = Cells.new(late=0, pauses=20_000)
     tape = cells.tape(library, rounds=4)
     with team_of(2, library) as team:
+        found: list[CallTimes] = []
 
         def late_worker_is_seen() -> bool:
+            """By the shortest times of all tries: what else runs on the machine makes them longer only."""
             times = team.profile(tape)
+            found.append(times)
             sums = (times.busy + times.waiting).sum(axis=1)
             assert cells.right(2)
             assert times.busy.shape == times.waiting.shape == (2, 9)
             assert np.all(times.busy >= 0)
             assert np.all(times.waiting >= 0)
-            assert np.all(sums <= team.timing.seconds * 1.01)
-            return bool(times.busy[0, ::2].sum() > 0.5 * sums[0] and times.waiting[1, 1::2].sum() > 0.5 * sums[1])
+            adds_up = np.all(sums <= team.timing.seconds * 1.01)
+            busy = np.min([each.busy for each in found], axis=0)
+            late, other, reading = busy[0, ::2].sum(), busy[1, ::2].sum(), busy[:, 1::2].sum()
+            waited = np.max([each.waiting[1, 1::2].sum() for each in found])
+            return bool(adds_up and late > 2 * other and late > 2 * reading and waited > 0.5 * late)
 
         assert within_tries(late_worker_is_seen)
         team.run(tape)
