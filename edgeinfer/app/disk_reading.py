@@ -27,7 +27,22 @@ def read_since(before: Reading, now: Reading) -> Reading:
         now.n_guessed - before.n_guessed,
         now.n_proved - before.n_proved,
         now.read_s - before.read_s,
+        n_activations=now.n_activations - before.n_activations,
+        n_kept=now.n_kept - before.n_kept,
     )
+
+
+def skipped_share(reading: Reading) -> float | None:
+    """The share of activations that were cut at a threshold, so that nothing was done for them; None without one."""
+    return 1 - reading.n_kept / reading.n_activations if reading.n_activations else None
+
+
+def skipped_lines(reading: Reading, threshold: float | None) -> list[str]:
+    """The same for people."""
+    share = skipped_share(reading)
+    if share is None or threshold is None:
+        return []
+    return [f"approx {threshold:g}: {100 * share:.1f} % of neurons left out"]
 
 
 def reading_record(reading: Reading, seconds: float) -> dict[str, object] | None:

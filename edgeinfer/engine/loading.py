@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.engine.approximation import approximate_on
 from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.evaluators import (
     Foreign,
@@ -28,6 +29,7 @@ from edgeinfer.engine.evaluators import (
     other_device,
 )
 from edgeinfer.engine.executor import AUTO_DEVICE
+from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.limits import context_of, limits_for, memory_for_model, memory_need, unknown_need
 from edgeinfer.engine.llm import LLM, Facts
@@ -41,6 +43,7 @@ from edgeinfer.errors import BadGGUF, BadSetting, DeviceFailed, DeviceUnavailabl
 from edgeinfer.models.load import spec_of
 from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import vocabulary_of
+from edgeinfer.models.thresholds import told
 from edgeinfer.scheduling.memory import require_fit
 from edgeinfer.scheduling.topology import CoreKind, read_topology
 from edgeinfer.scheduling.work import work_of
@@ -64,6 +67,7 @@ def load(
     isolate: bool = False,
     ram_bytes: int | None = None,
     packs: bool = True,
+    approx: float | None = None,
     spec: Spec = "auto",
     verify_cost: Mapping[int, float] | None = None,
     draft_from: Sequence[str | Path] = (),
@@ -84,27 +88,26 @@ def load(
     `isolate`: the device runs in a process of its own, and if it crashes there another one reads the text again.
     `ram_bytes`: of memory for weights (None: what there is); where they do not fit, the cpu reads the rest from a
     bundle file in every pass, which is written first if need be and `packs` allows it; the answer is the same.
+    `approx`: smaller activations count as zero, which saves reading and gives another answer; for the cpu alone.
     `spec`: "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere, "off"
     nowhere, a number: that many tokens a pass, or as many as the mode allows; `verify_cost` is assumed instead of what
     passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller
     model with the same vocabulary, if its file or name is among them. `history`: what is learnt of texts is kept in
     the user's data folder and used the next time, and tables that drafts come from are made while nothing is generated,
     except in the sparing modes. `sharing`: the model is for batches, whose sequences two devices share by the
-    schedule predicted to be fastest in every pass, or the named one. `progress` is called with what is done, how much
-    of it and how much there is.
+    schedule predicted to be fastest in every pass, or the named one. `progress` is called with what is done, and how much.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()
     if n_sessions < 1:
         raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
-    if kv not in get_args(KVKind):
-        raise BadSetting(f"kv cannot be {kv!r}: it must be {' or '.join(get_args(KVKind))}")
-    if mode not in get_args(Mode):
-        raise BadSetting(f"mode cannot be {mode!r}: it must be {' or '.join(get_args(Mode))}")
+    for name, value, kinds in (("kv", kv, get_args(KVKind)), ("mode", mode, get_args(Mode))):
+        if value not in kinds:
+            raise BadSetting(f"{name} cannot be {value!r}: it must be {' or '.join(kinds)}")
     speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
     local = Store().find(str(name_or_path))
     wanted = _Wanted(
-        device=device,
+        device=approximate_on(device, approx),
         race=race,
         schedule=schedule,
         sharing=sharing,
@@ -114,12 +117,13 @@ def load(
         mode=mode,
         isolate=isolate,
         holding=Holding(ram_bytes, packs),
+        approx=approx,
         threads=threads,
         cores=cores,
         speculation=speculation,
         progress=progress,
     )
-    if device == AUTO and (only := only_device(local.path)) is not None:
+    if wanted.device == AUTO and (only := only_device(local.path)) is not None:
         wanted = replace(wanted, device=only)
     try:
         return _load(local, wanted, started)
@@ -136,11 +140,11 @@ def load(
 
 def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str, ...] = ()) -> LLM:
     """Load a model as it is wanted."""
-    subject = open_subject(local.path, AUTO_DEVICE if wanted.device == AUTO else wanted.device, wanted.n_context)
+    device = AUTO_DEVICE if wanted.device == AUTO else wanted.device
+    subject = open_subject(local.path, device, wanted.n_context, wanted.approx)
     try:
         if wanted.device == AUTO and not _must_stream(subject, wanted):
             return _start_fastest(subject, local.name, wanted, started, notices)
-        device = AUTO_DEVICE if wanted.device == AUTO else wanted.device
         return _start(subject, local.name, replace(wanted, device=device), started, notices)
     except BaseException:
         subject.file.close()
@@ -186,6 +190,7 @@ class _Wanted:
     mode: Mode
     isolate: bool
     holding: Holding
+    approx: float | None
     threads: int | None
     cores: Sequence[int] | None
     speculation: Speculation
@@ -227,11 +232,12 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
     if spec is None:
         require_fit(unknown_need(metadata, tensors, limits), memory_for_model())
         return subject, limits, trained, ()
-    spec = spec_of(metadata, tensors, n_context)
-    notices: tuple[str, ...] = ()
+    spec = spec_of(metadata, tensors, n_context, subject.approx)
+    notices: tuple[str, ...] = () if subject.approx is None else (told(subject.approx),)
     if wanted.device == AUTO_DEVICE:
-        holding = wanted.holding
-        limits, notices = stored(spec, subject.gguf, name, subject.fingerprint, limits, holding, wanted.progress)
+        own = subject.fingerprint if subject.approx is None else fingerprint(subject.gguf)
+        limits, more = stored(spec, subject.gguf, name, own, limits, wanted.holding, wanted.progress)
+        notices += more
     elif wanted.holding.ram_bytes is not None:
         raise BadSetting(
             f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {wanted.device}"
@@ -259,10 +265,8 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
             if wanted.isolate:
                 from edgeinfer.engine.isolation.isolated import Isolated
 
-                places = wanted.mode, kinds, regime
-                executor = Isolated.open(
-                    wanted.device, subject.file, limits, options, *places, wanted.progress, wanted.schedule
-                )
+                places = wanted.mode, kinds, regime, wanted.progress, wanted.schedule, subject.approx
+                executor = Isolated.open(wanted.device, subject.file, limits, options, *places)
             else:
                 arguments = (subject, limits, options, wanted.progress, regime, wanted.schedule, wanted.sharing)
                 executor = open_evaluator(wanted.device, *arguments)
@@ -297,6 +301,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
         notices=notices,
+        approx=subject.approx,
         cores=shared_cores(options, read_topology()),
     )
     # a table of every token's successors takes hundreds of passes, each of which would read from disk

@@ -17,9 +17,10 @@ from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle, DoesNotFit
-from edgeinfer.models.bundle_places import bundle_path
+from edgeinfer.models.bundle_places import NEURONS, bundle_path
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.thresholds import has_threshold
 from edgeinfer.ops import Experts
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, enough, in_gigabytes, require_fit
 from edgeinfer.scheduling.profile import Disk
@@ -170,20 +171,27 @@ def stored(
 ) -> tuple[Limits, tuple[str, ...]]:
     """Limits for the cpu with the place of weights, and notices. Makes the bundle file if there is none yet.
 
+    `fingerprint`: of the file, whatever threshold its activations have: bundles do not depend on it.
     Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, and what packing raises.
     """
     disk = known_disk()
     kept, limits = planned_weights(spec, file, name, limits, holding, disk)
     if kept is None:
-        path = bundle_path(name, fingerprint)
+        path = place_of(spec, name, fingerprint)
         return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
     contents, found = contents_of(spec, file.tensors), kept.residency
-    path = _bundle_file(file, contents, name, fingerprint, holding, progress)
+    path = place_of(spec, name, fingerprint)
+    path = _bundle_file(path, file, contents, name, fingerprint, holding, progress)
     sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
     place = Stored(path, fingerprint, found.pinned, *sizes)
     return replace(limits, stored=place), (told(kept, disk),)
+
+
+def place_of(spec: ModelSpec, name: str, fingerprint: str) -> Path:
+    """Where the bundle file of a model lies, or will lie: one with a threshold has a file of its own."""
+    return bundle_path(name, fingerprint, NEURONS if has_threshold(spec) else "")
 
 
 def streamed_of(spec: ModelSpec, file: Described, place: Stored) -> Streamed:
@@ -210,12 +218,11 @@ def _neuron_loads(contents: Contents) -> NeuronLoads | None:
 
 
 def _bundle_file(
-    file: GGUFFile, contents: Contents, name: str, fingerprint: str, holding: Holding, progress: Progress
+    path: Path, file: GGUFFile, contents: Contents, name: str, fingerprint: str, holding: Holding, progress: Progress
 ) -> Path:
-    """The bundle file of a model, made now if there is none that can be used."""
+    """The bundle file of a model at `path`, made now if there is none that can be used."""
     from edgeinfer.backends.cpu.bundles.file import BundleFile
 
-    path = bundle_path(name, fingerprint)
     try:
         BundleFile.open(path, contents, fingerprint).close()
     except BadBundle as reason:

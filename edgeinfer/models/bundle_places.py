@@ -13,6 +13,9 @@ from pathlib import Path
 SUFFIX = ".bundles"
 PART_SUFFIX = ".part"
 """Ends the name of a half-written file, after the name that it will have."""
+NEURONS = "-neurons"
+"""The variant whose feed-forward layers lie by neurons although its activations have no exact zeros of their own."""
+VARIANTS = ("", NEURONS)
 FINGERPRINT_DIGITS = 16
 _UNSAFE = re.compile(r"[^\w.+\-@()]+")
 
@@ -27,9 +30,12 @@ def bundles_folder() -> Path:
     return Path(platformdirs.user_cache_dir("edgeinfer", appauthor=False)) / "bundles"
 
 
-def bundle_path(name: str, fingerprint: str) -> Path:
-    """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere."""
-    ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{SUFFIX}"
+def bundle_path(name: str, fingerprint: str, variant: str = "") -> Path:
+    """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere.
+
+    `variant`: of the same model in another layout, such as NEURONS.
+    """
+    ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{variant}{SUFFIX}"
     folder = bundles_folder()
     found = sorted(path for path in folder.glob(f"*{ending}") if path.is_file())
     return found[0] if found else folder / f"{_UNSAFE.sub('_', name)[:100]}{ending}"

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Contents
+from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.errors import BadBundle
 
 MAGIC, PART_MAGIC = b"edgeBNDL", b"edgePART"
@@ -154,6 +155,11 @@ def _check_start(path: Path, header: bytes, identity: Identity) -> None:
         raise BadBundle(f"{path} has {len(header)} bytes: it is cut short; {REPAIR}")
 
 
+def _layer_line(layer: SparseLayer) -> str:
+    """What the records of a layer's neurons are made of, whatever makes a neuron count as one that does nothing."""
+    return f"{layer.place} {layer.weights!r} {layer.layout!r}"
+
+
 def _layout_digest(contents: Contents) -> bytes:
     """Changes with every size and place of matrices and bundles, and with the version of panels."""
     lines = [f"panels {LAYOUT_VERSION}"]
@@ -163,6 +169,6 @@ def _layout_digest(contents: Contents) -> bytes:
         lines.append(f"{key!r} {matrix.heads!r} {matrix.n_panels} {matrix.panel_bytes}")
     for bundle in contents.bundles:
         parts = " ".join(f"{numbers[part.key]},{part.first},{part.n_panels},{part.offset}" for part in bundle.parts)
-        run = "" if bundle.run is None else f" {bundle.run!r} {contents.layers[bundle.run.layer]!r}"
+        run = "" if bundle.run is None else f" {bundle.run!r} {_layer_line(contents.layers[bundle.run.layer])}"
         lines.append(f"{bundle.offset} {bundle.nbytes} {parts}{run}")
     return digest("\n".join(lines).encode())
