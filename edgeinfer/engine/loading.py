@@ -95,15 +95,12 @@ def load(
     model with the same vocabulary, if its file or name is among them. `history`: what is learnt of texts is kept in
     the user's data folder and used the next time, and tables that drafts come from are made while nothing is generated,
     except in the sparing modes. `sharing`: the model is for batches, whose sequences two devices share by the
-    schedule predicted to be fastest in every pass, or the named one. `progress` is called with what is done, and how much.
+    schedule predicted to be fastest in every pass, or the named one. `progress` is called with what is done, how much
+    of it and how much there is.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()
-    if n_sessions < 1:
-        raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
-    for name, value, kinds in (("kv", kv, get_args(KVKind)), ("mode", mode, get_args(Mode))):
-        if value not in kinds:
-            raise BadSetting(f"{name} cannot be {value!r}: it must be {' or '.join(kinds)}")
+    _check(n_sessions, kv, mode)
     speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
     local = Store().find(str(name_or_path))
     wanted = _Wanted(
@@ -136,6 +133,16 @@ def load(
         return _load(local, replace(wanted, device=other), started, (notice,))
     except UnsupportedModel as reason:
         raise UnsupportedModel(f"{own_reason}; and {reason}") from None
+
+
+def _check(n_sessions: int, kv: KVKind, mode: Mode) -> None:
+    """Raise BadSetting for what cannot be."""
+    if n_sessions < 1:
+        raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
+    if kv not in get_args(KVKind):
+        raise BadSetting(f"kv cannot be {kv!r}: it must be {' or '.join(get_args(KVKind))}")
+    if mode not in get_args(Mode):
+        raise BadSetting(f"mode cannot be {mode!r}: it must be {' or '.join(get_args(Mode))}")
 
 
 def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str, ...] = ()) -> LLM:
