@@ -43,10 +43,16 @@ class FewNeurons:
     batch_invariant: bool = True
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
-        device, held_in = CpuDevice(DeviceOptions(n_workers=self.n_workers)), contents_of(spec, file.tensors)
-        identity, layers = fingerprint(file), runs_of(held_in)
+        device = CpuDevice(DeviceOptions(n_workers=self.n_workers))
         if not self.path.exists():
-            pack_bundles(self.path, file, held_in, identity, device.library, 2, progress)
+            contents = contents_of(spec, file.tensors)
+            pack_bundles(self.path, file, contents, fingerprint(file), device.library, 2, progress)
+        return device.compile(spec, file, self.limits(spec, file, limits), progress)
+
+    def limits(self, spec: ModelSpec, file: GGUFFile, limits: Limits) -> Limits:
+        """Limits with the place of weights."""
+        held_in = contents_of(spec, file.tensors)
+        identity, layers = fingerprint(file), runs_of(held_in)
         runs = [bundle for layer in layers for bundle in layer.bundles]
         n_bytes = max(least_bytes(layers), int(self.share * sum(bundle.nbytes for bundle in runs)))
         n_bytes += READERS * max(bundle.padded_bytes for bundle in runs)
@@ -54,7 +60,7 @@ class FewNeurons:
         held = sum(held_in.bundles[number].padded_bytes for number in pinned)
         window = 3 * max(bundle.padded_bytes for bundle in held_in.bundles if bundle.is_dense)
         stored = Stored(self.path, identity, pinned, held, window, READERS, neuron_bytes=n_bytes)
-        return device.compile(spec, file, replace(limits, stored=stored), progress)
+        return replace(limits, stored=stored)
 
     def close(self) -> None:
         """Lanes own the threads."""

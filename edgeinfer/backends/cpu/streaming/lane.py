@@ -126,7 +126,7 @@ class StreamedLane(CpuLane):
 
     def _open_neurons(self, stored: Stored) -> NeuronWindow | None:
         """A window for single neurons, if there are any."""
-        layers = runs_of(self.contents)
+        layers = runs_of(self.contents, self._source.orders)
         return NeuronWindow(self._source, layers, stored.neuron_bytes, stored.n_readers) if layers else None
 
     def _stream(self) -> None:
@@ -308,6 +308,7 @@ class Bundles:
     def __init__(self, stored: Stored, contents: Contents) -> None:
         """Raises BadBundle."""
         self._file = BundleFile.open(stored.path, contents, stored.fingerprint)
+        self.orders = self._file.orders
         try:
             self._source = self._file.source(direct=True)
         except BaseException:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
+from edgeinfer.backends.cpu.bundles.orders import Orders, positions_of
 from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.streaming.window import Source
 from edgeinfer.backends.stored import Reading
@@ -43,11 +44,15 @@ class PageSource(Source, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerRuns:
-    """The neurons of a layer: `record_bytes` each, in bundles of whole records, one after the other."""
+    """The neurons of a layer: `record_bytes` each, in bundles of whole records, one after the other.
+
+    `positions`: where each lies among them, int64[n_neurons]; None for that of its number.
+    """
 
     record_bytes: int
     n_neurons: int
     bundles: tuple[Bundle, ...]
+    positions: Int64s | None = None
 
     @property
     def length(self) -> int:
@@ -193,9 +198,13 @@ class NeuronWindow:
         self._threads.shutdown(cancel_futures=True)
 
     def _planned(self, held: _Layer, missing: Int64s) -> list[_Reads]:
-        """How missing neurons are read."""
-        runs, found = missing // held.runs.length, []
-        places = (missing - runs * held.runs.length) * held.runs.record_bytes  # in their bundles
+        """How missing neurons are read, in the order in which they lie."""
+        positions, found = missing, []
+        if held.runs.positions is not None:
+            lie = np.argsort(held.runs.positions[missing])
+            missing, positions = missing[lie], held.runs.positions[missing[lie]]
+        runs = positions // held.runs.length
+        places = (positions - runs * held.runs.length) * held.runs.record_bytes  # in their bundles
         is_new = ~held.is_checked[runs]
         for run in np.unique(runs[is_new]).tolist():
             own = runs == run
@@ -236,12 +245,13 @@ class NeuronWindow:
         return read
 
 
-def runs_of(contents: Contents) -> list[LayerRuns]:
-    """Where the neurons of each sparse layer are, in order."""
+def runs_of(contents: Contents, orders: Orders = ()) -> list[LayerRuns]:
+    """Where the neurons of each sparse layer are, in the order of a file, or in that of their numbers."""
     layouts = (layer.layout for layer in contents.layers)
+    positions = map(positions_of, orders) if orders else [None] * len(contents.layers)
     return [
-        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)))
-        for number, layout in enumerate(layouts)
+        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)), lie)
+        for number, (layout, lie) in enumerate(zip(layouts, positions, strict=True))
     ]
 
 
