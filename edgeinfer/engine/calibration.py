@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.firing import MOST_TOKENS, firing_limits, watch_firing
-from edgeinfer.engine.neuron_order import order_of
+from edgeinfer.engine.neuron_order import order_of, stretches
 from edgeinfer.engine.residency import Holding, stored
 from edgeinfer.engine.texts import own_texts
 from edgeinfer.errors import BadSetting
@@ -24,15 +24,24 @@ from edgeinfer.models.text import vocabulary_of
 
 FEWEST_TOKENS = 64
 """Of fewer nothing can be learnt."""
+UNSEEN = 8
+"""One of so many tokens is to judge by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """Orders, the tokens that they were found from, and the share of neurons that fired for each of them."""
+    """Orders, the tokens that they were found from, and the share of neurons that fired for each of them.
+
+    reads, reads_by_number: stretches of neurons that fired for each of the last tokens of the text, which the orders
+    were not found from, where neurons lie in that order and where they lie by their numbers; no layer
+    is put into an order that has more.
+    """
 
     orders: Orders
     n_tokens: int
     firing_share: float
+    reads: float
+    reads_by_number: float
 
 
 def calibrated(model: Model, name: str, text: str, progress: Progress, ram_bytes: int | None = None) -> Calibrated:
@@ -49,11 +58,16 @@ def calibrated(model: Model, name: str, text: str, progress: Progress, ram_bytes
     tokens, limits = _tokens(model, text), firing_limits(model.spec.n_context_trained)
     held = stored(model.spec, model.file, name, fingerprint(model.file), limits, Holding(ram_bytes), progress)[0]
     fired = watch_firing(model, layers, held, tokens, progress)
-    orders = []
+    orders, reads, n_learnt = [], np.zeros(2), len(tokens) - len(tokens) // UNSEEN
     for done, table in enumerate(fired, 1):
-        orders.append(order_of(table))
+        order, unseen = order_of(table[:n_learnt]), table[n_learnt:]
+        if stretches(unseen[:, order]) >= stretches(unseen):  # what was learnt says nothing of other tokens
+            order = np.arange(table.shape[1], dtype=np.int32)
+        orders.append(order)
+        reads += stretches(unseen[:, order]), stretches(unseen)
         progress("ordering neurons", done, len(fired))
-    return Calibrated(tuple(orders), len(tokens), float(np.mean([table.mean() for table in fired])))
+    share = float(np.mean([table.mean() for table in fired]))
+    return Calibrated(tuple(orders), len(tokens), share, *map(float, reads))
 
 
 def _tokens(model: Model, text: str) -> Int32s:

@@ -36,6 +36,12 @@ def order_of(fired: NDArray[np.bool_]) -> Int32s:
     return np.concatenate([*places, never]).astype(np.int32)
 
 
+def stretches(fired: NDArray[np.bool_]) -> float:
+    """Runs of neighbours among the neurons that fired for a token, a mean over bool[T, n] as they lie."""
+    begins = fired & ~np.pad(fired, ((0, 0), (1, 0)))[:, :-1]
+    return float(begins.sum() / max(1, len(fired)))
+
+
 def _friends(fired: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Pairs of neurons that are alike, int64[pairs, 2], the most alike first."""
     n_neurons, numbers = fired.shape[1], fired.astype(np.float32)

@@ -115,10 +115,13 @@ def _pack_in_order(bundling: Bundling, name: str, model: Model, text: Path, *, a
         done = bundling.pack_in_order(found.orders, _Bytes(bar, bundling.data_bytes))
     if as_json:
         record = {"model": name, "path": str(done.path), "state": done.state, "size_bytes": done.nbytes}
-        typer.echo(json.dumps({**record, "n_tokens": found.n_tokens, "firing_share": found.firing_share}))
+        judged = {"reads": found.reads, "reads_by_number": found.reads_by_number}
+        typer.echo(json.dumps({**record, "n_tokens": found.n_tokens, "firing_share": found.firing_share, **judged}))
     else:
         fired = f"{100 * found.firing_share:.1f} % of neurons fire for one of the {found.n_tokens} tokens"
         typer.echo(f"{done.path} ({size_text(done.nbytes)}) is written, in an order of its own: {fired}")
+        reads = f"{found.reads:.0f} stretches of neighbours instead of {found.reads_by_number:.0f}"
+        typer.echo(f"for tokens it was not made from they lie in {reads}")
 
 
 def _text(path: Path) -> str:
