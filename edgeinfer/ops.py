@@ -176,23 +176,28 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class GatedAct:
-    """out = activation(gate) * up."""
+    """out = activation(gate) * up. With a `threshold` activated gates of a smaller magnitude, and NaN, count as zero.
+
+    A threshold is compared as float32; 0 leaves all as they are.
+    """
 
     gate: str
     up: str
     out: str
     width: int
     activation: Activation
+    threshold: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """out = activation(source), of a feed-forward network without a gate."""
+    """out = activation(source), of a feed-forward network without a gate. `threshold` as that of `GatedAct`."""
 
     source: str
     out: str
     width: int
     activation: Activation
+    threshold: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

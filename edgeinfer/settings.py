@@ -75,6 +75,12 @@ class ModelSettings:
     model: str | None = option(
         None, "Model: a name, a path or a source (default: the last used, else the starter).", unset_or(text)
     )
+    approx: float | None = option(
+        None,
+        "Approximate: count activations of a magnitude below this as zero, and leave their neurons out, as 0.05; "
+        "answers differ from the model's own (default: exact).",
+        unset_or(number(above=0)),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -8,17 +8,21 @@ so the logits are those of the very numbers in the file.
 For each file NAME.gguf there are one or more NAME[@RUN].npz with: tokens int32[T]; n_context, the context to open the
 model with; columns int32[C] and logits float32[T, C], every eighth token's logit at every position; last float32[V],
 all logits of the last position; frequencies and local_frequencies, float32[pairs], and magnitude: the rotary tables.
+In approx/NAME@THRESHOLD.npz there is the same for a model whose activations below a threshold (float64) are zero, with
+zeros, the share of those that are.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from goldens.cases import CASES, SIZES, VOCABULARY, Case
+from goldens.cases import CASES, N_TOKENS, SIZES, VOCABULARY, Case
 from goldens.conversion import convert, load_back
 from goldens.weights import randomise
 from transformers import AutoModelForCausalLM
@@ -52,6 +56,34 @@ def judge(model: Any, tokens: torch.Tensor) -> dict[str, object]:
     return {"columns": columns, "logits": logits[:, columns], "last": logits[-1], **rotary_tables(model)}
 
 
+@contextmanager
+def thresholded(model: Any, threshold: float) -> Iterator[list[float]]:
+    """The model with activations of a magnitude below a threshold as zeros; the shares of them, layer after layer."""
+    shares: list[float] = []
+
+    def cut(_module: torch.nn.Module, _inputs: object, activated: torch.Tensor) -> torch.Tensor:
+        small = activated.abs() < threshold
+        shares.append(float(small.float().mean()))
+        return torch.where(small, torch.zeros_like(activated), activated)
+
+    hooks = [layer.mlp.act_fn.register_forward_hook(cut) for layer in model.model.layers]
+    try:
+        yield shares
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def make_approximate(model: Any, name: str, threshold: float, seed: int) -> None:
+    """Write the results of a model with a threshold."""
+    tokens = np.random.default_rng(seed).integers(0, VOCABULARY, N_TOKENS).astype(np.int32)
+    with thresholded(model, threshold) as shares:
+        results = judge(model, torch.from_numpy(tokens).long())
+    given = {"tokens": tokens, "n_context": np.int32(256), "threshold": threshold, "zeros": np.mean(shares)}
+    (DATA / "approx").mkdir(exist_ok=True)
+    np.savez(DATA / "approx" / f"{name}@{threshold:g}.npz", **given, **results)
+
+
 def make(case: Case, form: str, seed: int) -> None:
     """Write one model file and the results of its runs."""
     name = f"{case.name}-{form}"
@@ -65,6 +97,8 @@ def make(case: Case, form: str, seed: int) -> None:
         results = judge(model, torch.from_numpy(tokens).long())
         suffix = f"@{run}" if run else ""
         np.savez(DATA / f"{name}{suffix}.npz", tokens=tokens, n_context=np.int32(n_context), **results)
+    for threshold in case.thresholds:
+        make_approximate(model, name, threshold, seed)
     print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB, logits spread {np.std(results['logits']):.2f}")
 
 

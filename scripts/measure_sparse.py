@@ -1,12 +1,14 @@
 """Sparse models from disk: bytes per token of single neurons against dense streaming of the same file and memory.
 
-Run: `python scripts/measure_sparse.py --tokenizer MODEL [--folder FOLDER] [--ram 40] [--gen 24] [--common 0,60]`.
+Run: `python scripts/measure_sparse.py --tokenizer MODEL [--folder FOLDER] [--ram 40] [--gen 24] [--common 0,60]
+[--group 0] [--layers 8]`.
 Makes relu llamas (2048 wide, 8 layers, FFN 8192, Q4_0) with 90 % zeros, with embeddings of which so many percent are
 common to all tokens (0: tokens have little in common, as random weights have; more: a window has something to find),
 and evaluates random tokens one at a time with weights limited to --ram percent of what a pass reads. Ways, in turn:
-dense streaming (no neurons), neurons without a window, neurons with one, and one with memory shared out by what was
-seen to fire. Counted after a prompt that has all runs
-checked. Answers are compared with those of the model in memory. Caches do not matter: reads go past them.
+dense streaming (no neurons), neurons without a window, neurons with one, one with memory shared out by what was seen
+to fire, and both in an order found from other random tokens (--group: neurons of such groups, scattered in a layer,
+tend to fire together; synthetic). Counted after a prompt that has all runs checked. Answers are compared with those of
+the model in memory. Caches do not matter: reads go past them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from sparse_model import SparseShape, write_sparse
 
 from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, Lane, Limits, Step, no_progress
 from edgeinfer.backends.cpu.bundles import contents
+from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
@@ -32,7 +35,9 @@ from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.backends.stored import Reading, Stored
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.firing import seen
+from edgeinfer.engine.neuron_order import order_of
 from edgeinfer.engine.residency import known_disk, residency_of
+from edgeinfer.engine.watching import firing_limits, watch_firing
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.firing import Firing
 from edgeinfer.scheduling.residency import USUAL
@@ -40,7 +45,8 @@ from edgeinfer.scheduling.small_reads import SMALL_READERS, read_times
 
 CONTEXT, PROMPT_TOKENS = 512, 64
 SHAPE = SparseShape(2048, 8, 8192, 32, 8, 8192)
-WAYS = ("dense", "no window", "window", "seen")
+WAYS = ("dense", "no window", "window", "seen", "seen, ordered", "no window, ordered")
+CALIBRATION_TOKENS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +106,39 @@ def opened(model: Model, folder: Path, way: str | None, share: float, firing: Fi
     no_layers = patch.object(contents, "sparse_layers", lambda *_: [])
     with no_layers if way == "dense" else patch.object(contents, "BUNDLES", contents.BUNDLES):
         if way is not None:
-            limits = replace(limits, stored=stored(model, device, folder / f"{way == 'dense'}.bundles", share, firing))
+            limits = replace(limits, stored=stored(model, device, folder, way, share, firing))
         lane = device.compile(model.spec, model.file, limits)
     try:
         if isinstance(lane, StreamedLane) and lane._neurons is not None:
-            lane._neurons._keeps = way != "no window"
+            lane._neurons._keeps = way is not None and not way.startswith("no window")
         yield lane
     finally:
         lane.close()
 
 
-def stored(model: Model, device: CpuDevice, path: Path, share: float, firing: Firing) -> Stored:
+def stored(model: Model, device: CpuDevice, folder: Path, way: str, share: float, firing: Firing) -> Stored:
     held_in, identity = contents.contents_of(model.spec, model.file.tensors), fingerprint(model.file)
+    is_ordered = way.endswith("ordered")
+    path = folder / f"{'dense' if way == 'dense' else 'ordered' if is_ordered else 'neurons'}.bundles"
     if not path.exists():
-        pack_bundles(path, model.file, held_in, identity, device.library, 2, no_progress)
+        orders = orders_of(model, held_in) if is_ordered else None
+        pack_bundles(path, model.file, held_in, identity, device.library, 2, no_progress, orders)
     budget = int(share * pass_bytes(model))
     found = residency_of(held_in, model.spec, budget, known_disk(), "it", firing)
     held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
     sizes = held, found.window_bytes, found.n_readers, 0, found.neuron_bytes
     gap_bytes = read_times(known_disk(), SMALL_READERS).gap_bytes
     return Stored(path, identity, found.pinned, *sizes, SMALL_READERS, gap_bytes)
+
+
+def orders_of(model: Model, held_in: contents.Contents) -> Orders:
+    """Orders of neurons, found from random tokens that are not those of the measurement."""
+    tokens = np.random.default_rng(2).integers(0, SHAPE.vocabulary, CALIBRATION_TOKENS).astype(np.int32)
+    started = time.perf_counter()
+    fired = watch_firing(model, held_in.layers, firing_limits(CONTEXT), tokens, no_progress)
+    orders = tuple(order_of(table) for table in fired)
+    print(f"  orders of {len(orders)} layers from {len(tokens)} tokens: {time.perf_counter() - started:.0f} s")
+    return orders
 
 
 def pass_bytes(model: Model) -> int:
@@ -151,16 +170,20 @@ def main() -> None:
     parser.add_argument("--gen", type=int, default=24)
     parser.add_argument("--common", default="0,60", help="percent of the power of embeddings")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--group", type=int, default=0, help="neurons that tend to fire together, scattered")
+    parser.add_argument("--layers", type=int, default=SHAPE.layers)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         for common in map(int, options.common.split(",")):
-            path = folder / f"sparse-{common}.gguf"
+            name = f"sparse-{common}-{options.group}-{options.layers}"
+            path, bundles = folder / f"{name}.gguf", folder / name
             if not path.exists():
-                write_sparse(replace(SHAPE, common=common / 100), options.tokenizer, path)
-            (folder / str(common)).mkdir(exist_ok=True)
+                shape = replace(SHAPE, common=common / 100, group=options.group, layers=options.layers)
+                write_sparse(shape, options.tokenizer, path)
+            bundles.mkdir(exist_ok=True)
             with open_model(path, CONTEXT) as model:
-                measure(model, folder / str(common), [int(share) for share in options.ram.split(",")], options, common)
+                measure(model, bundles, [int(share) for share in options.ram.split(",")], options, common)
 
 
 def measure(model: Model, folder: Path, shares: list[int], options: argparse.Namespace, common: int) -> None:

@@ -3,6 +3,9 @@
 In: sizes, a file whose tokenizer to copy. Out: a GGUF file. Norms are ones and gates have unit variance, so a bias of
 all gates says how many fire. A part of every token's embedding may be common to all: then many of the neurons that fire
 for a token fire for the next one too, as they do in trained models; with none of it tokens have little in common.
+Gates of random weights fire independently of each other. With groups, which are made up for measuring too, each neuron
+belongs to one of them, whose members lie anywhere among the neurons and have a part of their gate rows in common: they
+tend to fire for the same tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ ARCH = "llama"
 
 @dataclass(frozen=True, slots=True)
 class SparseShape:
-    """Sizes; `zeros`: share of activations that are zero; `common`: share of an embedding's power that all have."""
+    """Sizes; `zeros`: share of activations that are zero; `common`: share of an embedding's power that all have.
+
+    `group`: neurons that tend to fire together, 0 for none; `together`: share of the power of their gate rows that they
+    have in common.
+    """
 
     width: int
     layers: int
@@ -31,6 +38,8 @@ class SparseShape:
     common: float = 0.0
     kind: str = "Q4_0"
     activation: str = "relu"
+    group: int = 0
+    together: float = 0.8
 
 
 def write_sparse(shape: SparseShape, tokenizer: Path, out: Path, seed: int = 0) -> None:
@@ -57,6 +66,18 @@ def write_sparse(shape: SparseShape, tokenizer: Path, out: Path, seed: int = 0) 
         values = draw.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5)
         writer.add_tensor(f"{name}.weight", gguf.quants.quantize(values, kind), raw_dtype=kind)
 
+    def gate(name: str) -> None:
+        """Rows of neurons, scattered groups of which are alike."""
+        if not shape.group:
+            matrix(name, shape.ffn, shape.width)
+            return
+        member = draw.permutation(shape.ffn) // shape.group
+        common = draw.standard_normal((member.max() + 1, shape.width), dtype=np.float32)[member]
+        rows = draw.standard_normal((shape.ffn, shape.width), dtype=np.float32)
+        rows = np.float32(shape.together**0.5) * common + np.float32((1 - shape.together) ** 0.5) * rows
+        rows *= np.float32(shape.width**-0.5)
+        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(rows, kind), raw_dtype=kind)
+
     own = draw.standard_normal((shape.vocabulary, shape.width), dtype=np.float32)
     common = draw.standard_normal(shape.width, dtype=np.float32)
     embedding = np.float32((1 - shape.common) ** 0.5) * own + np.float32(shape.common**0.5) * common
@@ -68,7 +89,7 @@ def write_sparse(shape: SparseShape, tokenizer: Path, out: Path, seed: int = 0) 
         matrix(f"{name}.attn_k", kv_width, shape.width)
         matrix(f"{name}.attn_v", kv_width, shape.width)
         matrix(f"{name}.attn_output", shape.width, shape.width)
-        matrix(f"{name}.ffn_gate", shape.ffn, shape.width)
+        gate(f"{name}.ffn_gate")
         matrix(f"{name}.ffn_up", shape.ffn, shape.width)
         matrix(f"{name}.ffn_down", shape.width, shape.ffn)
         writer.add_tensor(f"{name}.ffn_gate.bias", np.full(shape.ffn, bias, np.float32))

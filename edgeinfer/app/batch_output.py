@@ -27,9 +27,13 @@ RECORD = b'{"index": '
 """What each line begins with."""
 
 
-def record(entry: Entry, answer: BatchAnswer) -> dict[str, object]:
-    """An answer as a JSON object; keys may be added, never renamed. `digest`: of what was asked."""
+def record(entry: Entry, answer: BatchAnswer, approx: float | None = None) -> dict[str, object]:
+    """An answer as a JSON object; keys may be added, never renamed. `digest`: of what was asked.
+
+    `approx`: the threshold of an approximate model, which others have no key for.
+    """
     found: dict[str, object] = {"index": entry.index, "id": entry.name, "digest": digest(entry)}
+    found |= {} if approx is None else {"approx": approx}
     if answer.error is not None or answer.stats is None:
         return found | {"error": str(answer.error)}
     stats = answer.stats

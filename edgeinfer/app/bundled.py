@@ -1,7 +1,7 @@
 """Which models of the store have bundle files.
 
-In: a model of the store. Out: where its bundle file is, and its size. Opens the model's file only where the folder of
-bundle files holds any; does not look into bundle files.
+In: a model of the store. Out: where its bundle files are, and their size. Opens the model's file only where the folder
+of bundle files holds any; does not look into bundle files.
 """
 
 from __future__ import annotations
@@ -9,31 +9,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.bundle_places import bundle_path, bundles_folder, part_path, whole_path
+from edgeinfer.models.bundle_places import VARIANTS, bundle_path, bundles_folder, part_path
 from edgeinfer.models.store import LocalModel
 
 
-def bundles_of(model: LocalModel) -> Path | None:
-    """The bundle file of a model, whole or half-written; None where there is none."""
+def bundles_of(model: LocalModel) -> list[Path]:
+    """The bundle files of a model, whole or half-written."""
     if not _any_bundles():
-        return None
+        return []
     from edgeinfer.engine.fingerprint import fingerprint
     from edgeinfer.models.gguf import GGUFFile
 
     try:
         with GGUFFile.open(model.path) as file:
-            path = bundle_path(model.name, fingerprint(file))
+            paths = [bundle_path(model.name, fingerprint(file), variant) for variant in VARIANTS]
     except EdgeInferError:
-        return None
-    there = (path, part_path(path), whole_path(path), part_path(whole_path(path)))
-    return path if any(each.is_file() for each in there) else None
+        return []
+    return [path for path in paths if path.is_file() or part_path(path).is_file()]
 
 
 def bundle_bytes(model: LocalModel) -> int:
-    """Bytes of a model's bundle files; 0 where there is no finished one."""
-    path = bundles_of(model)
-    found = () if path is None else (path, whole_path(path))
-    return sum(each.stat().st_size for each in found if each.is_file())
+    """Bytes of a model's bundle files; 0 where there is no whole one."""
+    return sum(path.stat().st_size for path in bundles_of(model) if path.is_file())
 
 
 def _any_bundles() -> bool:

@@ -34,7 +34,22 @@ def read_since(before: Reading, now: Reading) -> Reading:
         now.neuron_token_bytes - before.neuron_token_bytes,
         now.neuron_pass_bytes - before.neuron_pass_bytes,
         now.neuron_read_bytes - before.neuron_read_bytes,
+        n_activations=now.n_activations - before.n_activations,
+        n_kept=now.n_kept - before.n_kept,
     )
+
+
+def skipped_share(reading: Reading) -> float | None:
+    """The share of activations that were cut at a threshold, so that nothing was done for them; None without one."""
+    return 1 - reading.n_kept / reading.n_activations if reading.n_activations else None
+
+
+def skipped_lines(reading: Reading, threshold: float | None) -> list[str]:
+    """The same for people."""
+    share = skipped_share(reading)
+    if share is None or threshold is None:
+        return []
+    return [f"approx {threshold:g}: {100 * share:.1f} % of neurons left out"]
 
 
 def reading_record(reading: Reading, seconds: float) -> dict[str, object] | None:

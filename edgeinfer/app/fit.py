@@ -28,6 +28,7 @@ def plan_for(
     n_workers: int | None = None,
     ram_bytes: int | None = None,
     speeds: Speeds | None = None,
+    approx: float | None = None,
 ) -> tuple[ModelSpec, Plan]:
     """The model's spec and the plan to hold all of it on one device; `ram_bytes` replaces the memory found available.
 
@@ -39,7 +40,7 @@ def plan_for(
     from edgeinfer.scheduling import plan, topology
 
     key = AUTO_DEVICE if device == "auto" else device
-    spec = spec_of(metadata, tensors, n_context)
+    spec = spec_of(metadata, tensors, n_context, approx)
     need = memory_need(key, spec, tensors, limits_for(context_of(spec.n_context_trained, n_context), kv=kv))
     workers = n_workers or len(topology.usable_cores())
     available = topology.available_bytes() if ram_bytes is None else ram_bytes

@@ -17,7 +17,7 @@ import typer
 
 from edgeinfer.app.answer_output import print_answer, print_notices, stats_text
 from edgeinfer.app.dialogue import Dialogue
-from edgeinfer.app.disk_reading import read_since, reading_lines
+from edgeinfer.app.disk_reading import read_since, reading_lines, skipped_lines
 from edgeinfer.app.first_look import look_once
 from edgeinfer.app.opening import record_speed
 from edgeinfer.app.slash_commands import Then, is_command, run_line
@@ -42,9 +42,9 @@ class LineChat:
         facts = self._llm.facts
         print_notices(facts.notices)
         if self._terminal:
-            typer.echo(
-                f"{facts.name} on {facts.device}, {facts.n_context} tokens of context. /help shows the commands."
-            )
+            approx = "" if facts.approx is None else f", approximate ({facts.approx:g})"
+            where = f"{facts.name} on {facts.device}{approx}, {facts.n_context} tokens of context"
+            typer.echo(f"{where}. /help shows the commands.")
         for line in self._lines():
             try:
                 if not self._take(line):
@@ -90,7 +90,8 @@ class LineChat:
         if self._terminal:
             look_once(self._llm)
         if self._stats:
-            for line in (stats_text(stats), *reading_lines(read, seconds)):
+            skipped = skipped_lines(read, self._llm.facts.approx)
+            for line in (stats_text(stats), *reading_lines(read, seconds), *skipped):
                 typer.echo(line, err=True)
 
     def _lines(self) -> Iterator[str]:

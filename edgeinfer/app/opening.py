@@ -49,6 +49,7 @@ def open_llm(settings: Settings) -> LLM:
             isolate=machine.isolate,
             ram_bytes=weights_bytes(machine.ram),
             packs=machine.pack,
+            approx=settings.model.approx,
             spec=settings.speculation.spec,
             verify_cost=settings.speculation.verify_cost,
             draft_from=settings.speculation.draft_from,
@@ -91,8 +92,8 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     if llm.device != facts.device:
         return  # an answer that two devices gave measures neither
     note_experience(llm, stats)
-    if llm.streamed is not None:
-        return  # what a plan shows as measured is of models in memory
+    if llm.streamed is not None or facts.approx is not None:
+        return  # what a plan shows as measured is of whole models in memory
     if stats.n_generated >= TOKENS_MIN and llm.policy.idle_work:
         long_prompt = stats.n_prompt - stats.n_cached >= TOKENS_MIN
         prefill_tok_s = stats.prefill_tok_s if long_prompt else None

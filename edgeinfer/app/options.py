@@ -52,6 +52,7 @@ Device = Annotated[str | None, setting_option("device")]
 Schedule = Annotated[str | None, setting_option("schedule")]
 KV = Annotated[str | None, setting_option("kv")]
 Mode = Annotated[str | None, setting_option("mode")]
+Approx = Annotated[float | None, setting_option("approx")]
 Ram = Annotated[str | None, setting_option("ram")]
 Pack = Annotated[
     bool | None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from edgeinfer.app.planning import Planned
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.thresholds import threshold_of
 from edgeinfer.scheduling.core_plan import CorePlan
 from edgeinfer.scheduling.placement import Placement, StagePlacement
 from edgeinfer.scheduling.plan import Plan, Speeds
@@ -41,6 +42,7 @@ def record_of(facts: ModelFacts, here: Plan | None, planned: Planned | None, spe
             "weight_bytes": facts.file_bytes,
             "kv_bytes_per_token": facts.kv_bytes_per_token,
         },
+        "approx": threshold_of(facts.spec),
         "machine": None if planned is None else planned.profile.name,
         "assumptions": [] if planned is None else list(planned.profile.assumptions),
         "schedule": None if planned is None else planned.decode.schedule,

@@ -11,6 +11,7 @@ from itertools import groupby
 from edgeinfer.app.counting import counted
 from edgeinfer.app.plan_record import ModelFacts, placed_line
 from edgeinfer.app.planning import VERIFIED, Planned
+from edgeinfer.models.thresholds import threshold_of, told
 from edgeinfer.scheduling.core_plan import CorePlan
 from edgeinfer.scheduling.memory import in_gigabytes
 from edgeinfer.scheduling.placement import Part, StagePlacement
@@ -41,6 +42,8 @@ def model_lines(
         f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {counted(spec.n_layers, 'layer')}",
         *([] if here is None or refused else [f"plan      {_plan_line(here, planned)}"]),
     ]
+    threshold = threshold_of(spec)
+    lines += [] if threshold is None else [told(threshold)]
     kept = here.kept if here is not None else planned.kept if planned is not None else None
     held = ""
     if here is not None and kept is None:

@@ -44,15 +44,14 @@ def held_here(
     Raises DoesNotFit, with the number that decides, and BadSetting for a device that holds everything or nothing.
     """
     from edgeinfer.engine.fingerprint import fingerprint
-    from edgeinfer.engine.firing import firing_of
     from edgeinfer.engine.limits import limits_for, memory_for_model, memory_need
-    from edgeinfer.engine.residency import CPU, Holding, known_disk, planned_weights
+    from edgeinfer.engine.residency import CPU, Holding, firing_seen, known_disk, planned_weights
     from edgeinfer.scheduling.memory import require_fit
 
     devices = settings.machine.device
     if devices in ((CPU,), ("auto",)):
         limits = limits_for(here.need.n_context, kv=settings.machine.kv)
-        holding, firing = Holding(asked.ram_bytes), firing_of(fingerprint(file))
+        holding, firing = Holding(asked.ram_bytes), firing_seen(spec, fingerprint(file))
         kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), firing=firing)
         need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
         if kept is not None:
@@ -74,15 +73,14 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts
     """
     from edgeinfer.app.planning import plan_model, plan_streamed
     from edgeinfer.engine.fingerprint import fingerprint
-    from edgeinfer.engine.firing import firing_of
     from edgeinfer.engine.limits import limits_for
-    from edgeinfer.engine.residency import Holding, planned_weights
+    from edgeinfer.engine.residency import Holding, firing_seen, planned_weights
 
     is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)
     if is_alone and profile.disk is not None:
         limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv)
         holding, available = Holding(wanted.ram_bytes), profile.cpu.memory_bytes
-        firing = firing_of(fingerprint(file))
+        firing = firing_seen(facts.spec, fingerprint(file))
         kept, limits = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available, firing)
         if kept is not None:
             return plan_streamed(profile, facts.work, replace(wanted, most_tokens=limits.max_tokens), kept)

@@ -118,4 +118,12 @@ def relu2(gate: Floats) -> Floats:
     return np.square(relu(gate))
 
 
+def cut(activated: Floats, threshold: float) -> Floats:
+    """Activated values with zeros for those whose magnitude is below a threshold, if there is one."""
+    if not threshold:
+        return activated
+    kept: Floats = np.where(np.abs(activated) >= np.float32(threshold), activated, np.float32(0.0))
+    return kept
+
+
 ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2}

@@ -31,6 +31,7 @@ from edgeinfer.backends.base import (
 from edgeinfer.backends.meanings import (
     ACTIVATIONS,
     context_slots,
+    cut,
     layer_norm,
     rms_norm,
     rotate,
@@ -198,13 +199,13 @@ class ReferenceLane:
                 for token, slots in enumerate(contexts):
                     values[op.out][token] = self._attend(op, queries[token], slots)
             case GatedAct():
-                values[op.out] = ACTIVATIONS[op.activation](values[op.gate]) * values[op.up]
+                values[op.out] = cut(ACTIVATIONS[op.activation](values[op.gate]), op.threshold) * values[op.up]
             case Router():
                 values[op.out] = routed_shares(values[op.scores], op)
             case Experts():
                 values[op.out] = values[op.out] + self._experts(op, values[op.source], values[op.shares])
             case Act():
-                values[op.out] = ACTIVATIONS[op.activation](values[op.source])
+                values[op.out] = cut(ACTIVATIONS[op.activation](values[op.source]), op.threshold)
             case Add():
                 values[op.out] = values[op.out] + values[op.source]
             case TakeOutputs():

@@ -6,7 +6,7 @@ In: nothing. Out: records that the engine fills, or a lane. Knows no files' cont
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -59,7 +59,8 @@ class Reading:
     Bytes, seconds that passes waited for them, reads by their size, seconds in which reads were under way. Of what only
     some passes need (experts, neurons): how many were wanted, and found in memory; how many were read on a guess, and
     then wanted. Of neurons: how many were read; the bytes of all of them, layer after layer; of those that fire for
-    each token by itself; of those that fire for some token of a pass; and what was read of them, in whole pages.
+    each token by itself; of those that fire for some token of a pass; and what was read of them, in whole pages. Of
+    activations that are cut at a threshold, wherever weights are: how many there were, and how many were kept.
     """
 
     n_bytes: int = 0
@@ -76,6 +77,8 @@ class Reading:
     neuron_token_bytes: int = 0
     neuron_pass_bytes: int = 0
     neuron_read_bytes: int = 0
+    n_activations: int = 0
+    n_kept: int = 0
 
     def __add__(self, other: Reading) -> Reading:
         sizes = {size: self.sizes.get(size, 0) + other.sizes.get(size, 0) for size in {*self.sizes, *other.sizes}}
@@ -94,6 +97,8 @@ class Reading:
             self.neuron_token_bytes + other.neuron_token_bytes,
             self.neuron_pass_bytes + other.neuron_pass_bytes,
             self.neuron_read_bytes + other.neuron_read_bytes,
+            self.n_activations + other.n_activations,
+            self.n_kept + other.n_kept,
         )
 
 
@@ -118,6 +123,24 @@ class SingleNeurons(Protocol):
     def fired(self) -> Fired | None:
         """How they fired, None without any."""
         ...
+
+
+@runtime_checkable
+class Cutting(Protocol):
+    """A lane that may cut activations at a threshold."""
+
+    @property
+    def activations(self) -> tuple[int, int]:
+        """How many were cut or kept so far, and how many were kept."""
+        ...
+
+
+def with_activations(reading: Reading, lane: object) -> Reading:
+    """What a lane has read, with what it has cut, if it may cut anything."""
+    if not isinstance(lane, Cutting):
+        return reading
+    n_activations, n_kept = lane.activations
+    return replace(reading, n_activations=n_activations, n_kept=n_kept)
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.header import is_bundle_file
+from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.backends.cpu.bundles.repair import Damage, find_damage, mend
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles, pack_lock, write_failure
 from edgeinfer.backends.cpu.library import KernelLibrary
@@ -91,7 +92,8 @@ class Bundling:
                 return Bundled(self.path, bundles.nbytes, "present")
             try:
                 with pack_lock(self.path):
-                    whole = mend(bundles, damaged, self._assembly(), progress)
+                    assembly = Assembly(self._model.file, self._contents, KernelLibrary(), bundles.orders)
+                    whole = mend(bundles, damaged, assembly, progress)
             except DownloadFailed as error:
                 raise PackFailed(str(error)) from None
             except OSError as error:
@@ -100,7 +102,16 @@ class Bundling:
                 return Bundled(self.path, bundles.nbytes, "repaired", n_repaired=len(damaged))
         return self._packed(progress)
 
-    def _packed(self, progress: Progress) -> Bundled:
+    def pack_in_order(self, orders: Orders, progress: Progress) -> Bundled:
+        """Have a file with the neurons in this order, in place of what is there.
+
+        Raises PackFailed as `pack_bundles` does, also for a file that is something else.
+        """
+        if self.path.exists():
+            self._refuse_others()
+        return self._packed(progress, orders)
+
+    def _packed(self, progress: Progress, orders: Orders | None = None) -> Bundled:
         packed = pack_bundles(
             self.path,
             self._model.file,
@@ -109,11 +120,9 @@ class Bundling:
             KernelLibrary(),
             self._n_workers,
             progress,
+            orders,
         )
         return Bundled(packed.path, packed.nbytes, "packed", packed.kept_bytes)
-
-    def _assembly(self) -> Assembly:
-        return Assembly(self._model.file, self._contents, KernelLibrary())
 
     def _refuse_others(self) -> None:
         """Raise PackFailed for a file that nobody would take for a bundle file: it is not ours to write over."""

@@ -28,7 +28,7 @@ from edgeinfer.backends.base import (
 from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.backends.stored import Reading
-from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.fingerprint import approximate, fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.limits import memory_need
@@ -218,13 +218,15 @@ class SequenceSharing:
 class Subject:
     """What is to be run. `spec`: None for a model that only another program knows.
 
-    `program`: what opens it, where its form decides that; else the device's name does.
+    `program`: what opens it, where its form decides that; else the device's name does. `approx`: the threshold below
+    which its activations count as zero, if there is one.
     """
 
     file: GGUFFile | DecoderFolder
     spec: ModelSpec | None
     fingerprint: str
     program: EvaluatorKind | None = None
+    approx: float | None = None
 
     @property
     def gguf(self) -> GGUFFile:
@@ -245,16 +247,18 @@ def is_own(device: str) -> bool:
     return not others
 
 
-def open_subject(path: Path, device: str, n_context: int | None) -> Subject:
+def open_subject(path: Path, device: str, n_context: int | None, approx: float | None = None) -> Subject:
     """The model of a file, to be run with `n_context` tokens (None: what it was trained for) on that device.
 
-    Raises ModelNotFound, BadGGUF, UnknownKey, and UnsupportedModel where the device needs what edgeinfer lacks.
+    `approx`: a threshold below which activations count as zero, which our own devices alone know of.
+    Raises ModelNotFound, BadGGUF, UnknownKey, BadSetting, and UnsupportedModel where the device needs what edgeinfer
+    lacks.
     """
     if is_decoder_folder(path):
         return _folder_subject(path, device)
     if is_own(device):
-        model = open_model(path, n_context)
-        return Subject(model.file, model.spec, fingerprint(model.file))
+        model = open_model(path, n_context, approx)
+        return Subject(model.file, model.spec, approximate(fingerprint(model.file), approx), approx=approx)
     file = GGUFFile.open(path)
     try:
         spec = spec_of(file.metadata, file.tensors, n_context)

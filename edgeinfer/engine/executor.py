@@ -23,7 +23,7 @@ from edgeinfer.backends.base import (
     Staffed,
     no_progress,
 )
-from edgeinfer.backends.stored import Reading, Streaming
+from edgeinfer.backends.stored import Reading, Streaming, with_activations
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.firing import keep_seen
 from edgeinfer.engine.kvcache import KVCache
@@ -137,8 +137,8 @@ class Executor:
 
     @property
     def reading(self) -> Reading:
-        """What was read of weights that do not stay in memory."""
-        return Reading() if self._pressure is None else self._pressure.reading
+        """What was read of weights that do not stay in memory, and what was left out of activations."""
+        return with_activations(Reading() if self._pressure is None else self._pressure.reading, self._lane)
 
     @property
     def limits(self) -> Limits:

@@ -14,6 +14,13 @@ N_SAMPLES = 16
 SAMPLE_BYTES = 4096
 
 
+def approximate(fingerprint: str, threshold: float | None) -> str:
+    """The fingerprint of a model whose activations below a threshold are zero: another model than without."""
+    if threshold is None:
+        return fingerprint
+    return hashlib.blake2b(f"{fingerprint} approx {threshold!r}".encode(), digest_size=16).hexdigest()
+
+
 def fingerprint(file: GGUFFile) -> str:
     """The fingerprint of a model."""
     digest = hashlib.blake2b(digest_size=16)

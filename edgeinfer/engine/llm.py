@@ -59,6 +59,8 @@ class Facts:
     load_s: float
     resident_bytes: int
     notices: tuple[str, ...]
+    approx: float | None = None
+    """Below which activations count as zero: answers are not those of the model itself."""
     cores: tuple[int, ...] = ()
     """What devices other than the cpu alone were given."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.engine.approximation import approximate_on
 from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.evaluators import (
     Foreign,
@@ -28,6 +29,7 @@ from edgeinfer.engine.evaluators import (
     other_device,
 )
 from edgeinfer.engine.executor import AUTO_DEVICE
+from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.limits import context_of, limits_for, memory_for_model, memory_need, unknown_need
 from edgeinfer.engine.llm import LLM, Facts
@@ -43,6 +45,7 @@ from edgeinfer.models.load import spec_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import vocabulary_of
+from edgeinfer.models.thresholds import told as told_of
 from edgeinfer.scheduling.memory import in_gigabytes, require_fit
 from edgeinfer.scheduling.topology import CoreKind, read_topology
 from edgeinfer.scheduling.work import work_of
@@ -66,6 +69,7 @@ def load(
     isolate: bool = False,
     ram_bytes: int | None = None,
     packs: bool = True,
+    approx: float | None = None,
     spec: Spec = "auto",
     verify_cost: Mapping[int, float] | None = None,
     draft_from: Sequence[str | Path] = (),
@@ -86,6 +90,7 @@ def load(
     `isolate`: the device runs in a process of its own, and if it crashes there another one reads the text again.
     `ram_bytes`: of memory for weights (None: what there is); where they do not fit, the cpu reads the rest from a
     bundle file in every pass, which is written first if need be and `packs` allows it; the answer is the same.
+    `approx`: smaller activations count as zero, which saves reading and gives another answer; for the cpu alone.
     `spec`: "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere, "off"
     nowhere, a number: that many tokens a pass, or as many as the mode allows; `verify_cost` is assumed instead of what
     passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller
@@ -97,16 +102,11 @@ def load(
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()
-    if n_sessions < 1:
-        raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
-    if kv not in get_args(KVKind):
-        raise BadSetting(f"kv cannot be {kv!r}: it must be {' or '.join(get_args(KVKind))}")
-    if mode not in get_args(Mode):
-        raise BadSetting(f"mode cannot be {mode!r}: it must be {' or '.join(get_args(Mode))}")
+    _check(n_sessions, kv, mode)
     speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
     local = Store().find(str(name_or_path))
     wanted = _Wanted(
-        device=device,
+        device=approximate_on(device, approx),
         race=race,
         schedule=schedule,
         sharing=sharing,
@@ -116,12 +116,13 @@ def load(
         mode=mode,
         isolate=isolate,
         holding=Holding(ram_bytes, packs),
+        approx=approx,
         threads=threads,
         cores=cores,
         speculation=speculation,
         progress=progress,
     )
-    if device == AUTO and (only := only_device(local.path)) is not None:
+    if wanted.device == AUTO and (only := only_device(local.path)) is not None:
         wanted = replace(wanted, device=only)
     try:
         return _load(local, wanted, started)
@@ -136,13 +137,23 @@ def load(
         raise UnsupportedModel(f"{own_reason}; and {reason}") from None
 
 
+def _check(n_sessions: int, kv: KVKind, mode: Mode) -> None:
+    """Raise BadSetting for what cannot be."""
+    if n_sessions < 1:
+        raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
+    if kv not in get_args(KVKind):
+        raise BadSetting(f"kv cannot be {kv!r}: it must be {' or '.join(get_args(KVKind))}")
+    if mode not in get_args(Mode):
+        raise BadSetting(f"mode cannot be {mode!r}: it must be {' or '.join(get_args(Mode))}")
+
+
 def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str, ...] = ()) -> LLM:
     """Load a model as it is wanted."""
-    subject = open_subject(local.path, AUTO_DEVICE if wanted.device == AUTO else wanted.device, wanted.n_context)
+    device = AUTO_DEVICE if wanted.device == AUTO else wanted.device
+    subject = open_subject(local.path, device, wanted.n_context, wanted.approx)
     try:
         if wanted.device == AUTO and not _must_stream(subject, wanted):
             return _start_fastest(subject, local.name, wanted, started, notices)
-        device = AUTO_DEVICE if wanted.device == AUTO else wanted.device
         return _start(subject, local.name, replace(wanted, device=device), started, notices)
     except BaseException:
         subject.file.close()
@@ -188,6 +199,7 @@ class _Wanted:
     mode: Mode
     isolate: bool
     holding: Holding
+    approx: float | None
     threads: int | None
     cores: Sequence[int] | None
     speculation: Speculation
@@ -219,7 +231,8 @@ def _held(
     """Limits with the place of weights on the cpu; a draft model for which memory has no room beside is left out."""
     speculation, holding, progress = wanted.speculation, wanted.holding, wanted.progress
     beside = 0 if speculation.spec == "off" else draft_bytes(speculation.draft_from, limits)
-    arguments = (spec, subject.gguf, name, subject.fingerprint, limits)
+    own = subject.fingerprint if subject.approx is None else fingerprint(subject.gguf)
+    arguments = (spec, subject.gguf, name, own, limits)
     try:
         found, notices = stored(*arguments, replace(holding, beside_bytes=beside), progress)
         taken = beside + memory_need(wanted.device, spec, subject.file.tensors, found).weight_bytes
@@ -253,10 +266,11 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
     if spec is None:
         require_fit(unknown_need(metadata, tensors, limits), memory_for_model())
         return subject, limits, trained, wanted.speculation, ()
-    spec, speculation = spec_of(metadata, tensors, n_context), wanted.speculation
-    notices: tuple[str, ...] = ()
+    spec, speculation = spec_of(metadata, tensors, n_context, subject.approx), wanted.speculation
+    notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
     if wanted.device == AUTO_DEVICE:
-        limits, speculation, notices = _held(subject, spec, name, wanted, limits)
+        limits, speculation, more = _held(subject, spec, name, wanted, limits)
+        notices += more
     elif wanted.holding.ram_bytes is not None:
         raise BadSetting(
             f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {wanted.device}"
@@ -284,10 +298,8 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
             if wanted.isolate:
                 from edgeinfer.engine.isolation.isolated import Isolated
 
-                places = wanted.mode, kinds, regime
-                executor = Isolated.open(
-                    wanted.device, subject.file, limits, options, *places, wanted.progress, wanted.schedule
-                )
+                places = wanted.mode, kinds, regime, wanted.progress, wanted.schedule, subject.approx
+                executor = Isolated.open(wanted.device, subject.file, limits, options, *places)
             else:
                 arguments = (subject, limits, options, wanted.progress, regime, wanted.schedule, wanted.sharing)
                 executor = open_evaluator(wanted.device, *arguments)
@@ -322,6 +334,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
         load_s=time.perf_counter() - started,
         resident_bytes=executor.resident_bytes,
         notices=notices,
+        approx=subject.approx,
         cores=shared_cores(options, read_topology()),
     )
     # a table of every token's successors takes hundreds of passes, each of which would read from disk

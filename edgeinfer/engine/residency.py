@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Protocol
 from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.backends.stored import Prepacked, Stored
 from edgeinfer.engine.bundle_room import require_room_for_bundles
+from edgeinfer.engine.fingerprint import approximate
 from edgeinfer.engine.firing import firing_of
 from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle, DoesNotFit
-from edgeinfer.models.bundle_places import bundle_path
+from edgeinfer.models.bundle_places import NEURONS, WHOLE, bundle_path
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.thresholds import has_threshold, threshold_of
 from edgeinfer.ops import Experts
 from edgeinfer.scheduling.firing import Firing
 from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, enough, in_gigabytes, require_fit
@@ -223,17 +225,18 @@ def stored(
 ) -> tuple[Limits, tuple[str, ...]]:
     """Limits for the cpu with the place of weights, and notices. Makes the bundle file if there is none yet.
 
+    `fingerprint`: of the file, whatever threshold its activations have: bundles do not depend on it.
     Raises DoesNotFit where a token would take too long or nothing fits, BadBundle, PackFailed and what packing raises.
     """
     disk = known_disk()
-    kept, limits = planned_weights(spec, file, name, limits, holding, disk, firing=firing_of(fingerprint))
+    kept, limits = planned_weights(spec, file, name, limits, holding, disk, firing=firing_seen(spec, fingerprint))
     if kept is None:
-        path = bundle_path(name, fingerprint)
+        path = place_of(spec, file.tensors, name, fingerprint)
         return replace(limits, prepacked=Prepacked(path, fingerprint) if path.exists() else None), ()
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
     contents, found = contents_of(spec, file.tensors, by_neurons=kept.by_neurons), kept.residency
-    path = bundle_path(name, fingerprint, whole=bool(kept.why) and not kept.by_neurons)
+    path = place_of(spec, file.tensors, name, fingerprint, by_neurons=kept.by_neurons)
     _have_bundle_file(path, file, contents, name, fingerprint, holding, progress)
     sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
@@ -241,12 +244,32 @@ def stored(
     return replace(limits, stored=place), (told(kept, disk),)
 
 
+def place_of(
+    spec: ModelSpec, tensors: Mapping[str, TensorInfo], name: str, fingerprint: str, *, by_neurons: bool = True
+) -> Path:
+    """Where the bundle file of a model lies, or will lie: one for each layout that its layers may have.
+
+    `by_neurons`: of a model whose layers can be read by neurons, that for doing so.
+    """
+    from edgeinfer.backends.cpu.sparse import sparse_layers
+
+    if has_threshold(spec):  # read whole it is the model without a threshold
+        return bundle_path(name, fingerprint, NEURONS if by_neurons else "")
+    is_other = not by_neurons and bool(sparse_layers(list(spec.ops()), tensors))
+    return bundle_path(name, fingerprint, WHOLE if is_other else "")
+
+
+def firing_seen(spec: ModelSpec, fingerprint: str) -> Firing:
+    """How the neurons of a model fired in earlier runs, or usually do. `fingerprint`: of the file."""
+    return firing_of(approximate(fingerprint, threshold_of(spec)))
+
+
 def streamed_of(spec: ModelSpec, file: Described, place: Stored) -> Streamed:
     """What every pass of a model reads that is held like this."""
     from edgeinfer.backends.cpu.bundles.contents import contents_of
 
     contents = contents_of(spec, file.tensors, by_neurons=place.by_neurons)
-    experts, firing = _expert_loads(contents, spec), firing_of(place.fingerprint)
+    experts, firing = _expert_loads(contents, spec), firing_seen(spec, place.fingerprint)
     n_held = 0 if experts is None else place.cache_bytes // experts.nbytes
     found = Residency(place.pinned, place.window_bytes, place.n_readers, 0.0, n_held, place.neuron_bytes)
     return kept_of(_dense_loads(contents), found, experts, _neuron_loads(contents), firing, known_disk()).streamed

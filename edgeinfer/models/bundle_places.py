@@ -15,6 +15,9 @@ WHOLE = ".whole"
 """Ends the name of a file whose layers are read whole though they could be read by neurons, before the suffix."""
 PART_SUFFIX = ".part"
 """Ends the name of a half-written file, after the name that it will have."""
+NEURONS = "-neurons"
+"""The variant whose feed-forward layers lie by neurons although its activations have no exact zeros of their own."""
+VARIANTS = ("", WHOLE, NEURONS)
 FINGERPRINT_DIGITS = 16
 _UNSAFE = re.compile(r"[^\w.+\-@()]+")
 
@@ -29,12 +32,12 @@ def bundles_folder() -> Path:
     return Path(platformdirs.user_cache_dir("edgeinfer", appauthor=False)) / "bundles"
 
 
-def bundle_path(name: str, fingerprint: str, *, whole: bool = False) -> Path:
+def bundle_path(name: str, fingerprint: str, variant: str = "") -> Path:
     """The bundle file of a model, whatever the model was called when it was written; where it will be, if nowhere.
 
-    `whole`: of a model whose layers could be read by neurons, the file whose layers are read whole.
+    `variant`: of the same model in another layout, such as WHOLE.
     """
-    ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{WHOLE if whole else ''}{SUFFIX}"
+    ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{variant}{SUFFIX}"
     folder = bundles_folder()
     found = sorted(path for path in folder.glob(f"*{ending}") if path.is_file())
     return found[0] if found else folder / f"{_UNSAFE.sub('_', name)[:100]}{ending}"

@@ -18,6 +18,7 @@ from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.thresholds import with_threshold
 from edgeinfer.ops import Rope
 
 UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*|(v|mm)\..*")
@@ -44,20 +45,23 @@ class Model:
         self.close()
 
 
-def open_model(path: str | Path, n_context: int | None = None) -> Model:
+def open_model(path: str | Path, n_context: int | None = None, approx: float | None = None) -> Model:
     """Open a GGUF model to be run with `n_context` tokens (default: the context it was trained with).
 
-    Raises ModelNotFound, BadGGUF, UnsupportedModel, and BadSetting for an impossible context.
+    `approx`: a threshold below which activations count as zero. Raises ModelNotFound, BadGGUF, UnsupportedModel, and
+    BadSetting for an impossible context or threshold.
     """
     file = GGUFFile.open(path)
     try:
-        return Model(file, spec_of(file.metadata, file.tensors, n_context))
+        return Model(file, spec_of(file.metadata, file.tensors, n_context, approx))
     except BaseException:
         file.close()
         raise
 
 
-def spec_of(metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: int | None = None) -> ModelSpec:
+def spec_of(
+    metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: int | None = None, approx: float | None = None
+) -> ModelSpec:
     """The spec of the model that a header describes. Works without the weights. Raises as `open_model` does."""
     if n_context is not None and not 0 < n_context <= COUNT_MAX:
         raise BadSetting(f"a context of {n_context} tokens is impossible; give a number from 1 to {COUNT_MAX}")
@@ -72,7 +76,7 @@ def spec_of(metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: in
     trained = Hyperparameters(metadata, tensors, 0).integer("context_length")
     spec = architecture.build(Hyperparameters(metadata, tensors, n_context or trained))
     _check_tensors(spec, tensors)
-    return spec
+    return spec if approx is None else with_threshold(spec, approx)
 
 
 def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:

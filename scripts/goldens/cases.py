@@ -81,6 +81,7 @@ class Case:
 
     `turn` is where a "k" file begins in the lists of formats, so that all cases together hold all of them.
     `quiet` is added to the biases of the first products of feed-forward networks: below zero it makes ReLU give zeros.
+    `thresholds` of activations are for runs of their own.
     `runs` are (name, tokens evaluated, context edgeinfer is opened with); a run's name is part of its file's name.
     """
 
@@ -91,6 +92,7 @@ class Case:
     sizes: Sizes | None = None
     turn: int = 0
     quiet: float = 0.0
+    thresholds: tuple[float, ...] = ()
     runs: tuple[tuple[str, int, int], ...] = (("", N_TOKENS, 256),)
 
 
@@ -223,12 +225,15 @@ QUIET = -1.6
 """Biases about which nine of ten activations of a random layer are zero."""
 OPT_RUNS = (("", N_TOKENS, OPT_CONTEXT),)
 
+THRESHOLDS = (0.05, 0.2)
+"""Of activations that are mostly below 1."""
+
 YARN = scaled("yarn", factor=4.0, original_max_position_embeddings=64)
 YARN_OWN = YARN | {"attention_factor": 1.3, "beta_fast": 8.0, "beta_slow": 2.0}
 LLAMA3 = scaled("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
 
 CASES = (
-    Case("llama", "llama", llama, FORMATS),
+    Case("llama", "llama", llama, FORMATS, thresholds=THRESHOLDS),
     Case("llama-bias", "llama", lambda sizes: llama(sizes, attention_bias=True, mlp_bias=True), sizes=SMALL),
     Case("llama-implicit", "llama", lambda sizes: llama(sizes, head_dim=None), sizes=SQUARE),
     Case("llama-llama3", "llama", lambda sizes: llama(sizes, rope_parameters=LLAMA3), sizes=SMALL),
@@ -245,7 +250,7 @@ CASES = (
     Case("phi3", "phi3", lambda sizes: phi3(sizes, tie_word_embeddings=True), ("k",), WIDE_SQUARE, turn=2),
     Case("phi3-window", "phi3", lambda sizes: phi3(sizes, sliding_window=20), ("q8_0",), SQUARE),
     Case("phi3-longrope", "phi3", phi3_longrope, ("q8_0",), SQUARE, runs=(("short", 48, 64), ("long", N_TOKENS, 256))),
-    Case("gemma2", "gemma2", gemma2, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=4),
+    Case("gemma2", "gemma2", gemma2, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=4, thresholds=THRESHOLDS),
     Case("gemma3", "gemma3", gemma3, ("f32", "bf16", "q8_0", "q4_0"), PERIOD),
     Case("gemma3", "gemma3", gemma3, ("k",), turn=3),
     Case("qwen3moe", "qwen3moe", qwen3moe, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=3),

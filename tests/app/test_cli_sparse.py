@@ -14,7 +14,7 @@ from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.firing import LEAST_TOKENS, firing_of, keep_firing
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
-from edgeinfer.models.bundle_places import bundle_path, firing_path
+from edgeinfer.models.bundle_places import WHOLE, bundle_path, firing_path
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.firing import USUAL_SHARE
 from edgeinfer.scheduling.profile import Curve, Disk
@@ -74,8 +74,8 @@ def test_the_layout_that_is_predicted_to_be_faster_is_read(file: Path, identity:
     asked = ("--spec", "off", "--temp", "0", "--max-tokens", "24", "the rain")
     whole, part = called("run", file, *asked), called("run", file, "--ram", RAM, *asked)
     assert part["tokens"] == whole["tokens"]
-    assert bundle_path("x", identity, whole=not is_by_neurons).exists()
-    assert not bundle_path("x", identity, whole=is_by_neurons).exists()
+    assert bundle_path("x", identity, "" if is_by_neurons else WHOLE).exists()
+    assert not bundle_path("x", identity, WHOLE if is_by_neurons else "").exists()
     reading = part["reading"]
     assert isinstance(reading, dict)
     if not is_by_neurons:
@@ -97,7 +97,7 @@ def test_both_files_are_packed_checked_and_removed(file: Path, identity: str) ->
         return CliRunner().invoke(build_app(), ["pack", str(file), *arguments])
 
     assert pack().exit_code == pack("--whole").exit_code == 0
-    singly, whole = (bundle_path("sparse", identity, whole=each) for each in (False, True))
+    singly, whole = (bundle_path("sparse", identity, each) for each in ("", WHOLE))
     assert singly.exists()
     with whole.open("r+b") as held:
         held.seek(whole.stat().st_size - 5000)

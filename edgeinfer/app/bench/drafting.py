@@ -42,6 +42,7 @@ def load_for(opening: Opening) -> LLM:
         spec=opening.spec,
         verify_cost=opening.verify_cost,
         ram_bytes=opening.ram_bytes,
+        approx=opening.approx,
     )
 
 

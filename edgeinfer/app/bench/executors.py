@@ -43,6 +43,7 @@ class Conditions:
     temp: float = 0.0
     schedule: str = "auto"
     ram_bytes: int | None = None
+    approx: float | None = None
 
 
 def ours(device: str) -> Executor:

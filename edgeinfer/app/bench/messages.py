@@ -26,6 +26,7 @@ class Opening:
     """What a child is to load: `executor` is a device key or a peer's key, `folder` what that peer reads instead.
 
     `ram_bytes`: of memory for weights, which the cpu reads the rest of from disk in every pass; None for all of them.
+    `approx`: below which activations of our own device count as zero, if any do.
     """
 
     executor: str
@@ -41,6 +42,7 @@ class Opening:
     temp: float = 0.0
     schedule: str = "auto"
     ram_bytes: int | None = None
+    approx: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class OpTimes:
 
     def __init__(self, opening: Opening) -> None:
         self._limits = limits_for(opening.n_context, kv=opening.kv)
-        self._model = open_model(opening.model, opening.n_context)
+        self._model = open_model(opening.model, opening.n_context, opening.approx)
         cores = usable_cores() if opening.cores is None else opening.cores
         self._device = open_device(opening.executor, DeviceOptions(opening.threads, cores))
         self._lane: Lane = self._device.compile(self._model.spec, self._model.file, self._limits)

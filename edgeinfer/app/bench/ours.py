@@ -18,6 +18,7 @@ from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens,
 from edgeinfer.backends.base import Batch, DeviceOptions
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.evaluators import Foreign, FromDisk, open_evaluator, open_subject
+from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.residency import Holding, stored
@@ -40,14 +41,14 @@ class Passes:
     """Passes of one sequence through our executor."""
 
     def __init__(self, opening: Opening) -> None:
-        subject = open_subject(Path(opening.model), opening.executor, opening.n_context)
+        subject = open_subject(Path(opening.model), opening.executor, opening.n_context, opening.approx)
         self._file = subject.file
         cores = usable_cores() if opening.cores is None else opening.cores
         limits, options = limits_for(opening.n_context, kv=opening.kv), DeviceOptions(opening.threads, cores)
         try:
             if opening.ram_bytes is not None and subject.spec is not None:
                 name, holding = Path(opening.model).stem, Holding(opening.ram_bytes)
-                limits, _ = stored(subject.spec, subject.gguf, name, subject.fingerprint, limits, holding)
+                limits, _ = stored(subject.spec, subject.gguf, name, fingerprint(subject.gguf), limits, holding)
             self._executor = open_evaluator(opening.executor, subject, limits, options, schedule=opening.schedule)
         except BaseException:
             self._file.close()

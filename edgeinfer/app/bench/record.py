@@ -19,13 +19,14 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model that was measured."""
+    """The model that was measured. `approx`: the threshold of its activations on our own device."""
 
     name: str
     path: str
     quant: str | None
     file_bytes: int
     kv: KVKind = "f16"
+    approx: float | None = None
 
 
 def as_json(record: Record, model: ModelFacts) -> Json:

@@ -60,6 +60,7 @@ class ChildRunner:
             verify_cost=dict(conditions.verify_cost),
             temp=conditions.temp,
             ram_bytes=conditions.ram_bytes if executor.kind == "ours" else None,
+            approx=conditions.approx if executor.kind == "ours" else None,
         )
         self._refused: Reply | None = None
 

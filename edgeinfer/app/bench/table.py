@@ -31,7 +31,9 @@ def lines(record: Record, model: ModelFacts) -> Iterator[str]:
         memory += f", {machine.memory.model_read_bytes_s / 1e9:.1f} GB/s of as much as the model"
     n_cores, n_threads = counted(machine.cores, "core"), counted(record.threads, "thread")
     yield f"machine   {machine.cpu}, {n_cores}, {n_threads}, {machine.memory.isa}, {memory}"
-    yield f"model     {model.name}, {model.quant or 'quant unknown'}, {model.file_bytes / 1e6:.1f} MB, {model.kv} kv"
+    approx = "" if model.approx is None else f", approx {model.approx:g}"
+    size = f"{model.file_bytes / 1e6:.1f} MB, {model.kv} kv{approx}"
+    yield f"model     {model.name}, {model.quant or 'quant unknown'}, {size}"
     yield f"idle      {record.idle_before:.0%} before, {record.idle_after:.0%} after"
     yield ""
     if any(row.tok_s.median is not None for row in record.rows):

@@ -36,8 +36,7 @@ def batch(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            help="Add the answers to this file, but those that it has; of two lines the last counts.",
+            "--out", help="Add the answers to this file, but those that it has; of two lines the last counts."
         ),
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", help="Answers in the making at a time.", min=1)] = PARALLEL,
@@ -69,6 +68,7 @@ def batch(
     kv: options.KV = None,
     mode: options.Mode = None,
     ram: options.Ram = None,
+    approx: options.Approx = None,
     pack: options.Pack = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
 ) -> None:
@@ -114,7 +114,7 @@ def _answer(entries: list[Entry], settings: Settings, out: Path | None, wanted: 
         prompts = (each.prompt for each in entries)
         stream = models.batch(prompts, parallel=wanted.parallel, **answer_options(settings))
         with stopping(stream.stop) as interrupted:
-            n_failed = _write_all(stream, entries, target, out)
+            n_failed = _write_all(stream, entries, target, out, settings.model.approx)
         if shows_stats:
             for line in (_summary(stream, models), *_schedules(models)):
                 typer.echo(line, err=True)
@@ -124,7 +124,9 @@ def _answer(entries: list[Entry], settings: Settings, out: Path | None, wanted: 
         raise EdgeInferError(f"{n_failed} of {len(entries)} prompts could not be answered; their lines say why")
 
 
-def _write_all(stream: BatchStream, entries: list[Entry], target: TextIO, out: Path | None) -> int:
+def _write_all(
+    stream: BatchStream, entries: list[Entry], target: TextIO, out: Path | None, approx: float | None
+) -> int:
     """Write answers as they come, and tell what happened to the devices; how many prompts have no answer."""
     from edgeinfer.app.answer_output import print_notices
     from edgeinfer.app.batch_output import is_kept, record, write_line
@@ -133,7 +135,7 @@ def _write_all(stream: BatchStream, entries: list[Entry], target: TextIO, out: P
     n_done = n_failed = 0
     with ProgressLine() as progress:
         for answer in stream:
-            line = record(entries[answer.number], answer)
+            line = record(entries[answer.number], answer, approx)
             progress.clear()
             if is_kept(line, out):
                 write_line(target, line)

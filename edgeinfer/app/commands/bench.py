@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import KV, Cores, Device, Json, Model, Ram, Schedule, SpecOption, Threads, VerifyCost
+from edgeinfer.app.options import KV, Approx, Cores, Device, Json, Model, Ram, Schedule, SpecOption, Threads, VerifyCost
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def bench(
     schedule: Schedule = None,
     kv: KV = None,
     ram: Ram = None,
+    approx: Approx = None,
     spec: SpecOption = None,
     verify_cost: VerifyCost = None,
     temp: Annotated[float, typer.Option("--temp", min=0, help="For chat: temperature of answers with drafts.")] = 0.0,
@@ -62,7 +63,7 @@ def bench(
     from edgeinfer.settings import load_settings
 
     given = {"model": model, "threads": threads, "cores": cores, "device": device, "schedule": schedule, "kv": kv}
-    settings = load_settings({**given, "ram": ram, "spec": spec, "verify_cost": verify_cost})
+    settings = load_settings({**given, "ram": ram, "approx": approx, "spec": spec, "verify_cost": verify_cost})
     wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
     first, others = _executors(settings, against)
     conditions, facts = _conditions(settings, wanted, first, temp)
@@ -92,10 +93,11 @@ def _wanted(tests: str, prompt_tokens: int, gen: int, depth: str, runs: int, que
 def _executors(settings: Settings, against: str) -> tuple[Executor, tuple[Executor, ...]]:
     """Our device, and whom it is compared with. Raises UnknownKey, BadSetting, DeviceUnavailable."""
     from edgeinfer.app.bench.executors import ours, read_against
+    from edgeinfer.engine.approximation import approximate_on
     from edgeinfer.engine.executor import AUTO_DEVICE
 
     asked = settings.machine.device
-    key = AUTO_DEVICE if asked[0] == "auto" else ",".join(asked)
+    key = AUTO_DEVICE if asked[0] == "auto" else approximate_on(",".join(asked), settings.model.approx)
     return ours(key), read_against(against, key)
 
 
@@ -113,7 +115,7 @@ def _conditions(settings: Settings, wanted: Wanted, first: Executor, temp: float
     from edgeinfer.scheduling.topology import usable_cores
 
     local = choose_file(settings, "bench", "edgeinfer run --stats answers with it and says how fast")
-    machine = settings.machine
+    machine, approx = settings.machine, settings.model.approx
     ram_bytes = weights_bytes(machine.ram)
     n_threads = machine.threads or len(machine.cores or usable_cores())
     with GGUFFile.open(local.path) as file:
@@ -122,12 +124,10 @@ def _conditions(settings: Settings, wanted: Wanted, first: Executor, temp: float
             planned = plan_for(*header, device=first.key, n_context=n_context, kv=machine.kv)[1]
             require_fit(planned.need, planned.available_bytes)
         file_bytes = file.nbytes
-    facts = ModelFacts(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, machine.kv)
+    facts = ModelFacts(local.name, str(local.path), quant_name(file_header(local.path)), file_bytes, machine.kv, approx)
     spec, costs = settings.speculation.spec, settings.speculation.verify_cost or {}
-    path = local.path.resolve()
-    conditions = Conditions(
-        path, n_threads, machine.cores, wanted.n_context, machine.kv, spec, costs, temp, machine.schedule, ram_bytes
-    )
+    how = wanted.n_context, machine.kv, spec, costs, temp, machine.schedule, ram_bytes, approx
+    conditions = Conditions(local.path.resolve(), n_threads, machine.cores, *how)
     return conditions, facts
 
 

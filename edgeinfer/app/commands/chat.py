@@ -38,6 +38,7 @@ def chat(
     mode: options.Mode = None,
     isolate: options.Isolate = None,
     ram: options.Ram = None,
+    approx: options.Approx = None,
     pack: options.Pack = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed of each answer on standard error.")] = False,
 ) -> None:

@@ -62,9 +62,9 @@ def _remove(store: Store, name: str, *, as_json: bool) -> None:
     try:
         bundles = bundles_of(store.find(name))
     except EdgeInferError:  # a model whose file is gone already can be taken off the list
-        bundles = None
+        bundles = []
     gone = store.remove(name)
-    freed_bytes = 0 if bundles is None else remove_bundles(bundles)
+    freed_bytes = sum(map(remove_bundles, bundles))
     if as_json:
         typer.echo(json.dumps({"removed": gone.name, "bundle_bytes": freed_bytes}))
     else:

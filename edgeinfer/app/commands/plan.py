@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
-from edgeinfer.app.options import KV, Cores, Ctx, Device, Json, Model, Threads
+from edgeinfer.app.options import KV, Approx, Cores, Ctx, Device, Json, Model, Threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,6 +44,7 @@ def plan(
             help="Memory for weights; the rest is read from disk in every pass (default: all there is).",
         ),
     ] = None,
+    approx: Approx = None,
     vram: Annotated[
         str | None, typer.Option("--vram", metavar="SIZE", help="Memory of each accelerator (default: all of it).")
     ] = None,
@@ -72,7 +73,8 @@ def plan(
     from edgeinfer.settings import load_settings
 
     given = {"model": model, "ctx": ctx, "device": device, "kv": kv, "threads": threads, "cores": cores}
-    settings = load_settings(given)
+    settings = load_settings({**given, "approx": approx})
+    settings, schedule = _of_approximate(settings, schedule)
     check_schedule(schedule)
     asked = Wanted(
         kv=settings.machine.kv,
@@ -85,6 +87,21 @@ def plan(
     )
     local = choose_file(settings, "plan", "edgeinfer run --stats answers with it and says how fast")
     _show(local, settings, machine, asked, as_json)
+
+
+def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
+    """Settings and schedule, on the cpu where --approx is wanted. Raises BadSetting where that cannot be."""
+    from edgeinfer.engine.approximation import approximate_on
+    from edgeinfer.errors import BadSetting
+
+    approx = settings.model.approx
+    if approx is None:
+        return settings, schedule
+    if schedule not in ("auto", "cpu"):
+        raise BadSetting(
+            f"schedule {schedule} uses other devices than the cpu, which alone runs --approx; leave it out"
+        )
+    return _on(approximate_on(",".join(settings.machine.device), approx), settings), "cpu"
 
 
 def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, as_json: bool) -> None:
@@ -245,6 +262,7 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[ModelFacts, Plan]:
         n_context=settings.generation.ctx,
         kv=machine.kv,
         n_workers=machine.threads or len(machine.cores or usable_cores()),
+        approx=settings.model.approx,
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
     work, file_bytes = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)

@@ -60,6 +60,7 @@ def run(
     mode: options.Mode = None,
     isolate: options.Isolate = None,
     ram: options.Ram = None,
+    approx: options.Approx = None,
     pack: options.Pack = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
     as_json: options.Json = False,
@@ -121,7 +122,7 @@ class _Read:
 def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown: _Shown) -> None:
     """The numbers of an answer: JSON on standard output, text on standard error."""
     from edgeinfer.app.answer_output import stats_text
-    from edgeinfer.app.disk_reading import reading_lines
+    from edgeinfer.app.disk_reading import reading_lines, skipped_lines
     from edgeinfer.app.expectation import expectation_lines, expected_of, timeline_lines, worker_lines
 
     assert stream.stats is not None
@@ -133,7 +134,7 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
         told = []
         if llm.policy.idle_work and llm.device == llm.facts.device:  # predictions are of all cores, all the time
             told = expectation_lines(expected, stream.stats, llm.facts.device, llm.facts.cores)
-        disk = reading_lines(read.reading, read.seconds)
+        disk = reading_lines(read.reading, read.seconds) + skipped_lines(read.reading, llm.facts.approx)
         for line in (*worker_lines(llm.affinity), *timeline_lines(llm), *disk, *told):
             typer.echo(line, err=True)
 
@@ -180,7 +181,7 @@ def _record(
     llm: LLM, stream: TextStream, settings: Settings, read: _Read, expected: Expected | None
 ) -> dict[str, object]:
     """The answer as a JSON object; keys may be added, never renamed."""
-    from edgeinfer.app.disk_reading import reading_record
+    from edgeinfer.app.disk_reading import reading_record, skipped_share
     from edgeinfer.app.process import peak_rss_bytes
 
     stats, facts = stream.stats, llm.facts
@@ -205,6 +206,8 @@ def _record(
         "steps": stats.steps,
         "accepted_per_step": stats.accepted_per_step,
         "draft": _draft_record(stats),
+        "approx": facts.approx,
+        "skipped_share": skipped_share(read.reading),
         "mode": facts.mode,
         "policy": stats.policy,
         "workers": [{"cores": list(cores)} for cores in llm.affinity],
@@ -234,6 +237,8 @@ def _plan_line(llm: LLM, schedule: str) -> str:
         where = f"{llm.device} by schedule {schedule}"
     elif llm.streamed is not None:
         where += f", {llm.streamed.nbytes / 1e6:.0f} MB of weights a pass from disk"
+    if facts.approx is not None:
+        where += f", approx {facts.approx:g}"
     return f"{where}, {size_text(facts.resident_bytes)}, context {facts.n_context}"
 
 

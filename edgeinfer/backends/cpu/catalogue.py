@@ -72,6 +72,14 @@ RMS_NORM = Kernel("rms_norm", Source("rows", "rms_norm"), records.RMS_NORM)
 LAYER_NORM = Kernel("layer_norm", Source("rows", "layer_norm"), records.LAYER_NORM)
 GATED = {name: Kernel(f"gated_{name}", Source("rows", "gated", (name,)), records.COLUMNS) for name in records.CURVES}
 ACT = {name: Kernel(f"act_{name}", Source("rows", "act", (name,)), records.COLUMNS) for name in records.CURVES}
+CUT_GATED = {
+    name: Kernel(f"cut_gated_{name}", Source("thresholds", "gated", (name,)), records.CUT_COLUMNS)
+    for name in records.CURVES
+}
+CUT_ACT = {
+    name: Kernel(f"cut_act_{name}", Source("thresholds", "act", (name,)), records.CUT_COLUMNS)
+    for name in records.CURVES
+}
 ADD = Kernel("add_rows", Source("rows", "add_rows"), records.COLUMNS)
 SOFT_CAP = Kernel("soft_cap", Source("rows", "soft_cap"), records.COLUMNS)
 FIND_PEAKS = Kernel("find_peaks", Source("rows", "find_peaks"), records.PEAKS)

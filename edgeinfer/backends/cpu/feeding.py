@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.backends.cpu import catalogue, chosen_records, records
+from edgeinfer.backends.cpu.cutting import Cutting
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.panels import PANEL_ROWS, UNIT_ROWS
@@ -53,11 +54,12 @@ class Feeding:
         isa_name: str,
         values: Values,
         products: Products,
+        cutting: Cutting,
         n_workers: int,
     ) -> None:
         """`shared`: address of the scales of each layer that has some, by its number."""
         self.layers, self._shared, self._isa_name = tuple(layers), shared, isa_name
-        self._values, self._products = values, products
+        self._values, self._products, self._cutting = values, products, cutting
         self._roles = {
             place: (number, layer)
             for number, layer in enumerate(layers)
@@ -138,6 +140,8 @@ class Feeding:
     def _activate(self, layer: SparseLayer) -> Call:
         """The activation alone; that of a gate in place."""
         source = layer.act.source if isinstance(layer.act, Act) else layer.act.gate
+        if layer.act.threshold:
+            return self._cutting.activate(layer.act, source, layer.activated, self._by_columns(layer))
         args = np.zeros(1, records.COLUMNS)
         args["source"] = args["other"] = address(self._values.buffers[source])
         args["out"], args["stride"] = self._values.at(layer.activated)

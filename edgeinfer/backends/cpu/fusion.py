@@ -68,7 +68,7 @@ def fuse(
     }
     gated = {}
     for place, op in enumerate(ops):
-        if isinstance(op, GatedAct) and place >= 2:
+        if isinstance(op, GatedAct) and not op.threshold and place >= 2:
             gate, up = ops[place - 2], ops[place - 1]
             if isinstance(gate, MatMul) and isinstance(up, MatMul) and is_integer(gate) and same_panels(gate, up):
                 plain = not (gate.bias or up.bias or gate.accumulate or up.accumulate) and gate.source == up.source

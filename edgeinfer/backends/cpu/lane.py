@@ -175,9 +175,15 @@ class CpuLane:
             raise EngineClosed("the model is closed; load it again")
         self._team.settle()
         self._step.fill(step)
+        self._lowering.cutting.begin()
         self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
         if self._embedding is not None and self._embedded is not None:
             self._embedding.write(step.batch.tokens, step.batch.positions, self._embedded)
+
+    @property
+    def activations(self) -> tuple[int, int]:
+        """Of those cut at a threshold: how many there were in all passes so far, and how many were kept."""
+        return (0, 0) if self._closed else self._lowering.cutting.activations
 
     @property
     def peaks(self) -> Floats:

@@ -14,6 +14,7 @@ from edgeinfer.backends.base import PEAK_LANES, Floats, Limits
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.attending import Attending
 from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.cutting import Cutting
 from edgeinfer.backends.cpu.feeding import Feeding
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
@@ -70,8 +71,9 @@ class Lowering:
         self._products = Products(self._choice, packed, self.values, step, n_workers)
         self._attending = Attending(spec, file, limits.n_context, pools, self.values, step, n_workers, packed.isa_name)
         self.mixing = Mixing(self._choice, packed, self.values, self._products, step, n_workers)
-        layers = packed.layers
-        self.feeding = Feeding(layers, packed.shared, packed.isa_name, self.values, self._products, n_workers)
+        layers, self.cutting = packed.layers, Cutting(spec.ops(), self.values, n_workers)
+        parts = packed.shared, packed.isa_name, self.values, self._products, self.cutting
+        self.feeding = Feeding(layers, *parts, n_workers)
         self.peaks: Floats = aligned(self.values.layout.peaks_shape, np.float32)
 
     @property
@@ -140,6 +142,8 @@ class Lowering:
                 return [self._attending.store(op, self._products.alone)]
             case Attention():
                 return self._written(self._attending.attention(op), op.out)
+            case GatedAct() | Act() if op.threshold:
+                return self._written([self.cutting.call(op, self._by_columns(op.out))], op.out)
             case GatedAct():
                 return self._written([self._columns(catalogue.GATED[op.activation], op.gate, op.up, op.out)], op.out)
             case Router():

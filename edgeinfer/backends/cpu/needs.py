@@ -115,7 +115,8 @@ def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str
             kernels = catalogue.attention(PageLayout(kv, op.head_width), isa_name)
             return [kernels.by_tile, kernels.by_chunk, kernels.join]
         case GatedAct():
-            return [] if place in fusion.gated else [catalogue.GATED[op.activation]]
+            gated = catalogue.CUT_GATED if op.threshold else catalogue.GATED
+            return [] if place in fusion.gated else [gated[op.activation]]
         case Router():
             return [catalogue.ROUTE]
         case Experts():
@@ -123,7 +124,7 @@ def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str
         case LayerNorm():
             return [catalogue.LAYER_NORM]
         case Act():
-            return [catalogue.ACT[op.activation]]
+            return [(catalogue.CUT_ACT if op.threshold else catalogue.ACT)[op.activation]]
         case Add():
             return [catalogue.ADD]
         case SoftCap():
@@ -135,7 +136,8 @@ def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str
 
 
 def _kernels_of_layer(layer: SparseLayer, isa_name: str) -> list[Kernel]:
-    found = [catalogue.ACT[layer.act.activation], catalogue.MARK_ACTIVE, catalogue.LIST_ACTIVE, catalogue.ROUND_ROWS]
+    acts = catalogue.CUT_ACT if layer.act.threshold else catalogue.ACT
+    found = [acts[layer.act.activation], catalogue.MARK_ACTIVE, catalogue.LIST_ACTIVE, catalogue.ROUND_ROWS]
     if layer.layout.up is not None:
         found.append(catalogue.chosen_product(layer.layout.up, isa_name))
     return [*found, catalogue.column_product(layer.layout.down, isa_name)]

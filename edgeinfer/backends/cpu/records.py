@@ -124,6 +124,23 @@ COLUMNS = np.dtype(
 )
 """Kernels of `kernels.rows` that work by columns."""
 
+CUT_COLUMNS = np.dtype(
+    [
+        ("source", "i8"),
+        ("other", "i8"),
+        ("out", "i8"),
+        ("stride", "i8"),  # of all three, bytes
+        ("n_vectors", "i8"),
+        ("count", "i8"),
+        ("kept", "i8"),  # int64 of each worker, COUNT_LINE bytes apart
+        ("threshold", "f4"),
+    ]
+)
+"""Kernels of `kernels.thresholds`."""
+
+COUNT_LINE = 64
+"""Bytes between the counts of two workers."""
+
 PEAKS = np.dtype(
     [
         ("source", "i8"),

@@ -183,6 +183,13 @@ def maximum(builder, x, y):
     return curves.larger(builder, x, y)
 
 
+@operation(FLOATS, FLOATS, FLOATS)
+def keep_from(builder, x, least):
+    """Lanes of a magnitude of `least` or more; zero in the others, and where there is no number."""
+    size = emit.call(builder, "llvm.fabs.v16f32", emit.F32S, [x])
+    return builder.select(builder.fcmp_ordered(">=", size, least), x, emit.repeated(emit.F32S, 0.0))
+
+
 @operation(FLOATS, FLOATS)
 def absolute(builder, x):
     """|x|."""
@@ -227,6 +234,12 @@ def nonzero_lanes(builder, x):
 def trailing_zeros(builder, x):
     """Zero bits below the lowest one of a number that is not zero."""
     return emit.call(builder, "llvm.cttz.i64", emit.I64, [x, ir.Constant(ir.IntType(1), 1)])
+
+
+@operation(INT, INT)
+def count_bits(builder, x):
+    """Bits that are one."""
+    return emit.call(builder, "llvm.ctpop.i64", emit.I64, [x])
 
 
 exp = operation(FLOATS, FLOATS)(curves.exp)

@@ -74,7 +74,7 @@ def _gated_layer(ops: Sequence[Op], place: int, tensors: Mapping[str, TensorInfo
     gate, up, act, down = ops[place : place + 4]
     if not (isinstance(gate, MatMul) and isinstance(up, MatMul) and isinstance(act, GatedAct)):
         return None
-    if not isinstance(down, MatMul) or act.activation not in WITH_ZEROS or gate.source != up.source:
+    if not isinstance(down, MatMul) or not _has_zeros(act) or gate.source != up.source:
         return None
     joined = (gate.out, up.out, act.out) == (act.gate, act.up, down.source)
     if not joined or gate.accumulate or up.accumulate or gate.out in (up.out, act.out, gate.source):
@@ -93,12 +93,17 @@ def _plain_layer(ops: Sequence[Op], place: int, tensors: Mapping[str, TensorInfo
     first, act, down = ops[place : place + 3]
     if not (isinstance(first, MatMul) and isinstance(act, Act) and isinstance(down, MatMul)):
         return None
-    if act.activation not in WITH_ZEROS or (first.out, act.out) != (act.source, down.source):
+    if not _has_zeros(act) or (first.out, act.out) != (act.source, down.source):
         return None
     layout = _layout(None, down, tensors)
     if layout is None or readers(ops, place + 1, act.out) != [place + 2]:
         return None
     return SparseLayer(place, first, None, act, down, layout)
+
+
+def _has_zeros(act: GatedAct | Act) -> bool:
+    """Whether activated values are exactly zero for neurons that do nothing."""
+    return act.activation in WITH_ZEROS or act.threshold > 0
 
 
 def _layout(up: MatMul | None, down: MatMul, tensors: Mapping[str, TensorInfo]) -> NeuronLayout | None:

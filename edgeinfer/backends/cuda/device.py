@@ -17,6 +17,7 @@ from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.thresholds import refuse_thresholds
 
 if TYPE_CHECKING:
     from edgeinfer.backends.cuda.driver import Driver
@@ -65,6 +66,7 @@ class CudaDevice:
 
         for fragment in fragments:
             refuse_experts(fragment.spec, self.name)
+            refuse_thresholds(fragment.spec, self.name)
         model = CudaModel(self.driver, fragments, file, limits, self._budget(), progress, self._gemm)
         return [CudaFragmentLane(model, fragment, number) for number, fragment in enumerate(fragments)]
 

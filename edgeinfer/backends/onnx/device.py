@@ -17,6 +17,7 @@ from edgeinfer.errors import BadSetting
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.thresholds import refuse_thresholds
 
 MOST_THREADS = 256
 
@@ -65,6 +66,7 @@ class OnnxDevice:
     ) -> OnnxFragmentLane:
         """Part of a model as a graph. Raises UnsupportedModel for a part that no graph can be, DeviceFailed."""
         refuse_experts(fragment.spec, self.name)
+        refuse_thresholds(fragment.spec, self.name)
         threads = self.n_workers, self._seats.pinned_to
         return OnnxFragmentLane(fragment, file, limits, self._seats.providers, threads, progress)
 

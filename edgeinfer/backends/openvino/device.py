@@ -26,6 +26,7 @@ from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.thresholds import refuse_thresholds
 from edgeinfer.ops import MatMul
 
 KEY = "openvino"
@@ -73,6 +74,7 @@ class OpenVinoDevice:
     def _compiled(self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress) -> ov.CompiledModel:
         """The graph of a fragment: the one that was kept, or a new one, which is kept."""
         refuse_experts(fragment.spec, self.name)
+        refuse_thresholds(fragment.spec, self.name)
         properties = properties_of(fragment.spec, file.tensors, limits, self._options, self._target, self._has_bf16)
         key = key_of(fragment, file, properties, self._processor)
         found = self._kept.find(self._core, key, self._target, properties)

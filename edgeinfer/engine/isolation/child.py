@@ -132,9 +132,9 @@ class Server:
         return Reply([shapes, *there, self._news(), self._reading()])
 
     def _reading(self) -> Plain:
-        """What was read of weights so far, None where they are all in memory."""
+        """What was read of weights so far, None where they are all in memory and nothing is left out."""
         found = self._evaluator.reading if isinstance(self._evaluator, FromDisk) else Reading()
-        return plain_reading(found) if found.n_passes else None
+        return plain_reading(found) if found.n_passes or found.n_activations else None
 
     def _news(self) -> Plain:
         """What the parent should know and was not told: notices, the device, whether batches change its results."""
@@ -198,7 +198,7 @@ def _open(opening: Opening, connection: Connection) -> Server:
     def tell(what: str, done: int, total: int) -> None:
         send_reply(connection, Reply(progress=(what, done, total)))
 
-    subject = open_subject(opening.path, opening.device, opening.n_context)
+    subject = open_subject(opening.path, opening.device, opening.n_context, opening.approx)
     regime = Regime.of_machine(opening.mode, opening.kinds)
     how = opening.limits, opening.options, tell, regime, opening.schedule
     evaluator = open_evaluator(opening.device, subject, *how)

@@ -79,16 +79,17 @@ class Isolated:
         regime: Regime,
         progress: Progress = no_progress,
         schedule: str = "auto",
+        approx: float | None = None,
     ) -> Isolated:
         """A model's file on a device, by its name. `regime` of this process, `mode` and `kinds` for the other's."""
-        opening = Opening(file.path, device, limits.n_context, limits, options, mode, kinds, schedule)
+        opening = Opening(file.path, device, limits.n_context, limits, options, mode, kinds, schedule, approx)
         return cls(opening, regime, progress)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Isolated:
         """Another model on the same device, in one more process; close it too."""
-        opening = replace(self._opening, path=file.path, n_context=limits.n_context, limits=limits)
+        opening = replace(self._opening, path=file.path, n_context=limits.n_context, limits=limits, approx=None)
         return Isolated(opening, self.regime, progress)
 
     def __enter__(self) -> Isolated:

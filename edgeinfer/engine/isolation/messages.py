@@ -31,7 +31,7 @@ FLAG_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a child is to open. `n_context`: what the model is to be run with."""
+    """What a child is to open. `n_context`: what the model is to be run with. `approx`: its threshold, if any."""
 
     path: Path
     device: str
@@ -41,6 +41,7 @@ class Opening:
     mode: Mode
     kinds: tuple[CoreKind, ...]
     schedule: str = "auto"
+    approx: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,24 @@ from typing import Any
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.isolation.messages import Plain
 
-NEURONS = ("n_neurons_read", "neuron_dense_bytes", "neuron_token_bytes", "neuron_pass_bytes", "neuron_read_bytes")
-"""What is counted of single neurons."""
+COUNTS = (
+    "n_neurons_read",
+    "neuron_dense_bytes",
+    "neuron_token_bytes",
+    "neuron_pass_bytes",
+    "neuron_read_bytes",
+    "n_activations",
+    "n_kept",
+)
+"""What is counted of single neurons, and of activations below a threshold."""
 
 
 def plain_reading(reading: Reading) -> Plain:
     """Counts, seconds, and reads by their size."""
     sizes: list[Plain] = [[size, count] for size, count in reading.sizes.items()]
     found = reading.n_wanted, reading.n_found, reading.n_guessed, reading.n_proved
-    neurons: list[Plain] = [getattr(reading, name) for name in NEURONS]
-    return [reading.n_bytes, reading.waited_s, reading.n_passes, sizes, *found, reading.read_s, *neurons]
+    more: list[Plain] = [getattr(reading, name) for name in COUNTS]
+    return [reading.n_bytes, reading.waited_s, reading.n_passes, sizes, *found, reading.read_s, *more]
 
 
 def reading_of(value: Any) -> Reading:
@@ -28,5 +36,5 @@ def reading_of(value: Any) -> Reading:
     n_bytes, waited_s, n_passes, sizes, n_wanted, n_found, n_guessed, n_proved, read_s, *more = value
     by_size = {int(size): int(count) for size, count in sizes}
     counts = int(n_wanted), int(n_found), int(n_guessed), int(n_proved)
-    neurons = {name: int(count) for name, count in zip(NEURONS, more, strict=True)}
-    return Reading(int(n_bytes), float(waited_s), int(n_passes), by_size, *counts, read_s=float(read_s), **neurons)
+    others = {name: int(count) for name, count in zip(COUNTS, more, strict=True)}
+    return Reading(int(n_bytes), float(waited_s), int(n_passes), by_size, *counts, read_s=float(read_s), **others)

@@ -14,7 +14,7 @@ from edgeinfer.backends.cpu.bundles.writing import pack_lock
 from edgeinfer.engine.bundling import Bundling
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.errors import BadBundle, PackFailed
-from edgeinfer.models.bundle_places import bundle_path, bundles_folder, part_path, remove_bundles
+from edgeinfer.models.bundle_places import WHOLE, bundle_path, bundles_folder, part_path, remove_bundles
 from edgeinfer.models.load import Model, open_model
 from tests.golden.goldens import DATA
 
@@ -85,10 +85,10 @@ def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part_path(first).write_bytes(b"678")
     assert bundle_path("renamed", "0123456789abcdef0123456789abcdef") == first
     assert bundle_path("renamed", "1123456789abcdef0123456789abcdef").name == "renamed-1123456789abcdef.bundles"
-    whole = bundle_path("renamed", "0123456789abcdef0123456789abcdef", whole=True)
+    whole = bundle_path("renamed", "0123456789abcdef0123456789abcdef", WHOLE)
     assert whole.name == "renamed-0123456789abcdef.whole.bundles"
     whole.write_bytes(b"9")
-    assert bundle_path("again", "0123456789abcdef0123456789abcdef", whole=True) == whole
+    assert bundle_path("again", "0123456789abcdef0123456789abcdef", WHOLE) == whole
     assert bundle_path("again", "0123456789abcdef0123456789abcdef") == first
     assert remove_bundles(first) == 8
     assert remove_bundles(first) == 0

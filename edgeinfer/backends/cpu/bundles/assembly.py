@@ -1,16 +1,20 @@
 """Making bundles from a model's file: the panels of each part, packed as they are packed at load; records of neurons.
 
 In: an open GGUF file, its contents as bundles, compiled packing. Out: the bytes of any bundle. Bundles are independent
-of each other, so that several threads make some at the same time; memory is that of the bundle alone.
+of each other, so that several threads make some at the same time; memory is that of the bundle alone, and that of a
+layer's neurons where they are put into another order.
 """
 
 from __future__ import annotations
+
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Part, Run
+from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.backends.cpu.catalogue import PACK_PANELS
 from edgeinfer.backends.cpu.columns import shared_scales
 from edgeinfer.backends.cpu.library import KernelLibrary
@@ -31,7 +35,13 @@ SHARED_ROWS = 256
 class Assembly:
     """Makes the bundles of one model."""
 
-    def __init__(self, file: GGUFFile, contents: Contents, library: KernelLibrary) -> None:
+    def __init__(
+        self, file: GGUFFile, contents: Contents, library: KernelLibrary, orders: Orders | None = None
+    ) -> None:
+        """`orders`: of the neurons of sparse layers; None for that of their numbers."""
+        self._orders = natural(contents) if orders is None else orders
+        self._whole: tuple[int, NDArray[np.uint8]] | None = None
+        self._lock = Lock()
         self._file, self._contents, self._library = file, contents, library  # which owns the code of functions
         self._recipes = Recipes()
         self._pack_panels = library.function(PACK_PANELS)
@@ -50,7 +60,19 @@ class Assembly:
         return data
 
     def _neurons(self, run: Run) -> NDArray[np.uint8]:
-        """The records of a run."""
+        """The records of a run: positions of the layer, whose neurons may lie anywhere in the file of the model."""
+        neurons = self._orders[run.layer][run.first : run.first + run.count]
+        if np.array_equal(neurons, np.arange(run.first, run.first + run.count)):
+            return self._cut(run)
+        with self._lock:
+            if self._whole is None or self._whole[0] != run.layer:
+                n_neurons = self._contents.layers[run.layer].layout.n_neurons
+                self._whole = None
+                self._whole = run.layer, self._cut(Run(run.layer, 0, n_neurons))
+            return self._whole[1][neurons]
+
+    def _cut(self, run: Run) -> NDArray[np.uint8]:
+        """The records of neurons of these numbers."""
         layer = self._contents.layers[run.layer]
         down, stop = layer.down.weight, run.first + run.count
         down_rows = weights.raw_rows(self._file, down)

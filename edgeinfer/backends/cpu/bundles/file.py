@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.checksum import checksum
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
-from edgeinfer.backends.cpu.bundles.header import Identity, checksums_in, identity_of, repair
+from edgeinfer.backends.cpu.bundles.header import NEURON_BYTES, Identity, checksums_in, identity_of, repair
+from edgeinfer.backends.cpu.bundles.orders import Orders, orders_in
 from edgeinfer.backends.cpu.bundles.source import OpenSource, Source, open_source
 from edgeinfer.backends.cpu.page_reads import PageReads, read_each
 from edgeinfer.errors import BadBundle, DeviceFailed, EngineClosed
@@ -46,10 +47,12 @@ class BundleFile:
         held: Source,
         opening: OpenSource,
     ) -> None:
+        """`checksums` of all entries, as `header.checksums_in` gives them. Raises BadBundle for a damaged order."""
         self.path, self.contents = path, contents
         self._identity, self._held, self._opening = identity, held, opening
         self._checksums: list[int] = checksums.tolist()
         self._checked = bytearray(len(self._checksums))
+        self.orders = self._read_orders()
         self._closed = False
 
     @classmethod
@@ -66,10 +69,20 @@ class BundleFile:
         try:
             header, file_bytes = _first_bytes(path, held, identity)
             checksums = checksums_in(path, header, file_bytes, identity)
+            return cls(path, contents, identity, checksums, held, opening)
         except BaseException:
             held.close()
             raise
-        return cls(path, contents, identity, checksums, held, opening)
+
+    def _read_orders(self) -> Orders:
+        """The neuron at each position of every sparse layer."""
+        if not self._identity.n_neurons:
+            return ()
+        data = np.empty(NEURON_BYTES * self._identity.n_neurons, np.uint8)
+        read_whole(self.path, self._held, data.data, self._identity.order_offset, "the order of neurons")
+        if checksum(data) != self._checksums[-1]:
+            raise BadBundle(f"{self.path}: its order of neurons is damaged (wrong checksum); {repair(self.path)}")
+        return orders_in(self.path, data, self.contents)
 
     @property
     def nbytes(self) -> int:

@@ -2,8 +2,8 @@
 
 In: the contents of a model and its fingerprint, or the first bytes of a file. Out: bytes, or a table of checksums.
 Layout, all little-endian: magic, version, number of bundles; digests of the model and of the layout; bytes of data; a
-stamp of what it was made from; a 64-bit checksum per bundle, 0 where it is missing; a digest of all that.
-Data begins at the next multiple of 4096.
+stamp of what it was made from; a 64-bit checksum per bundle, 0 where it is missing, and one of the order of neurons
+where there are any; a digest of all that. Data begins at the next multiple of 4096, and the order follows it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Contents
+from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.errors import BadBundle
 from edgeinfer.models.bundle_places import is_whole
 
@@ -26,27 +27,38 @@ VERSION = 1
 LAYOUT_VERSION = 2
 """Of what panels hold: raised when the same weights are packed to other bytes."""
 DIGEST_BYTES = 16
+NEURON_BYTES = 4
+"""Of a neuron's number in the order."""
 _FIXED = struct.Struct(f"<8sII{DIGEST_BYTES}s{DIGEST_BYTES}sQ{DIGEST_BYTES}s")
 _ENTRY = np.dtype("<u8")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What must be equal for a file to be used: the model, the layout of its bundles, and how much there is."""
+    """What must be equal for a file to be used: the model, the layout of its bundles, and how much there is.
+
+    `n_neurons`: of all sparse layers, whose order the file holds; part of the layout.
+    """
 
     model: bytes
     layout: bytes
     n_bundles: int
     data_bytes: int
+    n_neurons: int = 0
 
     @property
     def table_offset(self) -> int:
         return _FIXED.size
 
     @property
+    def n_entries(self) -> int:
+        """Checksums of a whole file: of bundles, and of the order of neurons if there are any."""
+        return self.n_bundles + bool(self.n_neurons)
+
+    @property
     def checked_bytes(self) -> int:
         """Bytes that the digest covers, which follows them."""
-        return _FIXED.size + self.n_bundles * _ENTRY.itemsize
+        return _FIXED.size + self.n_entries * _ENTRY.itemsize
 
     @property
     def nbytes(self) -> int:
@@ -54,9 +66,14 @@ class Identity:
         return -(-(self.checked_bytes + DIGEST_BYTES) // PAGE_BYTES) * PAGE_BYTES
 
     @property
+    def order_offset(self) -> int:
+        """Where the order of neurons begins."""
+        return self.nbytes + self.data_bytes
+
+    @property
     def file_bytes(self) -> int:
         """Bytes of a whole file."""
-        return self.nbytes + self.data_bytes
+        return self.order_offset + NEURON_BYTES * self.n_neurons
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +91,9 @@ def repair(path: Path) -> str:
 
 def identity_of(contents: Contents, fingerprint: str) -> Identity:
     """What a file of these contents, of the model with this fingerprint, must say."""
-    return Identity(digest(fingerprint.encode()), _layout_digest(contents), len(contents.bundles), contents.data_bytes)
+    n_neurons = sum(layer.layout.n_neurons for layer in contents.layers)
+    model, layout = digest(fingerprint.encode()), _layout_digest(contents)
+    return Identity(model, layout, len(contents.bundles), contents.data_bytes, n_neurons)
 
 
 def digest(data: bytes) -> bytes:
@@ -83,7 +102,7 @@ def digest(data: bytes) -> bytes:
 
 
 def header_of(identity: Identity, stamp: bytes, checksums: NDArray[np.uint64]) -> bytes:
-    """The header of a whole file, `identity.nbytes` long."""
+    """The header of a whole file, `identity.nbytes` long. checksums uint64[n_entries]."""
     start = _start(identity, MAGIC, stamp) + checksums.astype(_ENTRY).tobytes()
     return (start + digest(start)).ljust(identity.nbytes, b"\0")
 
@@ -108,14 +127,14 @@ def is_bundle_file(path: Path) -> bool:
 
 
 def checksums_in(path: Path, header: bytes, file_bytes: int, identity: Identity) -> NDArray[np.uint64]:
-    """The checksums of a whole file that begins with `header`. Raises BadBundle for any other file."""
+    """The checksums uint64[n_entries] of a whole file that begins with `header`. Raises BadBundle for any other."""
     _check_start(path, header, identity)
     end = identity.checked_bytes
     if header[end : end + DIGEST_BYTES] != digest(header[:end]):
         raise BadBundle(f"{path}: its table of checksums is damaged; {repair(path)}")
     if file_bytes != identity.file_bytes:
         raise BadBundle(f"{path} has {file_bytes} bytes, not {identity.file_bytes}: it is cut short; {repair(path)}")
-    return np.frombuffer(header, _ENTRY, identity.n_bundles, identity.table_offset).astype(np.uint64)
+    return np.frombuffer(header, _ENTRY, identity.n_entries, identity.table_offset).astype(np.uint64)
 
 
 def part_header(header: bytes, identity: Identity) -> PartHeader | None:
@@ -129,7 +148,8 @@ def part_header(header: bytes, identity: Identity) -> PartHeader | None:
     if (
         magic not in (PART_MAGIC, MAGIC)
         or version != VERSION
-        or Identity(model, layout, n_bundles, data_bytes) != identity
+        or (model, layout, n_bundles, data_bytes)
+        != (identity.model, identity.layout, identity.n_bundles, identity.data_bytes)
     ):
         return None
     table = np.frombuffer(header, _ENTRY, identity.n_bundles, identity.table_offset)
@@ -159,15 +179,20 @@ def _check_start(path: Path, header: bytes, identity: Identity) -> None:
         raise BadBundle(f"{path} has {len(header)} bytes: it is cut short; {repair(path)}")
 
 
+def _layer_line(layer: SparseLayer) -> str:
+    """What the records of a layer's neurons are made of, whatever makes a neuron count as one that does nothing."""
+    return f"{layer.place} {layer.weights!r} {layer.layout!r}"
+
+
 def _layout_digest(contents: Contents) -> bytes:
     """Changes with every size and place of matrices and bundles, and with the version of panels."""
-    lines = [f"panels {LAYOUT_VERSION}"]
+    lines = [f"panels {LAYOUT_VERSION}", *(["an order of neurons"] if contents.layers else [])]
     numbers = {}
     for number, (key, matrix) in enumerate(contents.matrices.items()):
         numbers[key] = number
         lines.append(f"{key!r} {matrix.heads!r} {matrix.n_panels} {matrix.panel_bytes}")
     for bundle in contents.bundles:
         parts = " ".join(f"{numbers[part.key]},{part.first},{part.n_panels},{part.offset}" for part in bundle.parts)
-        run = "" if bundle.run is None else f" {bundle.run!r} {contents.layers[bundle.run.layer]!r}"
+        run = "" if bundle.run is None else f" {bundle.run!r} {_layer_line(contents.layers[bundle.run.layer])}"
         lines.append(f"{bundle.offset} {bundle.nbytes} {parts}{run}")
     return digest("\n".join(lines).encode())

@@ -80,11 +80,15 @@ class PartFile:
             offset, entry = table_entry(self._identity, bundle.number, value)
             self._file.write(memoryview(entry), offset)
 
-    def finish(self) -> None:
-        """Make it a whole bundle file under its own name. Raises OSError."""
+    def finish(self, order: NDArray[np.uint8]) -> None:
+        """Make it a whole bundle file under its own name, with the bytes of its order of neurons. Raises OSError."""
         assert not self.missing
         self._file.resize(self._identity.file_bytes)
-        self._file.write(memoryview(header_of(self._identity, self._stamp, self._checksums)), 0)
+        checksums = self._checksums
+        if len(order):
+            self._file.write(order.data, self._identity.order_offset)
+            checksums = np.append(checksums, np.uint64(checksum(order)))
+        self._file.write(memoryview(header_of(self._identity, self._stamp, checksums)), 0)
         self._file.sync()
         self.close()
         os.replace(self.path, self._target)

@@ -19,6 +19,7 @@ from edgeinfer.backends.cpu.bundles.assembly import Assembly
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
 from edgeinfer.backends.cpu.bundles.file import at_a_time
 from edgeinfer.backends.cpu.bundles.header import digest, identity_of
+from edgeinfer.backends.cpu.bundles.orders import Orders, natural, order_bytes
 from edgeinfer.backends.cpu.bundles.part_file import PartFile
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.errors import DownloadFailed, PackFailed
@@ -50,23 +51,27 @@ def pack_bundles(
     library: KernelLibrary,
     n_workers: int,
     progress: Progress,
+    orders: Orders | None = None,
 ) -> Packed:
     """Pack the open model into a bundle file at `path`, in place of what may be there.
 
+    `orders`: of the neurons of sparse layers; None for that of their numbers.
     Raises PackFailed for a full disk, a folder that cannot be written, another process packing there, or a model file
     that changes meanwhile.
     """
-    identity = identity_of(contents, fingerprint)
+    identity, orders = identity_of(contents, fingerprint), natural(contents) if orders is None else orders
+    order = order_bytes(orders)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with pack_lock(path):
             stamp = stamp_of(file)
-            with PartFile.open(part_path(path), path, contents, identity, stamp) as part:
+            made_of = digest(stamp + order.tobytes()) if len(order) else stamp
+            with PartFile.open(part_path(path), path, contents, identity, made_of) as part:
                 kept_bytes = _still_there(part, progress)
                 _require_space(path, identity.data_bytes - kept_bytes)
-                assembly = Assembly(file, contents, library)
+                assembly = Assembly(file, contents, library, orders)
                 _write(part, part.missing, assembly, file, stamp, n_workers, progress)
-                part.finish()
+                part.finish(order)
     except DownloadFailed as error:
         raise PackFailed(str(error)) from None
     except OSError as error:

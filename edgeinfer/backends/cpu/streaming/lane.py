@@ -17,15 +17,12 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Floats, Limits, OpSeconds, Progress, Step, Timing, no_progress
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
-from edgeinfer.backends.cpu.bundles.file import BundleFile
-from edgeinfer.backends.cpu.bundles.source import DiskSource
 from edgeinfer.backends.cpu.feeding import Feed, turns
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.packing import Weights
-from edgeinfer.backends.cpu.page_reads import PageReads, compiled_reads
 from edgeinfer.backends.cpu.profile import OpTime, call_times, op_times
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, Place, can_fill
@@ -33,6 +30,7 @@ from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.streaming.mixtures import Mixtures, expert_bundles, is_streamed
 from edgeinfer.backends.cpu.streaming.neuron_reads import runs_of
 from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow
+from edgeinfer.backends.cpu.streaming.open_bundles import Bundles
 from edgeinfer.backends.cpu.streaming.pinned import PinnedBundles
 from edgeinfer.backends.cpu.streaming.slots import Filling, Slots
 from edgeinfer.backends.cpu.streaming.weights import StreamedWeights
@@ -142,7 +140,7 @@ class StreamedLane(CpuLane):
 
     def _open_neurons(self, stored: Stored) -> NeuronWindow | None:
         """A window for single neurons, if there are any."""
-        layers = runs_of(self.contents)
+        layers = runs_of(self.contents, self._source.orders)
         if not layers:
             return None
         return NeuronWindow(self._source, layers, stored.neuron_bytes, stored.neuron_readers, stored.gap_bytes)
@@ -338,47 +336,6 @@ class StreamedLane(CpuLane):
             super().close()  # workers may still be busy with a launch that was broken off
             self._held.close()
             self._launches.clear()
-
-
-class Bundles:
-    """An open bundle file with reads past the page cache: the `window.Source` of a lane."""
-
-    def __init__(self, stored: Stored, contents: Contents, library: KernelLibrary) -> None:
-        """Raises BadBundle."""
-        self._compiled = compiled_reads(library) if contents.layers else None
-        self._file = BundleFile.open(stored.path, contents, stored.fingerprint)
-        try:
-            self._source = self._file.source(direct=True)
-        except BaseException:
-            self._file.close()
-            raise
-
-    def read(self, bundle: Bundle, into: memoryview) -> None:
-        """Fill `into` with a bundle. Raises DeviceFailed, BadBundle."""
-        self._file.read(bundle.number, into, self._source)
-
-    def check(self, bundle: Bundle, data: NDArray[np.uint8]) -> None:
-        """Raise BadBundle unless `data` is what was written; looked at once for each bundle."""
-        self._file.check(bundle.number, data)
-
-    def offset(self, bundle: Bundle) -> int:
-        """Where a bundle begins in the file."""
-        return self._file.offset(bundle.number)
-
-    @property
-    def descriptor(self) -> int | None:
-        """The system's number of the file, if reads go past the page cache."""
-        is_direct = isinstance(self._source, DiskSource) and self._source.is_direct
-        return self._source.descriptor if isinstance(self._source, DiskSource) and is_direct else None
-
-    def read_records(self, reads: PageReads, pages: NDArray[np.uint8]) -> None:
-        """Do reads that no other thread took until there are none, unchecked. Raises DeviceFailed, BadBundle."""
-        self._file.read_records(reads, pages, self._source, self._compiled)
-
-    def close(self) -> None:
-        """Close the file. Safe to call twice."""
-        self._source.close()
-        self._file.close()
 
 
 class _Walk:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle, Contents
+from edgeinfer.backends.cpu.bundles.orders import Orders, positions_of
 from edgeinfer.backends.cpu.page_reads import PageReads
 from edgeinfer.backends.cpu.streaming.window import Source
 
@@ -38,24 +39,40 @@ class PageSource(Source, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerRuns:
-    """The neurons of a layer: `record_bytes` each, in bundles of whole records, one after the other."""
+    """The neurons of a layer: `record_bytes` each, in bundles of whole records, one after the other.
+
+    `positions`: where each lies among them, int64[n_neurons]; None for that of its number.
+    """
 
     record_bytes: int
     n_neurons: int
     bundles: tuple[Bundle, ...]
+    positions: Int64s | None = None
 
     @property
     def length(self) -> int:
         """Neurons of all bundles but the last."""
         return -(-self.bundles[0].nbytes // self.record_bytes)
 
+    def laid(self, slots: Int64s, neurons: Int64s) -> tuple[Int64s, Int64s]:
+        """Slots and positions of neurons int64[n] in increasing order, both in the order in which they lie.
 
-def runs_of(contents: Contents) -> list[LayerRuns]:
-    """Where the neurons of each sparse layer are, in order."""
+        `slots`: int64[n_neurons], of all neurons.
+        """
+        if self.positions is None:
+            return slots[neurons], neurons
+        positions = self.positions[neurons]
+        order = np.argsort(positions)
+        return slots[neurons[order]], positions[order]
+
+
+def runs_of(contents: Contents, orders: Orders = ()) -> list[LayerRuns]:
+    """Where the neurons of each sparse layer are, in the order of a file, or in that of their numbers."""
     layouts = (layer.layout for layer in contents.layers)
+    positions = map(positions_of, orders) if orders else [None] * len(contents.layers)
     return [
-        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)))
-        for number, layout in enumerate(layouts)
+        LayerRuns(layout.record_bytes, layout.n_neurons, tuple(contents.runs(number)), lie)
+        for number, (layout, lie) in enumerate(zip(layouts, positions, strict=True))
     ]
 
 

@@ -162,25 +162,24 @@ class NeuronWindow:
         started = time.perf_counter()
         try:
             held.place(missing)
-            runs = missing // held.runs.length
-            is_new = ~held.is_checked[runs]
+            slots, positions = held.runs.laid(held.slots, missing)
+            is_new = ~held.is_checked[positions // held.runs.length]
             if is_new.any():
-                self._read_runs(held, missing[is_new], runs[is_new])
-                missing_pages, runs = missing[~is_new], runs[~is_new]
-            else:
-                missing_pages = missing
-            if len(missing_pages):
-                self._read_pages(held, missing_pages, runs)
+                self._read_runs(held, slots[is_new], positions[is_new])
+                slots, positions = slots[~is_new], positions[~is_new]
+            if len(slots):
+                self._read_pages(held, slots, positions)
         except BaseException:
             held.forget(missing)
             raise
         self._waited_s += time.perf_counter() - started
         self._n_read += len(missing)
 
-    def _read_pages(self, held: _Layer, missing: Int64s, runs: Int64s) -> None:
-        """Read records of runs that were checked."""
-        starts = held.starts[runs] + (missing - runs * held.runs.length) * held.runs.record_bytes
-        reads = page_reads(starts, held.slots[missing], held.memory, self._most_bytes, self._gap_bytes)
+    def _read_pages(self, held: _Layer, slots: Int64s, positions: Int64s) -> None:
+        """Read records at these positions, which increase, of runs that were checked, to slots."""
+        runs = positions // held.runs.length
+        starts = held.starts[runs] + (positions - runs * held.runs.length) * held.runs.record_bytes
+        reads = page_reads(starts, slots, held.memory, self._most_bytes, self._gap_bytes)
 
         def read(number: int) -> None:
             self._source.read_records(reads, self._pages[number * self._most_bytes : (number + 1) * self._most_bytes])
@@ -194,8 +193,9 @@ class NeuronWindow:
             self._sizes[size] += count
             self._n_bytes += size * count
 
-    def _read_runs(self, held: _Layer, missing: Int64s, runs: Int64s) -> None:
-        """Read whole runs, check them, and take the records that are missing."""
+    def _read_runs(self, held: _Layer, slots: Int64s, positions: Int64s) -> None:
+        """Read the whole runs of these positions, check them, and take the records at these to slots."""
+        runs = positions // held.runs.length
         waiting = np.unique(runs).tolist()
 
         def read(number: int) -> None:
@@ -205,11 +205,11 @@ class NeuronWindow:
                     run = waiting.pop()
                 except IndexError:  # another thread took the last
                     return
-                bundle, own = held.runs.bundles[run], missing[runs == run]
+                bundle, own = held.runs.bundles[run], runs == run
                 self._source.read(bundle, pages.data[: bundle.padded_bytes])
                 records = pages[: len(pages) // held.runs.record_bytes * held.runs.record_bytes]
                 records = records.reshape(-1, held.runs.record_bytes)
-                held.memory[held.slots[own]] = records[own - run * held.runs.length]
+                held.memory[slots[own]] = records[positions[own] - run * held.runs.length]
                 held.is_checked[run] = True
 
         for run in waiting:

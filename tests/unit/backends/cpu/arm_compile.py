@@ -47,6 +47,7 @@ def compile_kernel(name: str, folder: Path) -> None:
     def find() -> Kernel:
         known = [value for value in vars(catalogue).values() if isinstance(value, Kernel)]
         known += [*catalogue.GATED.values(), *catalogue.ACT.values()]
+        known += [*catalogue.CUT_GATED.values(), *catalogue.CUT_ACT.values()]
         known += [
             catalogue.column_product(ColumnForm.parse(key), "neon") for key in ("u4", "u4-min", "i8", "i8-min", "f16")
         ]

@@ -1,0 +1,52 @@
+"""In which order the neurons of sparse layers lie in a bundle file: a permutation of each layer, after all bundles.
+
+In: permutations, or the bytes of a file. Out: the other one; what is no permutation is refused. Only where neurons lie
+changes, not their numbers. Why an order is good is others' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.base import Int32s
+from edgeinfer.backends.cpu.bundles.contents import Contents
+from edgeinfer.backends.cpu.bundles.header import repair
+from edgeinfer.errors import BadBundle
+
+Orders = tuple[Int32s, ...]
+"""Of each sparse layer the neuron at each position, int32[n_neurons]."""
+_NUMBER = np.dtype("<i4")
+
+
+def natural(contents: Contents) -> Orders:
+    """Every neuron at the position of its number."""
+    return tuple(np.arange(layer.layout.n_neurons, dtype=np.int32) for layer in contents.layers)
+
+
+def positions_of(order: Int32s) -> NDArray[np.int64]:
+    """The position of each neuron: int64[n_neurons]."""
+    found = np.empty(len(order), np.int64)
+    found[order] = np.arange(len(order))
+    return found
+
+
+def order_bytes(orders: Sequence[Int32s]) -> NDArray[np.uint8]:
+    """The bytes that a file holds: uint8[4 * all neurons]."""
+    parts = [order.astype(_NUMBER).view(np.uint8) for order in orders]
+    return np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+
+
+def orders_in(path: Path, data: NDArray[np.uint8], contents: Contents) -> Orders:
+    """The inverse, checked. Raises BadBundle for what is no permutation of each layer's neurons."""
+    numbers, found, first = data.view(_NUMBER).astype(np.int32), list[Int32s](), 0
+    for layer in contents.layers:
+        order = numbers[first : first + layer.layout.n_neurons]
+        if not np.array_equal(np.sort(order), np.arange(layer.layout.n_neurons)):
+            raise BadBundle(f"{path}: its order of neurons is none, as some are missing or there twice; {repair(path)}")
+        found.append(order)
+        first += layer.layout.n_neurons
+    return tuple(found)

@@ -1,0 +1,59 @@
+"""The open bundle file that a lane reads from, past the page cache where that is possible.
+
+In: where a model's bundles lie, their contents. Out: bundles, records of neurons, and where they are in the file. Knows
+no lanes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents
+from edgeinfer.backends.cpu.bundles.file import BundleFile
+from edgeinfer.backends.cpu.bundles.source import DiskSource
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.page_reads import PageReads, compiled_reads
+from edgeinfer.backends.stored import Stored
+
+
+class Bundles:
+    """An open bundle file with reads past the page cache: the `window.Source` of a lane."""
+
+    def __init__(self, stored: Stored, contents: Contents, library: KernelLibrary) -> None:
+        """Raises BadBundle."""
+        self._compiled = compiled_reads(library) if contents.layers else None
+        self._file = BundleFile.open(stored.path, contents, stored.fingerprint)
+        self.orders = self._file.orders
+        try:
+            self._source = self._file.source(direct=True)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def read(self, bundle: Bundle, into: memoryview) -> None:
+        """Fill `into` with a bundle. Raises DeviceFailed, BadBundle."""
+        self._file.read(bundle.number, into, self._source)
+
+    def check(self, bundle: Bundle, data: NDArray[np.uint8]) -> None:
+        """Raise BadBundle unless `data` is what was written; looked at once for each bundle."""
+        self._file.check(bundle.number, data)
+
+    def offset(self, bundle: Bundle) -> int:
+        """Where a bundle begins in the file."""
+        return self._file.offset(bundle.number)
+
+    @property
+    def descriptor(self) -> int | None:
+        """The system's number of the file, if reads go past the page cache."""
+        is_direct = isinstance(self._source, DiskSource) and self._source.is_direct
+        return self._source.descriptor if isinstance(self._source, DiskSource) and is_direct else None
+
+    def read_records(self, reads: PageReads, pages: NDArray[np.uint8]) -> None:
+        """Do reads that no other thread took until there are none, unchecked. Raises DeviceFailed, BadBundle."""
+        self._file.read_records(reads, pages, self._source, self._compiled)
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        self._source.close()
+        self._file.close()

@@ -1,0 +1,75 @@
+"""Models whose small activations count as zero: what `--approx` makes of a model.
+
+In: a ModelSpec and a threshold. Out: the ModelSpec of the approximate model. Only the activations of feed-forward
+networks with SiLU or GELU get it: those with ReLU have exact zeros already, and the neurons of experts are not told
+apart. Knows nothing of files or of what is read from where.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Act, GatedAct, Op
+
+SMOOTH = ("silu", "gelu_tanh")
+"""Activations that are never exactly zero over a range."""
+LARGEST, SMALLEST = 1e30, 1e-30
+"""Thresholds are compared as float32."""
+
+
+def with_threshold(spec: ModelSpec, threshold: float) -> ModelSpec:
+    """The model whose activations of a magnitude below `threshold` are zero.
+
+    Raises BadSetting for a threshold that is none, and where the model has no activation that it is for.
+    """
+    check_threshold(threshold)
+    stages = tuple(replace(stage, ops=tuple(_cut(op, threshold) for op in stage.ops)) for stage in spec.stages)
+    found = replace(spec, stages=stages)
+    if not has_threshold(found):
+        what = "are those of experts" if spec.has_experts else "have exact zeros, which are left out without it"
+        raise BadSetting(
+            f"approx has nothing to leave out in {spec.architecture}: it is for feed-forward networks with SiLU or "
+            f"GELU, and the activations of this model {what}; run it without --approx"
+        )
+    return found
+
+
+def check_threshold(threshold: float) -> None:
+    """Raise BadSetting unless it is a finite number above zero, which a float32 can hold."""
+    if not (math.isfinite(threshold) and SMALLEST <= threshold <= LARGEST):
+        raise BadSetting(
+            f"approx cannot be {threshold!r}: a finite number above 0 (1e-30 at least) is wanted, such as 0.05"
+        )
+
+
+def has_threshold(spec: ModelSpec) -> bool:
+    """Whether some activations of a model are cut at a threshold."""
+    return threshold_of(spec) is not None
+
+
+def threshold_of(spec: ModelSpec) -> float | None:
+    """The threshold that activations of a model are cut at, if any are."""
+    return next((op.threshold for op in spec.ops() if isinstance(op, GatedAct | Act) and op.threshold), None)
+
+
+def refuse_thresholds(spec: ModelSpec, device: str) -> None:
+    """Raise UnsupportedModel for a device that computes all activations as they are."""
+    if has_threshold(spec):
+        raise UnsupportedModel(f"{device} does not leave small activations out; --device cpu runs --approx")
+
+
+def told(threshold: float) -> str:
+    """What a user must know of answers of such a model."""
+    return (
+        f"approx {threshold:g}: activations of a magnitude below {threshold:g} count as zero, so the text is not what "
+        "the model itself would say"
+    )
+
+
+def _cut(op: Op, threshold: float) -> Op:
+    if isinstance(op, GatedAct | Act) and op.activation in SMOOTH:
+        return replace(op, threshold=threshold)
+    return op

@@ -1,0 +1,101 @@
+"""Neurons that lie in another order in the bundle file: the bits of the model in memory, and less to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.base import DeviceOptions, no_progress
+from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
+from edgeinfer.backends.cpu.bundles.orders import Orders, natural
+from edgeinfer.backends.cpu.bundles.writing import pack_bundles
+from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.streaming.lane import StreamedLane
+from edgeinfer.engine.fingerprint import fingerprint
+from edgeinfer.engine.neuron_order import order_of
+from edgeinfer.engine.watching import firing_limits, watch_firing
+from edgeinfer.models.load import Model, open_model
+from scripts.sparse_model import SparseShape, write_sparse
+from tests.golden.goldens import DATA, Golden, Player
+from tests.golden.test_sparse_windows import TOKENS, FewNeurons, answers
+
+SHAPE = SparseShape(256, 2, 2048, 4, 2, 256, group=32, together=0.9)
+N_CONTEXT = 512
+
+
+@pytest.fixture(scope="module", params=["Q4_0", "Q8_0"])
+def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    """A model with scattered groups of neurons. What it should say is what it says in memory."""
+    path = tmp_path_factory.mktemp("ordered") / f"{request.param}.gguf"
+    write_sparse(replace(SHAPE, kind=request.param), DATA / "llama-relu-q4_0.gguf", path)
+    nothing = np.zeros(0, np.float32)
+    return Golden(path.stem, path, N_CONTEXT, TOKENS, TOKENS, nothing, nothing)
+
+
+@pytest.fixture
+def model(golden: Golden) -> Iterator[Model]:
+    with open_model(golden.model, N_CONTEXT) as opened:
+        yield opened
+
+
+def pack(model: Model, path: Path, orders: Orders | None) -> Path:
+    args = model.file, contents_of(model.spec, model.file.tensors), fingerprint(model.file)
+    return pack_bundles(path, *args, KernelLibrary(), 2, no_progress, orders).path
+
+
+def found_orders(model: Model, contents: Contents) -> Orders:
+    """Orders from tokens that are not those of the test."""
+    tokens = np.random.default_rng(9).integers(0, SHAPE.vocabulary, 400).astype(np.int32)
+    fired = watch_firing(model, contents.layers, firing_limits(N_CONTEXT), tokens, no_progress)
+    assert all(0.05 < table.mean() < 0.2 for table in fired)
+    return tuple(order_of(table) for table in fired)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.4])
+def test_bits_do_not_depend_on_where_neurons_lie(golden: Golden, model: Model, share: float, tmp_path: Path) -> None:
+    with Player(CpuDevice(DeviceOptions(n_workers=2)), golden) as player:
+        expected = answers(player)
+    draw = np.random.default_rng(3)
+    orders = natural(contents_of(model.spec, model.file.tensors))
+    path = pack(model, tmp_path / "it.bundles", tuple(draw.permutation(order).astype(np.int32) for order in orders))
+    with Player(FewNeurons(path, share), golden) as player:
+        assert isinstance(player.lane, StreamedLane)
+        found = answers(player)
+        reading = player.lane.reading
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert reading.n_neurons_read > 0
+
+
+def test_what_fires_is_seen_alike_in_memory_and_from_disk(golden: Golden, model: Model, tmp_path: Path) -> None:
+    contents, limits = contents_of(model.spec, model.file.tensors), firing_limits(N_CONTEXT)
+    tokens = TOKENS[:100]
+    whole = watch_firing(model, contents.layers, limits, tokens, no_progress)
+    path = pack(model, tmp_path / "it.bundles", None)
+    held = FewNeurons(path, 0.4).limits(model.spec, model.file, limits)
+    streamed = watch_firing(model, contents.layers, held, tokens, no_progress)
+    for one, other in zip(whole, streamed, strict=True):
+        assert not np.any(one & ~other)
+        assert np.count_nonzero(other & ~one) < 1e-3 * one.size  # of which the other factor is zero
+
+
+def test_a_found_order_reads_less_for_unseen_tokens(golden: Golden, model: Model, tmp_path: Path) -> None:
+    orders = found_orders(model, contents_of(model.spec, model.file.tensors))
+    n_bytes, wanted = list[int](), list[int]()
+    for number, each in enumerate((None, orders)):
+        path = pack(model, tmp_path / f"{number}.bundles", each)
+        with Player(FewNeurons(path, 0.05), golden) as player:
+            assert isinstance(player.lane, StreamedLane)
+            player.feed(TOKENS[:100])  # all runs are checked now
+            before = player.lane.reading
+            for place in range(100, 120):
+                player.feed(TOKENS[place : place + 1])
+            after = player.lane.reading
+        wanted.append(after.n_wanted - before.n_wanted)
+        n_bytes.append(after.neuron_read_bytes - before.neuron_read_bytes)
+    assert wanted[0] == wanted[1] > 0
+    assert n_bytes[1] < 0.6 * n_bytes[0]
