@@ -198,7 +198,7 @@ def measure(model: Model, folder: Path, shares: list[int], options: argparse.Nam
             dense: Found | None = None
             firing = USUAL
             for way in WAYS:
-                with opened(model, folder, way, share / 100, firing if way == "seen" else USUAL) as lane:
+                with opened(model, folder, way, share / 100, firing if way.startswith("seen") else USUAL) as lane:
                     found = answer(lane, options.gen)
                     fired = lane.fired if isinstance(lane, StreamedLane) else None
                     firing = seen(fired) if fired is not None else firing

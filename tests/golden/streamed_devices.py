@@ -36,11 +36,14 @@ class Streamer:
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
         device, held_in = CpuDevice(DeviceOptions(n_workers=self.n_workers)), contents_of(spec, file.tensors)
-        identity = fingerprint(file)
         if not self.path.exists():
-            pack_bundles(self.path, file, held_in, identity, device.library, 2, progress)
-        place = self._place(spec, held_in, identity)
-        return device.compile(spec, file, replace(limits, stored=place), progress)
+            pack_bundles(self.path, file, held_in, fingerprint(file), device.library, 2, progress)
+        return device.compile(spec, file, self.limits(spec, file, limits), progress)
+
+    def limits(self, spec: ModelSpec, file: GGUFFile, limits: Limits) -> Limits:
+        """Limits with the place of weights."""
+        place = self._place(spec, contents_of(spec, file.tensors), fingerprint(file))
+        return replace(limits, stored=place)
 
     def _place(self, spec: ModelSpec, held_in: Contents, identity: str) -> Stored:
         """What stays."""
