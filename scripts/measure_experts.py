@@ -154,6 +154,7 @@ def run(lane: Lane, tokens: list[int]) -> Found:
         n_found=-before.n_found,
         n_guessed=-before.n_guessed,
         n_proved=-before.n_proved,
+        read_s=-before.read_s,
     )
     return Found(logits, seconds[WARM:], after + negative, chosen)
 
@@ -228,6 +229,7 @@ def show(policy: Policy, found: Found, whole: Found) -> None:
         f"  {policy.name:32s} {100 * reading.n_found / reading.n_wanted:5.1f} % found, "
         f"{reading.n_bytes / n_tokens / 1e6:6.2f} MB a token, {n_tokens / sum(found.seconds):6.2f} tok/s, "
         f"{reading.n_guessed / n_tokens:5.1f} guesses a token of which {reading.n_proved / n_tokens:5.1f} were used, "
+        f"reading {100 * reading.read_s / sum(found.seconds):.0f} % of the time, "
         f"{'same bits' if same else 'OTHER BITS'}"
     )
 

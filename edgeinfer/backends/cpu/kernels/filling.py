@@ -126,7 +126,7 @@ def fill_slots(at):
         end_busy(control, at)
         if is_whole:
             simd.atomic_add(control.counts + 8 * tag, 1)
-        simd.store_int64(control.held + 8 * slot, tag if is_whole else BROKEN)
+        simd.store_release(control.held + 8 * slot, tag if is_whole else BROKEN)
         if claimed >= control.n_slots:
             simd.atomic_add(at + N_GUESSES, -1)
         simd.store_release(control.orders + 8 * slot, 0)

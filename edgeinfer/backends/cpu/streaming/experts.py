@@ -116,9 +116,9 @@ class ExpertCache:
         """
         wanted = max(n_bytes // int(self._memory.strides[0]), most_used + self._n_readers)
         wanted = min(wanted, len(self._keys))
-        if wanted < self._n_slots:
-            self._mend()
-            self._filling.settle(range(len(self._keys)))
+        self._is_whole = False
+        self._mend()
+        self._filling.settle(range(len(self._keys)))
         barred, states = self._states.barred, self._states
         while self._n_slots > wanted:
             slot = self._filling.least(IN_USE)
@@ -132,6 +132,7 @@ class ExpertCache:
         for slot in np.flatnonzero(barred == GIVEN_BACK)[: max(0, wanted - self._n_slots)].tolist():
             barred[slot] = 0
             self._n_slots += 1
+        self._is_whole = True
 
     def ask(self, layer: int, experts: Sequence[int]) -> None:
         """A pass needs these experts of a layer, `most_at_once` at most: have them read, before all guesses."""
