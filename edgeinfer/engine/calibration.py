@@ -17,7 +17,7 @@ from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.neuron_order import order_of, stretches
 from edgeinfer.engine.residency import Holding, stored
 from edgeinfer.engine.texts import own_texts
-from edgeinfer.engine.watching import MOST_TOKENS, firing_limits, watch_firing
+from edgeinfer.engine.neuron_watch import MOST_TOKENS, firing_limits, watch_firing
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.load import Model
 from edgeinfer.models.text import vocabulary_of
