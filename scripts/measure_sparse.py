@@ -34,8 +34,8 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.backends.stored import Reading, Stored
 from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.firing import firing_limits, watch_firing
 from edgeinfer.engine.neuron_order import order_of
+from edgeinfer.engine.neuron_watch import firing_limits, watch_firing
 from edgeinfer.engine.residency import known_disk, residency_of
 from edgeinfer.models.load import Model, open_model
 

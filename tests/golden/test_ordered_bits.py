@@ -17,8 +17,8 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.engine.fingerprint import fingerprint
-from edgeinfer.engine.firing import firing_limits, watch_firing
 from edgeinfer.engine.neuron_order import order_of
+from edgeinfer.engine.neuron_watch import firing_limits, watch_firing
 from edgeinfer.models.load import Model, open_model
 from scripts.sparse_model import SparseShape, write_sparse
 from tests.golden.goldens import DATA, Golden, Player
