@@ -36,8 +36,8 @@ from edgeinfer.backends.stored import Reading, Stored
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.firing import seen
 from edgeinfer.engine.neuron_order import order_of
-from edgeinfer.engine.residency import known_disk, residency_of
 from edgeinfer.engine.neuron_watch import firing_limits, watch_firing
+from edgeinfer.engine.residency import known_disk, residency_of
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.firing import Firing
 from edgeinfer.scheduling.residency import USUAL

@@ -15,9 +15,9 @@ from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.neuron_order import order_of, stretches
+from edgeinfer.engine.neuron_watch import MOST_TOKENS, firing_limits, watch_firing
 from edgeinfer.engine.residency import Holding, stored
 from edgeinfer.engine.texts import own_texts
-from edgeinfer.engine.neuron_watch import MOST_TOKENS, firing_limits, watch_firing
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.load import Model
 from edgeinfer.models.text import vocabulary_of
