@@ -20,6 +20,7 @@ from edgeinfer.errors import BadBundle, BadSetting, DeviceUnavailable, Unsupport
 from edgeinfer.models.load import open_model
 from edgeinfer.models.store import Store
 from scripts.sparse_model import SparseShape, write_sparse
+from tests.app import sparse_disks
 from tests.app.test_cli_plan_streams import measured
 from tests.conftest import write_tiny_llama
 from tests.golden.goldens import DATA
@@ -70,7 +71,9 @@ def test_an_approximate_answer_is_another_one_and_says_so(silu: Path) -> None:
     assert float(str(more["skipped_share"])) > float(str(approximate["skipped_share"]))
 
 
-def test_tokens_are_the_same_from_disk_with_drafts_and_in_another_process(silu: Path) -> None:
+@pytest.mark.parametrize("layout", sorted(sparse_disks.DISKS))
+def test_tokens_are_the_same_from_disk_with_drafts_and_in_another_process(silu: Path, layout: str) -> None:
+    sparse_disks.measured(sparse_disks.DISKS[layout])
     expected = answer(silu, "--approx", str(T), "--spec", "off")
     ways = (("--spec", "on"), (*RAM, "--spec", "off"), (*RAM, "--spec", "on"), (*RAM, "--isolate"))
     for way in ways:
@@ -79,6 +82,8 @@ def test_tokens_are_the_same_from_disk_with_drafts_and_in_another_process(silu: 
         assert found["approx"] == T
         assert float(str(found["skipped_share"])) > 0
         assert bool(found["weights_read_bytes"]) == ("--ram" in way)
+        if "--ram" in way:
+            assert (found["reading"]["neurons"] is not None) == (layout == "by neurons")  # type: ignore[index]
 
 
 def test_bundles_of_the_model_and_of_its_approximation_are_two_files(silu: Path) -> None:

@@ -17,6 +17,7 @@ from edgeinfer.backends.cpu.bundles.orders import Orders, natural
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.models.load import open_model
 from scripts.sparse_model import SparseShape, write_sparse
+from tests.app.sparse_disks import DISKS, measured
 from tests.conftest import write_tiny_llama
 
 SHAPE = SparseShape(256, 6, 4096, 4, 2, 268, group=32)
@@ -71,6 +72,7 @@ def orders(model: Path, path: Path) -> Orders:
 
 
 def test_a_calibrated_file_is_used_and_changes_no_token(model: Path, text: Path, home: Path) -> None:
+    measured(DISKS["by neurons"])
     before = tokens(model)
     (path,) = (home / "bundles").glob("*.bundles")
     is_natural = orders(model, path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,24 +11,16 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.cli import build_app
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.firing import LEAST_TOKENS, firing_of, keep_firing
-from edgeinfer.engine.probing.machine import fingerprint_of
-from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.models.bundle_places import WHOLE, bundle_path, firing_path
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.firing import USUAL_SHARE
 from edgeinfer.scheduling.profile import Curve, Disk
-from edgeinfer.scheduling.topology import read_topology
 from scripts.sparse_model import SparseShape, write_sparse
+from tests.app.sparse_disks import DISKS, SIZES, measured
 from tests.golden.goldens import DATA
-from tests.unit.scheduling.profiles import machine
 
 SHAPE = SparseShape(512, 4, 4096, 8, 4, 264)
 RAM = "9MB"
-SIZES = (4096, 1 << 18, 1 << 20)
-DISKS = {
-    "by neurons": Disk({4: Curve(SIZES, (5e8, 5e8, 5e8)), 16: Curve(SIZES, (5e8, 5e8, 5e8))}),  # reads cost nothing
-    "whole": Disk({4: Curve(SIZES, (4e6, 2e9, 2e9)), 16: Curve(SIZES, (4e6, 2e9, 2e9))}),  # a read costs a millisecond
-}
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +49,6 @@ def predicted(file: Path) -> dict[str, object]:
     found = called("plan", file, "--ram", RAM)["predicted"]
     assert isinstance(found, dict)
     return found
-
-
-def measured(disk: Disk) -> None:
-    known = {"fingerprint": fingerprint_of(read_topology()), "measured": "2026-11-22 12:00 UTC", "idle_share": 1.0}
-    ProfileStore().save(replace(machine(), disk=disk, **known))
 
 
 @pytest.mark.parametrize("layout", sorted(DISKS))
