@@ -8,7 +8,8 @@ and evaluates random tokens one at a time with weights limited to --ram percent 
 dense streaming (no neurons), neurons without a window, neurons with one, one with memory shared out by what was seen
 to fire, and both in an order found from other random tokens (--group: neurons of such groups, scattered in a layer,
 tend to fire together; synthetic). Counted after a prompt that has all runs checked. Answers are compared with those of
-the model in memory. Caches do not matter: reads go past them.
+the model in memory. Caches do not matter: reads go past them. What is read is what takes least time on this disk, as it
+was measured; with --fewest-bytes what a disk would be asked for whose small reads take no longer than their bytes.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from edgeinfer.engine.neuron_watch import firing_limits, watch_firing
 from edgeinfer.engine.residency import known_disk, residency_of
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.firing import Firing
+from edgeinfer.scheduling.profile import Curve, Disk
 from edgeinfer.scheduling.residency import USUAL
 from edgeinfer.scheduling.small_reads import SMALL_READERS, read_times
 
@@ -100,13 +102,15 @@ def difference(after: Reading, before: Reading) -> Reading:
 
 
 @contextmanager
-def opened(model: Model, folder: Path, way: str | None, share: float, firing: Firing = USUAL) -> Iterator[CpuLane]:
+def opened(
+    model: Model, folder: Path, way: str | None, share: float, firing: Firing = USUAL, disk: Disk | None = None
+) -> Iterator[CpuLane]:
     """The model in memory (way None), or with a share of its weights there."""
     device, limits = CpuDevice(DeviceOptions()), Limits(CONTEXT, CONTEXT // PAGE, max_tokens=PROMPT_TOKENS)
     no_layers = patch.object(contents, "sparse_layers", lambda *_: [])
     with no_layers if way == "dense" else patch.object(contents, "BUNDLES", contents.BUNDLES):
         if way is not None:
-            limits = replace(limits, stored=stored(model, device, folder, way, share, firing))
+            limits = replace(limits, stored=stored(model, device, folder, way, share, firing, disk))
         lane = device.compile(model.spec, model.file, limits)
     try:
         if isinstance(lane, StreamedLane) and lane._neurons is not None:
@@ -116,7 +120,16 @@ def opened(model: Model, folder: Path, way: str | None, share: float, firing: Fi
         lane.close()
 
 
-def stored(model: Model, device: CpuDevice, folder: Path, way: str, share: float, firing: Firing) -> Stored:
+def disk_of(fewest_bytes: bool) -> Disk | None:
+    """The disk as it was measured, or one that is only asked for bytes."""
+    sizes = (4096, 1 << 20)
+    free = Curve(sizes, (2e9, 2e9))
+    return Disk({4: free, SMALL_READERS: free}) if fewest_bytes else known_disk()
+
+
+def stored(
+    model: Model, device: CpuDevice, folder: Path, way: str, share: float, firing: Firing, disk: Disk | None
+) -> Stored:
     held_in, identity = contents.contents_of(model.spec, model.file.tensors), fingerprint(model.file)
     is_ordered = way.endswith("ordered")
     path = folder / f"{'dense' if way == 'dense' else 'ordered' if is_ordered else 'neurons'}.bundles"
@@ -124,10 +137,10 @@ def stored(model: Model, device: CpuDevice, folder: Path, way: str, share: float
         orders = orders_of(model, held_in) if is_ordered else None
         pack_bundles(path, model.file, held_in, identity, device.library, 2, no_progress, orders)
     budget = int(share * pass_bytes(model))
-    found = residency_of(held_in, model.spec, budget, known_disk(), "it", firing)
+    found = residency_of(held_in, model.spec, budget, disk, "it", firing)
     held = sum(held_in.bundles[number].padded_bytes for number in found.pinned)
     sizes = held, found.window_bytes, found.n_readers, 0, found.neuron_bytes
-    gap_bytes = read_times(known_disk(), SMALL_READERS).gap_bytes
+    gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
     return Stored(path, identity, found.pinned, *sizes, SMALL_READERS, gap_bytes)
 
 
@@ -171,6 +184,7 @@ def main() -> None:
     parser.add_argument("--common", default="0,60", help="percent of the power of embeddings")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--group", type=int, default=0, help="neurons that tend to fire together, scattered")
+    parser.add_argument("--fewest-bytes", action="store_true", help="as if reads took as long as their bytes")
     parser.add_argument("--layers", type=int, default=SHAPE.layers)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -198,7 +212,8 @@ def measure(model: Model, folder: Path, shares: list[int], options: argparse.Nam
             dense: Found | None = None
             firing = USUAL
             for way in WAYS:
-                with opened(model, folder, way, share / 100, firing if way.startswith("seen") else USUAL) as lane:
+                known, disk = firing if way.startswith("seen") else USUAL, disk_of(options.fewest_bytes)
+                with opened(model, folder, way, share / 100, known, disk) as lane:
                     found = answer(lane, options.gen)
                     fired = lane.fired if isinstance(lane, StreamedLane) else None
                     firing = seen(fired) if fired is not None else firing
