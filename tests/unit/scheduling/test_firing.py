@@ -23,7 +23,7 @@ def test_reads_are_those_of_neurons_that_lie_at_random(share: float, record_byte
         starts = np.flatnonzero(draw.random(WIDE) < share) * record_bytes
         planned = page_reads(starts, np.arange(len(starts)), memory, READ_BYTES, gap_bytes).reads
         n_reads, n_bytes = n_reads + len(planned), n_bytes + int(planned[:, 1].sum())
-    times = ReadTimes(gap_bytes * 0.5e-9, 0.5e-9)
+    times = ReadTimes(2 * gap_bytes * 0.5e-9, 0.5e-9)
     found = Neurons(LAYERS * WIDE, record_bytes, LAYERS, 0.0, Firing(share), times).reads()
     assert found.n_bytes == pytest.approx(n_bytes, rel=0.1)
     assert found.n_reads == pytest.approx(n_reads, rel=0.25, abs=2 * LAYERS)
@@ -54,7 +54,7 @@ def test_reads_take_what_was_measured_of_small_and_large_ones() -> None:
     times = read_times(disk, 16)
     assert times.seconds(1, 4096) == pytest.approx(4096 / 2e8)
     assert times.seconds(1, 1 << 18) == pytest.approx((1 << 18) / 2e9)
-    assert times.gap_bytes == pytest.approx(times.read_s / times.byte_s, abs=1)
+    assert times.gap_bytes == pytest.approx(times.read_s / times.byte_s / 2, abs=1)
     short = read_times(Disk({4: Curve.level(1e9)}), 16)
     assert short.byte_s == 1e-9
     assert short.read_s > 0

@@ -16,6 +16,7 @@ from edgeinfer.scheduling.profile import Curve, Disk
 from edgeinfer.scheduling.residency import (
     LEAST_NEURONS,
     LONGEST_TOKEN_S,
+    SPARING,
     ExpertLoads,
     Load,
     NeuronLoads,
@@ -121,7 +122,7 @@ def token_s(found: Residency, firing: Firing) -> float:
 
 @pytest.mark.parametrize("firing", [Firing(), ALIKE])
 @pytest.mark.parametrize("budget", [30, 100, 150, 230, 300, 500, 700])
-def test_memory_is_shared_out_so_that_a_token_takes_least(budget: int, firing: Firing) -> None:
+def test_memory_is_shared_out_so_that_a_token_takes_little(budget: int, firing: Firing) -> None:
     found = neuron_residency(LAYERS, NEURONS, budget * MB, DISK, "it", firing)
     held = len(found.pinned) * MB + found.window_bytes + found.neuron_bytes
     assert budget * MB - 4 * MB <= held <= budget * MB or found.streamed_bytes == 0
@@ -130,7 +131,7 @@ def test_memory_is_shared_out_so_that_a_token_takes_least(budget: int, firing: F
     for neuron_bytes in (least, (least + budget * MB) // 2, budget * MB - 8 * MB):
         rest = residency(LAYERS, min(200 * MB, budget * MB - neuron_bytes), DISK, "it")
         other = replace(rest, neuron_bytes=min(neuron_bytes, NEURONS.nbytes + NEURONS.reading_bytes))
-        assert token_s(found, firing) <= 1.05 * token_s(other, firing)
+        assert token_s(found, firing) <= 1.05 * SPARING * token_s(other, firing)
 
 
 def test_neurons_that_fire_again_have_room_before_pieces_that_every_pass_needs() -> None:
