@@ -168,7 +168,7 @@ def neuron_residency(
 ) -> Residency:
     """The same for a model with layers of single neurons beside the pieces that every pass needs.
 
-    Memory is shared out between the two so that a token takes little time, and few bytes. Raises DoesNotFit as `residency`.
+    Memory is shared out between the two so that a token takes little time, and few bytes. Raises as `residency`.
     """
     least = least_for_neurons(neurons)
     dense = sum(load.nbytes for load in loads)
