@@ -86,4 +86,4 @@ class Readers:
                     job.failure = reason
             with self._lock:
                 job.n_busy -= 1
-            job.done.ring()
+                job.done.ring()
