@@ -211,7 +211,7 @@ def planned_weights(
     if room.budget_bytes is None:
         return None, limits
     kept = chosen_layout(spec, file, room.budget_bytes, disk, name, firing)
-    return kept if kept.flash_bytes else None, limits
+    return None if kept.holds_all else kept, limits
 
 
 def stored(
@@ -334,5 +334,7 @@ def told(kept: Kept, disk: Disk | None) -> str:
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
     seconds = kept.streamed.seconds(disk)
+    if not seconds:  # as all that fired before is expected to be in memory
+        return text
     rate = kept.streamed.nbytes / seconds
     return f"{text}: {1 / seconds:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"
