@@ -142,6 +142,7 @@ def test_memory_is_kept_to_though_everything_that_fires_is_expected_to_be_there(
         '{"share": 0.1, "found": [[1, 2, 3]], "n_tokens": 100}',
         '{"share": 0.1, "found": 7, "n_tokens": 100}',
         '{"share": 0.1, "found": [], "n_tokens": 1}',
+        '{"share": 0.1, "found": [], "n_tokens": 1e999}',
     ],
 )
 def test_what_is_no_record_counts_as_none(home: Path, content: str) -> None:
