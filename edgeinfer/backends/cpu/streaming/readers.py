@@ -40,6 +40,7 @@ class Readers:
     def __init__(self, count: int) -> None:
         self.count = count
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._job: _Job | None = None
         self._lock = threading.Lock()
         self._threads = [
             threading.Thread(target=self._work, name=f"edgeinfer-neurons-{number}", daemon=True)
@@ -53,7 +54,9 @@ class Readers:
 
         The task returns where nothing is left to do. Raises what it raised anywhere first.
         """
-        job = _Job(task)
+        if self._job is not None:
+            self._job.join()  # who was interrupted a second time did not wait for it
+        self._job = job = _Job(task)
         try:
             for _ in range(min(self.count, most) - 1):
                 self._jobs.put(job)
