@@ -125,6 +125,7 @@ class NeuronWindow:
 
         Bytes that were given back: fewer where only the least that layers need is left.
         """
+        self._readers.settle()
         before = self.nbytes
         share = 1 - n_bytes / before
         for held in self._layers:

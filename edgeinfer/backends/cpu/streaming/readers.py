@@ -54,8 +54,7 @@ class Readers:
 
         The task returns where nothing is left to do. Raises what it raised anywhere first.
         """
-        if self._job is not None:
-            self._job.join()  # who was interrupted a second time did not wait for it
+        self.settle()
         self._job = job = _Job(task)
         try:
             for _ in range(min(self.count, most) - 1):
@@ -68,6 +67,11 @@ class Readers:
             raise
         if job.failure is not None:
             raise job.failure
+
+    def settle(self) -> None:
+        """Wait for threads that are still busy, as who was interrupted a second time did not."""
+        if self._job is not None:
+            self._job.join()
 
     def close(self) -> None:
         """Stop the threads. Safe to call twice."""
