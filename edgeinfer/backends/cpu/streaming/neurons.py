@@ -243,8 +243,11 @@ class NeuronWindow:
         )
 
     def close(self) -> None:
-        """Stop reading. Safe to call twice."""
+        """Stop reading and let the memory go. Safe to call twice."""
         self._readers.close()
+        for held in self._layers:
+            held.memory = held.memory[:0].copy()
+        self._pages = self._pages[:0].copy()
 
 
 def reading_bytes(layers: Sequence[LayerRuns], n_readers: int) -> int:

@@ -79,7 +79,7 @@ class Readers:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()
-        self._threads = []
+        self._threads, self._job = [], None
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
