@@ -30,8 +30,8 @@ class ReadTimes:
 
     @property
     def gap_bytes(self) -> int:
-        """Bytes that take as long as one read more."""
-        return int(self.read_s / self.byte_s)
+        """Bytes that take as long as one read more, none that reads are cut after."""
+        return int(min(self.read_s / self.byte_s, READ_BYTES))
 
     def seconds(self, n_reads: float, n_bytes: float) -> float:
         """Seconds of so many reads and bytes."""
