@@ -74,10 +74,11 @@ def _predicted(llm: LLM, stats: Stats) -> tuple[Profile, float, float] | None:
     known = [core.number for core in profile.cpu.cores]
     decoding, reading = teams_of(profile, llm.work, llm.facts.kv, _cores_of(llm.affinity, known))
     streamed, disk = llm.streamed, profile.disk
-    disk_s = None if streamed is None or disk is None else lambda n_tokens: streamed.seconds(disk, n_tokens)
+    disk_s = None if streamed is None or disk is None else lambda n_tokens: streamed.ahead_s(disk, n_tokens)
+    waiting_s = None if streamed is None else lambda n_tokens: streamed.neuron_reads(n_tokens).seconds
     most, kv = llm.limits.max_tokens, llm.facts.kv
-    reader = Predictor(reading, llm.work, kv, disk_s=disk_s, most_tokens=most)
-    maker = Predictor(decoding, llm.work, kv, disk_s=disk_s)
+    reader = Predictor(reading, llm.work, kv, disk_s=disk_s, waiting_s=waiting_s, most_tokens=most)
+    maker = Predictor(decoding, llm.work, kv, disk_s=disk_s, waiting_s=waiting_s)
     read_s = reader.prompt_s(stats.n_prompt - stats.n_cached, stats.n_cached)
     return profile, read_s, maker.decode_s(stats.n_generated, stats.n_prompt)
 

@@ -89,11 +89,11 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
 
     facts = llm.facts
-    if llm.device != facts.device:
-        return  # an answer that two devices gave measures neither
+    if llm.device != facts.device or facts.approx is not None:
+        return  # an answer that two devices gave measures neither, one of another model not this one
     note_experience(llm, stats)
-    if llm.streamed is not None or facts.approx is not None:
-        return  # what a plan shows as measured is of whole models in memory
+    if llm.streamed is not None:
+        return  # what a plan shows as measured is of models in memory
     if stats.n_generated >= TOKENS_MIN and llm.policy.idle_work:
         long_prompt = stats.n_prompt - stats.n_cached >= TOKENS_MIN
         prefill_tok_s = stats.prefill_tok_s if long_prompt else None

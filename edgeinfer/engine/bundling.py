@@ -100,7 +100,7 @@ class Bundling:
                 raise write_failure(error, self.path, bundles.nbytes) from error
             if whole:
                 return Bundled(self.path, bundles.nbytes, "repaired", n_repaired=len(damaged))
-        return self._packed(progress)
+        return self._packed(progress, bundles.orders)
 
     def pack_in_order(self, orders: Orders, progress: Progress) -> Bundled:
         """Have a file with the neurons in this order, in place of what is there.

@@ -1,7 +1,7 @@
 """Finding out from a text in which order the neurons of a model had better lie in its bundle file.
 
 In: an open model, a text. Out: an order of the neurons of each sparse layer. Where the model does not fit in memory, it
-runs from a bundle file in the order of neurons' numbers, which is made first.
+runs from a bundle file, which is made first if there is none.
 """
 
 from __future__ import annotations

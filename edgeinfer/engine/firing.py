@@ -25,7 +25,7 @@ def firing_of(fingerprint: str) -> Firing:
     try:
         loaded = json.loads(firing_path(fingerprint).read_text(encoding="utf-8"))
         return _checked(loaded)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return Firing()
 
 

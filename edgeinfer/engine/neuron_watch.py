@@ -52,13 +52,13 @@ def _watched(
 ) -> Fired:
     fired = [np.zeros((len(tokens), layer.layout.n_neurons), bool) for layer in layers]
     numbers = {id(layer.act): number for number, layer in enumerate(layers)}
-    done = 0
+    done, by_neurons = 0, limits.stored is not None and limits.stored.by_neurons
 
     def seen(op: Op) -> None:
         number = numbers.get(id(op))
         if number is not None:
-            # hidden values are those of all neurons where weights are in memory, else not there yet
-            name = layers[number].activated if limits.stored is not None else layers[number].act.out
+            # where neurons are read singly, hidden values are not there yet; elsewhere activated ones never are alone
+            name = layers[number].activated if by_neurons else layers[number].act.out
             values = lane.value(name)
             fired[number][done : done + len(values)] = values != 0
 

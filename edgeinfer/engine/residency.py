@@ -20,7 +20,7 @@ from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle, DoesNotFit
-from edgeinfer.models.bundle_places import NEURONS, WHOLE, bundle_path
+from edgeinfer.models.bundle_places import NEURONS, WHOLE, bundle_path, pack_options
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import has_threshold, threshold_of
@@ -211,7 +211,7 @@ def planned_weights(
     if room.budget_bytes is None:
         return None, limits
     kept = chosen_layout(spec, file, room.budget_bytes, disk, name, firing)
-    return kept if kept.flash_bytes else None, limits
+    return None if kept.holds_all else kept, limits
 
 
 def stored(
@@ -253,10 +253,9 @@ def place_of(
     """
     from edgeinfer.backends.cpu.sparse import sparse_layers
 
-    if has_threshold(spec):  # read whole it is the model without a threshold
-        return bundle_path(name, fingerprint, NEURONS if by_neurons else "")
     is_other = not by_neurons and bool(sparse_layers(list(spec.ops()), tensors))
-    return bundle_path(name, fingerprint, WHOLE if is_other else "")
+    variant = NEURONS if has_threshold(spec) else ""  # read whole, too: a gate is not read together with its up matrix
+    return bundle_path(name, fingerprint, f"{variant}{WHOLE if is_other else ''}")
 
 
 def firing_seen(spec: ModelSpec, fingerprint: str) -> Firing:
@@ -305,7 +304,7 @@ def _have_bundle_file(
         if not holding.packs:
             raise BadBundle(
                 f"{name} does not fit into the memory it may have, and with --no-pack no bundle file is written to "
-                f"read the rest from; edgeinfer pack writes it ({reason})"
+                f"read the rest from; edgeinfer pack MODEL{pack_options(path)} writes it ({reason})"
             ) from None
         if path.exists():
             progress(f"making {path.name} anew ({reason})", 0, 1)
@@ -335,5 +334,7 @@ def told(kept: Kept, disk: Disk | None) -> str:
     if disk is None:
         return f"{text}; edgeinfer probe measures how fast that is"
     seconds = kept.streamed.seconds(disk)
+    if not seconds:  # as all that fired before is expected to be in memory
+        return text
     rate = kept.streamed.nbytes / seconds
     return f"{text}: {1 / seconds:.3g} tok/s at most, one at a time, at {rate / 1e9:.2g} GB/s"

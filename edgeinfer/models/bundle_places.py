@@ -16,8 +16,8 @@ WHOLE = ".whole"
 PART_SUFFIX = ".part"
 """Ends the name of a half-written file, after the name that it will have."""
 NEURONS = "-neurons"
-"""The variant whose feed-forward layers lie by neurons although its activations have no exact zeros of their own."""
-VARIANTS = ("", WHOLE, NEURONS)
+"""In the name of a file of a model whose small activations count as zero: its products lie in another way."""
+VARIANTS = ("", WHOLE, NEURONS, NEURONS + WHOLE)
 FINGERPRINT_DIGITS = 16
 _UNSAFE = re.compile(r"[^\w.+\-@()]+")
 
@@ -46,6 +46,12 @@ def bundle_path(name: str, fingerprint: str, variant: str = "") -> Path:
 def is_whole(path: Path) -> bool:
     """Whether a file is one whose layers are read whole though they could be read by neurons, by its name."""
     return path.name.endswith(f"{WHOLE}{SUFFIX}")
+
+
+def pack_options(path: Path) -> str:
+    """What `edgeinfer pack MODEL` is given for a file of this name beside the model, each after a space."""
+    plain = path.name.removesuffix(SUFFIX).removesuffix(WHOLE)
+    return f"{' --approx T' if plain.endswith(NEURONS) else ''}{' --whole' if is_whole(path) else ''}"
 
 
 def firing_path(fingerprint: str) -> Path:

@@ -16,6 +16,9 @@ USUAL_SHARE = 0.1
 """Of neurons that fire for a token, where no run has shown it: trained ReLU models have 90 to 97 % zeros (LLM in a
 flash, arXiv 2312.11514, section 3)."""
 
+LONGEST = 700.0
+"""Times the mean length: no run is so long, and numbers have no room for what follows from more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Firing:
@@ -97,7 +100,8 @@ class Neurons:
         n_runs = max(n_records * apart, min(self.n_layers, n_records))
         n_bytes = n_records * (self.record_bytes + between)
         near = between / (1 - apart) if apart < 1 else 0.0
-        cuts = n_runs / expm1((READ_BYTES + near) / (n_bytes / n_runs))  # runs of any length are as likely to go on
+        length = (READ_BYTES + near) / (n_bytes / n_runs)
+        cuts = n_runs / expm1(min(length, LONGEST))  # runs of any length are as likely to go on
         n_bytes += PAGE_BYTES * (n_runs + cuts) - min(2 * near, READ_BYTES) * cuts  # nothing is read around a cut
         waiting = self.times.first_s * min(self.n_layers, n_records)  # each layer is asked for by itself
         return NeuronReads(n_runs + cuts, n_bytes, waiting + self.times.seconds(n_runs + cuts, n_bytes))

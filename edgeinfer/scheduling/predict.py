@@ -33,11 +33,15 @@ class Predictor:
         placement: Placement | None = None,
         *,
         disk_s: Callable[[int], float] | None = None,
+        waiting_s: Callable[[int], float] | None = None,
         most_tokens: int = MOST_TOKENS,
     ) -> None:
-        """`disk_s`: seconds of reading meanwhile, by tokens of a pass; `most_tokens`: those of a pass of a prompt."""
+        """`disk_s`: seconds of reading meanwhile, by tokens of a pass, `waiting_s`: those when nothing is computed.
+
+        `most_tokens`: those of a pass of a prompt.
+        """
         self._profile, self._work, self._kv, self._placement = profile, work, kv, placement
-        self._disk_s = disk_s
+        self._disk_s, self._waiting_s = disk_s, waiting_s
         self._most_tokens = reading_tokens(profile, work, placement, most_tokens)
         self.seconds = lru_cache(maxsize=4096)(self._seconds)
 
@@ -45,7 +49,8 @@ class Predictor:
         """What a pass is spent on: on the disk alone where that takes longest."""
         computed = self._computed(step)
         disk_s = 0.0 if self._disk_s is None else self._disk_s(step.n_rows)
-        return computed if computed.total >= disk_s else Spent(disk=disk_s)
+        found = computed if computed.total >= disk_s else Spent(disk=disk_s)
+        return found if self._waiting_s is None else found + Spent(disk=self._waiting_s(step.n_rows))
 
     def _computed(self, step: Pass) -> Spent:
         if self._placement is not None:

@@ -144,10 +144,12 @@ def mixture_residency(
     dense = sum(load.nbytes for load in loads)
     passing = min(dense, 2 * max(load.nbytes for load in loads))
     if budget_bytes < least + passing:
+        staying = sum(load.nbytes for load in loads if load.uses > 1)
+        works = max(least + passing, room_for_staying(loads, experts, disk, staying) if staying else 0)
         raise DoesNotFit(
             f"{enough(max(0, budget_bytes))} of memory for the weights of {what} is too little: a token uses "
             f"{experts.active} experts of {enough(experts.nbytes)} a layer, {n_readers} are on their way, and the rest "
-            f"takes {enough(passing)}; {enough(least + passing)} at least would work"
+            f"takes {enough(works - least)}; {enough(works)} at least would work"
         )
     found = residency(loads, min(dense, budget_bytes - least), disk, what)
     held = found.window_bytes + sum(loads[number].nbytes for number in found.pinned)

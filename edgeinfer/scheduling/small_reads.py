@@ -30,8 +30,11 @@ class ReadTimes:
 
     @property
     def gap_bytes(self) -> int:
-        """Bytes that are read along rather than with one read more: half of what takes as long, for bytes count too."""
-        return int(self.read_s / self.byte_s / 2)
+        """Bytes that are read along rather than with one read more: half of what takes as long, for bytes count too.
+
+        None that reads are cut after.
+        """
+        return int(min(self.read_s / self.byte_s / 2, READ_BYTES))
 
     def seconds(self, n_reads: float, n_bytes: float) -> float:
         """Seconds of so many reads and bytes."""

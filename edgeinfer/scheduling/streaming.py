@@ -90,6 +90,13 @@ class Kept:
         return self.streamed.neurons is not None
 
     @property
+    def holds_all(self) -> bool:
+        """Whether everything stays, so that no pass reads anything, whatever it needs."""
+        read, experts, neurons = self.streamed.requests, self.streamed.experts, self.streamed.neurons
+        lacks_experts = experts is not None and self.streamed.n_held < experts.count
+        return not (read or lacks_experts or (neurons is not None and neurons.held < neurons.count))
+
+    @property
     def held_bytes(self) -> int:
         """Memory for weights."""
         return self.pinned_bytes + self.window_bytes + self.cache_bytes + self.residency.neuron_bytes

@@ -103,6 +103,35 @@ def test_bundles_of_the_model_and_of_its_approximation_are_two_files(silu: Path)
                 BundleFile.open(path, contents, identity)
 
 
+def test_read_whole_a_model_and_its_approximation_have_a_file_each(silu: Path, home: Path) -> None:
+    """Gates are read together with their up matrices in one of the two alone."""
+    sparse_disks.measured(sparse_disks.DISKS["whole"])
+    ways = (("--spec", "off"), ("--spec", "off", "--approx", str(T)))
+    files = []
+    for way in (*ways, *ways):
+        found = answer(silu, *way, *RAM)
+        assert found["tokens"] == answer(silu, *way)["tokens"]
+        assert found["reading"]["neurons"] is None  # type: ignore[index]
+        files.append({path: path.stat().st_ino for path in (home / "bundles").glob("*.bundles")})
+    assert len(files[1]) == 2
+    assert files[1] == files[2] == files[3]
+
+
+def test_what_is_said_of_a_file_that_is_none_makes_one(silu: Path, home: Path) -> None:
+    sparse_disks.measured(sparse_disks.DISKS["whole"])
+    given = ("run", "-m", str(silu), "--approx", str(T), *RAM, "--no-pack", "--max-tokens", "1", "--ctx", "128", PROMPT)
+    refused = run(*given)
+    assert refused.exit_code == 1
+    assert "edgeinfer pack MODEL --approx T --whole writes it" in refused.stderr
+    assert run("pack", str(silu), "--approx", str(T), "--whole").exit_code == 0
+    assert run(*given).exit_code == 0
+    (path,) = (home / "bundles").glob("*.bundles")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "edgeinfer pack MODEL --repair --approx T --whole makes it anew" in run(*given).stderr
+    assert run("pack", str(silu), "--repair", "--approx", str(T), "--whole").exit_code == 0
+    assert run(*given).exit_code == 0
+
+
 def test_states_of_a_model_are_not_those_of_its_approximation(silu: Path) -> None:
     found = set()
     for approx in (None, T, 2 * T):

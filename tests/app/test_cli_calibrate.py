@@ -11,9 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
+from edgeinfer.backends.base import no_progress
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.orders import Orders, natural
+from edgeinfer.engine.calibration import calibrated
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.models.load import open_model
 from scripts.sparse_model import SparseShape, write_sparse
@@ -91,6 +93,15 @@ def test_a_calibrated_file_is_used_and_changes_no_token(model: Path, text: Path,
     assert all(map(np.array_equal, orders(model, path), ordered))  # running made no other file
     shown = run("pack", str(model), *approx(model), "--verify")
     assert "is whole" in shown.stdout
+
+
+@pytest.mark.parametrize("model", ["relu"], indirect=True)
+def test_what_fires_is_the_same_where_layers_are_read_whole(model: Path) -> None:
+    measured(DISKS["whole"])
+    with open_model(model) as opened:
+        part, whole = (calibrated(opened, "it", TEXT, no_progress, ram_bytes) for ram_bytes in (9_000_000, None))
+    assert part.firing_share == whole.firing_share
+    assert all(map(np.array_equal, part.orders, whole.orders))
 
 
 @pytest.mark.parametrize("model", ["relu"], indirect=True)

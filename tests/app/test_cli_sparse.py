@@ -118,6 +118,20 @@ def test_what_was_seen_to_fire_decides(file: Path, identity: str) -> None:
     assert "1 % of neurons fire for a token (seen of 100 tokens)" in str(few["why_layout"])
 
 
+def test_memory_is_kept_to_though_everything_that_fires_is_expected_to_be_there(file: Path, identity: str) -> None:
+    record = {"share": 0.05, "found": [[0.05, 0.9], [0.2, 1.0]], "n_tokens": 100}
+    firing_path(identity).parent.mkdir(parents=True)
+    firing_path(identity).write_text(json.dumps(record))
+    plan = called("plan", file, "--ram", "14MB")["predicted"]
+    assert isinstance(plan, dict)
+    assert plan["by_neurons"] is True
+    assert plan["flash_bytes_per_token"] == 0
+    asked = ("--spec", "off", "--temp", "0", "--max-tokens", "8", "the rain")
+    part = called("run", file, "--ram", "14MB", *asked)
+    assert part["tokens"] == called("run", file, *asked)["tokens"]
+    assert int(str(part["weights_read_bytes"])) > 0
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -128,6 +142,7 @@ def test_what_was_seen_to_fire_decides(file: Path, identity: str) -> None:
         '{"share": 0.1, "found": [[1, 2, 3]], "n_tokens": 100}',
         '{"share": 0.1, "found": 7, "n_tokens": 100}',
         '{"share": 0.1, "found": [], "n_tokens": 1}',
+        '{"share": 0.1, "found": [], "n_tokens": 1e999}',
     ],
 )
 def test_what_is_no_record_counts_as_none(home: Path, content: str) -> None:

@@ -24,8 +24,10 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.engine.stats import Stats
+from edgeinfer.scheduling.firing import Firing, Neurons
 from edgeinfer.scheduling.predict import Predictor
 from edgeinfer.scheduling.profile import CoreRates, Curve, Disk, Profile
+from edgeinfer.scheduling.small_reads import ReadTimes
 from edgeinfer.scheduling.streaming import Streamed
 from edgeinfer.scheduling.topology import read_topology
 from tests.unit.scheduling.profiles import machine
@@ -167,6 +169,15 @@ def test_a_model_that_streams_takes_as_long_as_its_disk(llm: LLM, profile: Profi
         resident = expected_of(llm, STATS)
     assert resident is not None
     assert resident.plain_tok_s == pytest.approx(64 / Predictor(profile, llm.work).decode_s(64, 200))
+
+
+def test_neurons_are_waited_for_after_everything_else(llm: LLM, profile: Profile, streaming: Streamed) -> None:
+    neurons = Neurons(10_000, 2000.0, 2, 0.0, Firing(0.1), ReadTimes(1e-6, 1e-9))
+    computed_s = Predictor(profile, llm.work).decode_s(64, 200)
+    with patch.object(LLM, "streamed", replace(streaming, requests={1: 1}, neurons=neurons)):
+        expected = expected_of(llm, STATS)
+    assert expected is not None
+    assert expected.plain_tok_s == pytest.approx(64 / (computed_s + 64 * neurons.reads().seconds))
 
 
 def test_what_streaming_took_corrects_no_model_in_memory(llm: LLM, profile: Profile, streaming: Streamed) -> None:

@@ -15,7 +15,7 @@ from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary, cpu_features
-from edgeinfer.backends.cpu.needs import kernels_of
+from edgeinfer.backends.cpu.needs import FILLING, kernels_of
 from edgeinfer.backends.cpu.sections import CpuSections, sections_of
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import BadSetting, DeviceUnavailable
@@ -76,6 +76,7 @@ class CpuDevice:
         """The team, once the kernels are there."""
         streams = limits.stored is not None and limits.stored.by_neurons
         needed = kernels_of(spec, file.tensors, limits.kv, self.isa, sections, streams=streams)
+        needed += FILLING if limits.stored is not None and spec.has_experts else ()
         self.library.prepare(needed, len(self.cores), progress)
         shared = self._team
         if shared is None or shared.closed:

@@ -37,6 +37,14 @@ from edgeinfer.ops import (
 from edgeinfer.settings import KVKind
 
 TEAM = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
+FILLING = (
+    catalogue.FILL_SLOTS,
+    catalogue.WANT_SLOTS,
+    catalogue.DROP_SLOTS,
+    catalogue.SETTLE_SLOTS,
+    catalogue.LEAST_SLOT,
+)
+"""What reads experts that do not stay in memory."""
 
 
 class Choice:

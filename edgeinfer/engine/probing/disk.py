@@ -32,7 +32,7 @@ WINDOW_S = 0.025
 ROUNDS = 2
 """Rounds that suffice."""
 AT_ONCE_BYTES = 512 << 10
-"""Reads between two looks at the clock, in bytes, one at least: of small ones hardly anything else takes time."""
+"""Places that are drawn at a time, by the bytes read there: of small reads hardly anything else takes time."""
 PAGE_BYTES = 4096
 SPARE = 4
 """Free space that is left, as a multiple of the file."""
@@ -110,8 +110,8 @@ def _rate(path: Path, n_bytes: int, size: int, depth: int) -> float:
             while True:
                 for offset in (draw.integers(0, places, max(1, AT_ONCE_BYTES // size)) * size).tolist():
                     counts[number] += os.preadv(descriptor.number, [memory], offset)
-                if time.perf_counter() - started >= WINDOW_S:
-                    return
+                    if time.perf_counter() - started >= WINDOW_S:
+                        return
 
     threads = [threading.Thread(target=read, args=(number,)) for number in range(depth)]
     for thread in threads:

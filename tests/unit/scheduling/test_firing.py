@@ -49,6 +49,21 @@ def test_all_neurons_in_memory_are_read_no_more_and_too_few_are_of_no_use() -> N
     assert many.reads(8).n_bytes > many.reads().n_bytes
 
 
+@pytest.mark.parametrize("missing", [1e-2, 1e-4, 1e-6, 1e-9])
+@pytest.mark.parametrize("times", [ReadTimes(8e-3, 7e-9), ReadTimes(0.0, 5e-10), read_times(None, SMALL_READERS)])
+def test_few_small_records_are_a_read_each_at_most(missing: float, times: ReadTimes) -> None:
+    found = Neurons(36864, 384, 12, 0.0, Firing(missing), times).reads()
+    assert 0 < found.n_reads <= 1.01 * 36864 * missing
+
+
+def test_a_disk_that_counts_reads_alone_reads_no_gap_that_is_cut() -> None:
+    disk = Disk({16: Curve((4096, 1 << 18, 1 << 20), (4096 / 3e-4, (1 << 18) / 3.000001e-4, 1e9))})
+    times = read_times(disk, SMALL_READERS)
+    assert times.read_s == pytest.approx(3e-4, rel=1e-3)
+    assert times.gap_bytes == READ_BYTES
+    assert Neurons(100_000, 640, 12, 0.0, Firing(0.1), times).reads().n_reads < 100_000
+
+
 def test_reads_take_what_was_measured_of_small_and_large_ones() -> None:
     disk = Disk({16: Curve((4096, 1 << 18, 1 << 20), (2e8, 2e9, 2e9))})
     times = read_times(disk, 16)

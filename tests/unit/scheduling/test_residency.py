@@ -172,3 +172,13 @@ def test_what_must_stay_does_in_what_is_said_to_be_enough(pieces: list[tuple[int
     experts, staying = ExpertLoads(64, expert * 1000, 4, 4), {n for n, load in enumerate(loads) if load.uses == 2.0}
     works = room_for_staying(loads, experts, None, sum(loads[number].nbytes for number in staying))
     assert mixture_residency(loads, experts, works, None, "it").pinned >= staying
+
+
+def test_what_would_work_counts_what_must_stay() -> None:
+    loads, experts = [Load(MB), Load(30 * MB, 2.0)] * 20, ExpertLoads(64, MB, 4, 4)
+    with pytest.raises(DoesNotFit) as refusal:
+        mixture_residency(loads, experts, 20 * MB, None, "it")
+    found = re.search(r"([\d.]+) MB at least would work", str(refusal.value))
+    assert found is not None
+    works = int(float(found[1]) * 1e6)
+    assert mixture_residency(loads, experts, works, None, "it").pinned >= {n for n in range(40) if n % 2}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Contents
 from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.errors import BadBundle
-from edgeinfer.models.bundle_places import is_whole
+from edgeinfer.models.bundle_places import pack_options
 
 MAGIC, PART_MAGIC = b"edgeBNDL", b"edgePART"
 VERSION = 1
@@ -86,7 +86,7 @@ class PartHeader:
 
 def repair(path: Path) -> str:
     """What makes a file usable again."""
-    return f"edgeinfer pack MODEL --repair{' --whole' if is_whole(path) else ''} makes it anew"
+    return f"edgeinfer pack MODEL --repair{pack_options(path)} makes it anew"
 
 
 def identity_of(contents: Contents, fingerprint: str) -> Identity:
@@ -163,7 +163,7 @@ def _start(identity: Identity, magic: bytes, stamp: bytes) -> bytes:
 def _check_start(path: Path, header: bytes, identity: Identity) -> None:
     """Raise BadBundle unless a whole file of this identity begins so."""
     if header[: len(PART_MAGIC)] == PART_MAGIC:
-        raise BadBundle(f"{path} is half-written; edgeinfer pack MODEL goes on with it")
+        raise BadBundle(f"{path} is half-written; edgeinfer pack MODEL{pack_options(path)} goes on with it")
     if header[: len(MAGIC)] != MAGIC:
         raise BadBundle(f"{path} is not a bundle file; edgeinfer pack MODEL --out FILE writes one to another place")
     if len(header) < _FIXED.size:

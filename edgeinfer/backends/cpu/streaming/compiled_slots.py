@@ -56,6 +56,7 @@ class CompiledSlots:
         library: KernelLibrary,
     ) -> None:
         """`places`: of each number. `memory`: uint8[slots, bytes], pages."""
+        self._library = library  # which owns the code that readers sleep in
         self._fill, self._want, self._drop, self._settle = (
             library.function(each)
             for each in (catalogue.FILL_SLOTS, catalogue.WANT_SLOTS, catalogue.DROP_SLOTS, catalogue.SETTLE_SLOTS)
@@ -69,7 +70,8 @@ class CompiledSlots:
         self.counts: Numbers = np.zeros(len(places), np.int64)
         self._memory = memory
         self._pipes = [*os.pipe(), *os.pipe()]
-        weakref.finalize(self, _close, tuple(self._pipes))  # not in `close`: somebody may still be about to read
+        closing = weakref.finalize(self, _close, tuple(self._pipes))  # not in `close`: somebody may be about to read
+        closing.atexit = False  # readers of what nobody closed would not sleep any more
         self._started_s, self._started_ticks = time.perf_counter(), self._read_ticks()
         self._record = self._new_record(descriptor, n_readers)
         self._at, self._turn = address(self._record), self._record["turn"]

@@ -144,12 +144,13 @@ class ExpertCache:
         self._filling.take_turns(layer, len(self._passes), self._step)
         self._count(layer, keys)
         self._in_use = keys
-        held, barred = self._states.held, self._states.barred
+        held, orders, barred = self._states.held, self._states.orders, self._states.barred
         for key in keys:
             slot = self._slots[key]
             if slot >= 0:
                 barred[slot] = IN_USE
-            if slot < 0 or held[slot] != key:
+            # a guess that was made again while its read ended is read twice: nobody may use it meanwhile
+            if slot < 0 or orders[slot] or held[slot] != key:
                 self._asked.append(key)
         self._n_found += len(keys) - len(self._asked)
         if self._asked:

@@ -55,15 +55,12 @@ class LayerRuns:
         return -(-self.bundles[0].nbytes // self.record_bytes)
 
     def laid(self, slots: Int64s, neurons: Int64s) -> tuple[Int64s, Int64s]:
-        """Slots and positions of neurons int64[n] in increasing order, both in the order in which they lie.
-
-        `slots`: int64[n_neurons], of all neurons.
-        """
+        """Slots int64[n] and positions of neurons int64[n] in increasing order, both in the order in which they lie."""
         if self.positions is None:
-            return slots[neurons], neurons
+            return slots, neurons
         positions = self.positions[neurons]
         order = np.argsort(positions)
-        return slots[neurons[order]], positions[order]
+        return slots[order], positions[order]
 
 
 def runs_of(contents: Contents, orders: Orders = ()) -> list[LayerRuns]:

@@ -44,19 +44,22 @@ class _Layer:
         self.starts = np.array([bundle.offset for bundle in runs.bundles], np.int64)
         self.turn = 0
 
-    def forget(self, neurons: Int64s | None = None) -> None:
-        """These neurons, or all, are not there."""
-        neurons = np.flatnonzero(self.slots >= 0) if neurons is None else neurons
-        neurons = neurons[self.slots[neurons] >= 0]
-        slots = self.slots[neurons]
-        self.slots[neurons], self.owners[slots], self.used[slots] = -1, -1, -1
+    def forget(self) -> None:
+        """No neuron is there."""
+        self.slots[:], self.owners[:], self.used[:] = -1, -1, -1
 
-    def place(self, missing: Int64s) -> None:
-        """Give neurons the slots of those used longest ago, but for those of this turn."""
-        taken = np.argpartition(self.used, len(missing) - 1)[: len(missing)]
+    def room(self, count: int) -> Int64s:
+        """Slots of neurons used longest ago, but for those of this turn: nobody's from now on."""
+        taken = np.argpartition(self.used, count - 1)[:count]
         before = self.owners[taken]
         self.slots[before[before >= 0]] = -1
-        self.slots[missing], self.owners[taken], self.used[taken] = taken, missing, self.turn
+        self.owners[taken] = self.used[taken] = -1
+        return taken
+
+    def take(self, neurons: Int64s, taken: Int64s) -> None:
+        """Neurons are in these slots; whatever interrupts this, none counts as there that is not."""
+        self.owners[taken], self.used[taken] = neurons, self.turn
+        self.slots[neurons] = taken
 
     def shrink(self, count: int) -> None:
         """Have room for so many neurons from now on, those used last, in the first slots; the others' pages go."""
@@ -122,6 +125,7 @@ class NeuronWindow:
 
         Bytes that were given back: fewer where only the least that layers need is left.
         """
+        self._readers.settle()
         before = self.nbytes
         share = 1 - n_bytes / before
         for held in self._layers:
@@ -158,20 +162,16 @@ class NeuronWindow:
         return addresses
 
     def _read(self, held: _Layer, missing: Int64s) -> None:
-        """Give neurons places, and read them there; what is not there in the end has none."""
-        started = time.perf_counter()
-        try:
-            held.place(missing)
-            slots, positions = held.runs.laid(held.slots, missing)
-            is_new = ~held.is_checked[positions // held.runs.length]
-            if is_new.any():
-                self._read_runs(held, slots[is_new], positions[is_new])
-                slots, positions = slots[~is_new], positions[~is_new]
-            if len(slots):
-                self._read_pages(held, slots, positions)
-        except BaseException:
-            held.forget(missing)
-            raise
+        """Read neurons to places that are given to them once they are there."""
+        started, taken = time.perf_counter(), held.room(len(missing))
+        slots, positions = held.runs.laid(taken, missing)
+        is_new = ~held.is_checked[positions // held.runs.length]
+        if is_new.any():
+            self._read_runs(held, slots[is_new], positions[is_new])
+            slots, positions = slots[~is_new], positions[~is_new]
+        if len(slots):
+            self._read_pages(held, slots, positions)
+        held.take(missing, taken)
         self._waited_s += time.perf_counter() - started
         self._n_read += len(missing)
 
@@ -243,8 +243,11 @@ class NeuronWindow:
         )
 
     def close(self) -> None:
-        """Stop reading. Safe to call twice."""
+        """Stop reading and let the memory go. Safe to call twice."""
         self._readers.close()
+        for held in self._layers:
+            held.memory = held.memory[:0].copy()
+        self._pages = self._pages[:0].copy()
 
 
 def reading_bytes(layers: Sequence[LayerRuns], n_readers: int) -> int:

@@ -40,6 +40,7 @@ class Readers:
     def __init__(self, count: int) -> None:
         self.count = count
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._job: _Job | None = None
         self._lock = threading.Lock()
         self._threads = [
             threading.Thread(target=self._work, name=f"edgeinfer-neurons-{number}", daemon=True)
@@ -53,7 +54,8 @@ class Readers:
 
         The task returns where nothing is left to do. Raises what it raised anywhere first.
         """
-        job = _Job(task)
+        self.settle()
+        self._job = job = _Job(task)
         try:
             for _ in range(min(self.count, most) - 1):
                 self._jobs.put(job)
@@ -66,13 +68,18 @@ class Readers:
         if job.failure is not None:
             raise job.failure
 
+    def settle(self) -> None:
+        """Wait for threads that are still busy, as who was interrupted a second time did not."""
+        if self._job is not None:
+            self._job.join()
+
     def close(self) -> None:
         """Stop the threads. Safe to call twice."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join()
-        self._threads = []
+        self._threads, self._job = [], None
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -86,4 +93,4 @@ class Readers:
                     job.failure = reason
             with self._lock:
                 job.n_busy -= 1
-            job.done.ring()
+                job.done.ring()

@@ -148,3 +148,19 @@ def test_a_disk_that_cannot_be_read_directly_is_left_out(
 def test_reads_of_more_are_never_faster() -> None:
     curve = memory._falling({10: 5.0, 20: 7.0, 40: 3.0})
     assert curve.values == (7.0, 7.0, 3.0)
+
+
+def test_a_slow_disk_is_read_no_longer_than_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of this one takes ten milliseconds, as a head that moves does."""
+    path, now_s, n_reads = tmp_path / "bytes", 0.0, 0
+    path.write_bytes(bytes(1 << 20))
+
+    def read(descriptor: int, memory: list[object], offset: int) -> int:
+        nonlocal now_s, n_reads
+        now_s, n_reads = now_s + 0.01, n_reads + 1
+        return 4096
+
+    monkeypatch.setattr(disk.os, "preadv", read)
+    monkeypatch.setattr(disk.time, "perf_counter", lambda: now_s)
+    assert disk._rate(path, 1 << 20, 4096, 1) == pytest.approx(4096 / 0.01)
+    assert n_reads == 3

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -168,3 +170,23 @@ def test_closing_ends_who_waits_for_slots(file: File, library: KernelLibrary) ->
     slots.close()
     waiting.join(10)
     assert failures
+
+
+def test_who_is_not_closed_does_no_harm_at_the_end(tmp_path: Path) -> None:
+    """Its readers sleep in compiled code, and wake up when their pipes are closed."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(PAGE_BYTES))
+    program = f"""
+import gc, os
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.backends.cpu.memory import paged
+from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, Place
+library = KernelLibrary()
+descriptor = os.open({str(path)!r}, os.O_RDONLY)
+slots = CompiledSlots(descriptor, [Place(0, {PAGE_BYTES})], paged(1, {PAGE_BYTES}), 2, library)
+slots.want([0], 1)
+slots.settle([0])
+del slots, library
+gc.collect()
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -221,3 +222,32 @@ def _until(condition: object) -> None:
             return
         threading.Event().wait(0.005)
     raise AssertionError("it did not happen within ten seconds")
+
+
+def test_nothing_is_read_into_what_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = PaperSource()
+    cache, memory = opened(source, n_slots=8, n_readers=1)
+    have(cache, memory, 0, [0, 1])
+    source.gate.clear()
+    cache.guess([(1, 4), (1, 5)])
+    filling, orders = cache._filling, cache._states.orders
+    want = filling.want
+
+    def late(slots: Sequence[int], order: int) -> None:
+        """Its reads end just before a guess is made again."""
+        source.gate.set()
+        _until(lambda: not orders.any())
+        source.gate.clear()
+        want(slots, order)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filling, "want", late)
+        cache.guess([(1, 4), (1, 5)])
+    assert orders.any()
+    cache.ask(1, [4, 5])
+    opening = threading.Timer(0.1, source.gate.set)
+    opening.start()
+    slots = (cache.wait(1, [4, 5]) - memory.ctypes.data) // PAGE_BYTES
+    assert not orders[slots].any()
+    opening.join()
+    cache.close()

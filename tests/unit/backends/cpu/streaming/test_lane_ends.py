@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.backends.base import DeviceOptions, Progress
 from edgeinfer.backends.cpu import lane as lanes
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.bundles.contents import Bundle
+from edgeinfer.backends.cpu.catalogue import Function, Kernel
 from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.streaming.lane import Bundles, StreamedLane
 from edgeinfer.errors import DeviceFailed
 from tests.golden.goldens import Golden, Player
@@ -21,6 +24,7 @@ from tests.golden.streamed_devices import Streamer
 
 GOLDEN = Golden.read("llama-q4_0")
 MIXTURE = Golden.read("qwen2moe-q4_0")
+SPARSE = Golden.read("llama-relu-sparse-q4_1")
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +44,7 @@ def readers() -> list[str]:
     return [name for name in names if name.startswith(("edgeinfer-read", "edgeinfer-experts"))]
 
 
-@pytest.mark.parametrize("golden", [GOLDEN, MIXTURE], ids=lambda golden: golden.name)
+@pytest.mark.parametrize("golden", [GOLDEN, MIXTURE, SPARSE], ids=lambda golden: golden.name)
 def test_closing_gives_the_memory_back_though_the_lane_is_still_known(golden: Golden, tmp_path: Path) -> None:
     with Player(Streamer(tmp_path / "model.bundles", 0.3), golden) as player:
         lane = lane_of(player)
@@ -48,6 +52,8 @@ def test_closing_gives_the_memory_back_though_the_lane_is_still_known(golden: Go
         held = [lane._pinned._memory, lane._ring, lane._packed]
         if lane._mixtures is not None:
             held.append(lane._mixtures._cache._memory)
+        if lane._neurons is not None:
+            held += [lane._neurons._pages, *(layer.memory for layer in lane._neurons._layers)]
         assert readers()
         known = [weakref.ref(each) for each in held]
         held.clear()
@@ -106,3 +112,29 @@ def test_a_read_error_while_bundles_are_taken_again_ends_nothing(
         lane.pin(all_pinned)
         assert frozenset(lane.pinned) == all_pinned
         assert np.array_equal(player.feed(GOLDEN.tokens[9:10]), then)
+
+
+@pytest.mark.parametrize("name", ["llama-q4_0", "qwen2moe-q4_0", "llama-relu-sparse-q4_1"])
+def test_everything_that_is_compiled_is_asked_for_at_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not is compiled in this process, one after the other, with nothing said."""
+    prepare, find = KernelLibrary.prepare, KernelLibrary.address
+    prepared: set[str] = set()
+    found: set[str] = set()
+
+    def preparing(library: KernelLibrary, wanted: Sequence[Kernel | Function], count: int, progress: Progress) -> None:
+        prepared.update(each.name for each in wanted)
+        prepare(library, wanted, count, progress)
+
+    def finding(library: KernelLibrary, wanted: Kernel | Function) -> int:
+        found.add(wanted.name)
+        return find(library, wanted)
+
+    monkeypatch.setattr(KernelLibrary, "prepare", preparing)
+    monkeypatch.setattr(KernelLibrary, "address", finding)
+    golden = Golden.read(name)
+    with Player(Streamer(tmp_path / "model.bundles", 0.3), golden) as player:
+        player.feed(golden.tokens[:5])
+    assert found
+    assert found <= prepared

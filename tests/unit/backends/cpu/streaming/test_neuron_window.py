@@ -11,6 +11,7 @@ import pytest
 from edgeinfer.backends.cpu.bundles.contents import PAGE_BYTES, Bundle
 from edgeinfer.backends.cpu.feeding import turns
 from edgeinfer.backends.cpu.page_reads import PageReads, read_each
+from edgeinfer.backends.cpu.streaming.bell import Bell
 from edgeinfer.backends.cpu.streaming.neuron_reads import FEWEST_NEURONS, LayerRuns, least_bytes, page_reads
 from edgeinfer.backends.cpu.streaming.neurons import NeuronWindow, reading_bytes
 from edgeinfer.errors import DeviceFailed
@@ -275,3 +276,36 @@ def test_turns_take_all_neurons_and_all_blocks(most: int) -> None:
             assert places.stop - places.start <= most
             own = neurons[(neurons >= 32 * first) & (neurons < 32 * stop)]
             assert np.array_equal(neurons[places], own)
+
+
+def test_who_is_interrupted_twice_finds_nothing_that_is_still_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second exception comes while the window waits for its threads, which then write to slots of others."""
+    source = PaperNeurons()
+    window = opened(source, 40)
+    have(window, 0, list(range(0, NEURONS, RUN)))  # runs are checked: later ones are read by pages
+    caller, copy, gate, stuck = threading.current_thread(), source._read_pages, threading.Event(), threading.Event()
+
+    def interrupted(offset: int, into: memoryview) -> None:
+        if threading.current_thread() is not caller:
+            stuck.set()
+            gate.wait()
+            copy(offset, into)
+            return
+        assert stuck.wait(10)
+        raise KeyboardInterrupt
+
+    def again(_: Bell) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "_read_pages", interrupted)
+        patch.setattr(Bell, "wait", again)
+        with pytest.raises(KeyboardInterrupt):
+            window.have(0, np.arange(1, NEURONS, RUN // 4, dtype=np.int32))
+    opening = threading.Timer(0.2, gate.set)
+    opening.start()
+    have(window, 0, list(range(20, 60)))
+    opening.join()
+    time.sleep(0.05)
+    have(window, 0, list(range(20, 60)))
+    window.close()

@@ -103,3 +103,22 @@ def test_who_is_interrupted_while_waiting_has_the_others_stop_first(
     assert waits >= 1
     assert work.n_busy == 0
     assert len(work.done) < 4000
+
+
+def test_one_thread_rings_at_a_time(readers: Readers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that find a bell silent would both make it ring, which ends the thread of the second."""
+    ring, n_ringing, most = Bell.ring, 0, 0
+
+    def slow(bell: Bell) -> None:
+        nonlocal n_ringing, most
+        n_ringing += 1
+        most = max(most, n_ringing)
+        time.sleep(0.002)
+        n_ringing -= 1
+        ring(bell)
+
+    monkeypatch.setattr(Bell, "ring", slow)
+    for _ in range(20):
+        work = Work(list(range(12)))
+        readers.run(work, 4, work.stop)
+    assert most == 1
