@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
@@ -82,6 +84,16 @@ def write_tiny_llama(path: Path, *, seed: int = 0, context: int = CONTEXT, n_tok
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+@pytest.fixture(autouse=True)
+def _same_cores() -> Iterator[None]:
+    """No test leaves its thread on fewer cores than it had."""
+    before = os.sched_getaffinity(0) if sys.platform == "linux" else set[int]()
+    yield
+    if sys.platform == "linux" and (after := os.sched_getaffinity(0)) != before:
+        os.sched_setaffinity(0, before)
+        pytest.fail(f"the thread may only run on {sorted(after)} now")
 
 
 @pytest.fixture(scope="session")

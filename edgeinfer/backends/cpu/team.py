@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import WHOLE, Crew, Timing
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.pinning import pin, running_on, unpin, yield_function
+from edgeinfer.backends.cpu.pinning import Pin, pin, running_on, yield_function
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.errors import BadSetting, EngineClosed
 
@@ -75,7 +74,7 @@ class Team:
         self._seats, self._asleep = np.zeros(n_workers, np.int64), np.zeros(n_workers, np.int64)
         self._slowness = np.full(n_workers, records.NOT_SLOWED)
         self._record = np.zeros((0, 0, 2), np.int64)
-        self._yield = yield_function()
+        self._yield, self._pin = yield_function(), Pin()
         self._control = self._new_control()
         self._control_at = address(self._control)
         self._launched, self._finished, self._stopping = (
@@ -151,24 +150,23 @@ class Team:
             self._tape, self._tape_at = tape, (address(tape.entries), len(tape.entries))
         if crew is not self._seating.crew:
             self._seating = _Seating(_checked(crew, self.n_workers))
-        before = self._pin_caller(crew)
         try:
+            self._pin_caller(crew)
             started = time.perf_counter()
             if self._lead(self._control_at, *self._tape_at, *self._seating.addresses):
                 self._finish_interrupted()
             self.seconds = time.perf_counter() - started
         finally:
-            unpin(before)
+            self._pin.release()
 
-    def _pin_caller(self, crew: Crew) -> Collection[int]:
-        """Take the first worker's core, for `unpin` to give it up. A thread that is there already mostly stays there.
+    def _pin_caller(self, crew: Crew) -> None:
+        """Take the first worker's core, until it is released. A thread that is there already mostly stays there.
 
         The other cores have their workers; two system calls a step would be a fiftieth of a small model's step.
         """
         core = self._core_of(crew.workers[0])
-        if crew.pinned and core and running_on() == core[0]:
-            return ()
-        return pin(core if crew.pinned else self.cores)
+        if not (crew.pinned and core and running_on() == core[0]):
+            self._pin.hold(core if crew.pinned else self.cores)
 
     def _finish_interrupted(self) -> None:
         """Of a launch that was published but not run: wake who sleeps and run the caller's part."""
@@ -240,6 +238,7 @@ class Team:
             self._launched += 1
             self._finished += 1
             self._rouse(tuple(range(1, len(self._wake))))
+            self._pin.release()
         for thread in self._threads:
             thread.join()
 

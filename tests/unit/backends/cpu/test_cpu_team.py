@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pytest
@@ -372,3 +372,27 @@ def test_the_caller_is_pinned_only_while_it_works(library: KernelLibrary) -> Non
             team.run(cells.tape(library))
             assert cells.right(2)
             assert os.sched_getaffinity(0) == allowed
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are pinned on Linux only")
+def test_a_caller_is_let_go_wherever_it_was_interrupted(
+    library: KernelLibrary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    allowed, set_affinity = os.sched_getaffinity(0), os.sched_setaffinity
+    cells = Cells.new()
+    tape = cells.tape(library)
+
+    def interrupted(number: int, cores: Iterable[int]) -> None:
+        set_affinity(number, cores)
+        raise Interrupted
+
+    with team_of(1, library, (min(allowed),)) as team:
+        monkeypatch.setattr("edgeinfer.backends.cpu.team.running_on", lambda: -1)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "sched_setaffinity", interrupted)  # when it is pinned, and when it is let go
+            with pytest.raises(Interrupted):
+                team.run(tape)
+        team.run(tape)
+        assert os.sched_getaffinity(0) == allowed
