@@ -17,7 +17,7 @@ from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.neuron_order import order_of, stretches
 from edgeinfer.engine.neuron_watch import MOST_TOKENS, firing_limits, watch_firing
 from edgeinfer.engine.residency import Holding, stored
-from edgeinfer.engine.texts import own_texts
+from edgeinfer.engine.texts import check_vocabulary, own_texts
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.load import Model
 from edgeinfer.models.text import vocabulary_of
@@ -72,7 +72,9 @@ def calibrated(model: Model, name: str, text: str, progress: Progress, ram_bytes
 
 def _tokens(model: Model, text: str) -> Int32s:
     """The first tokens of a text."""
-    tokenizer = own_texts(model.file.metadata, vocabulary_of(model.file.metadata))[0]
+    vocabulary = vocabulary_of(model.file.metadata)
+    check_vocabulary(model.file.path, vocabulary.n_tokens, model.spec.n_vocab)
+    tokenizer = own_texts(model.file.metadata, vocabulary)[0]
     found = np.array(tokenizer.encode(text, add_special=True, parse_special=False)[:MOST_TOKENS], np.int32)
     if len(found) < FEWEST_TOKENS:
         raise BadSetting(

@@ -39,8 +39,8 @@ from edgeinfer.engine.residency import Holding, room_for, stored
 from edgeinfer.engine.speculation.second_model import draft_bytes, split_sources
 from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for
 from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
-from edgeinfer.engine.texts import Texts, own_texts, texts_with
-from edgeinfer.errors import BadGGUF, BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
+from edgeinfer.engine.texts import Texts, check_vocabulary, own_texts, texts_with
+from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
 from edgeinfer.models.load import spec_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import LocalModel, Store
@@ -217,14 +217,6 @@ def _staff(wanted: _Wanted, subject: Subject) -> tuple[DeviceOptions, tuple[Core
     return options, worker_kinds(options, topology)
 
 
-def _check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
-    if n_tokens > n_vocab:
-        raise BadGGUF(
-            f"{path} has a tokenizer of {n_tokens} tokens and a model of {n_vocab}: "
-            "the tokenizer belongs to another model; get the file again or convert it anew"
-        )
-
-
 def _held(
     subject: Subject, spec: ModelSpec, name: str, wanted: _Wanted, limits: Limits
 ) -> tuple[Limits, Speculation, tuple[str, ...]]:
@@ -293,7 +285,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
             texts = None
             if is_own(wanted.device) and subject.spec is not None:
                 vocabulary = vocabulary_of(metadata)
-                _check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
+                check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
                 texts = beside.submit(own_texts, metadata, vocabulary)
             if wanted.isolate:
                 from edgeinfer.engine.isolation.isolated import Isolated
@@ -346,5 +338,5 @@ def _program_texts(subject: Subject, executor: SequenceEvaluator) -> Texts:
     """Tokenizer and template of a model that another program runs."""
     assert isinstance(executor, Foreign)
     texts = texts_with(subject.file.metadata, executor.text)
-    _check_vocabulary(subject.file.path, texts[0].n_tokens, executor.n_vocab)
+    check_vocabulary(subject.file.path, texts[0].n_tokens, executor.n_vocab)
     return texts

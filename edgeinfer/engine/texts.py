@@ -26,6 +26,15 @@ def own_texts(metadata: Metadata, vocabulary: Vocabulary) -> Texts:
     return Tokenizer.with_vocabulary(vocabulary, metadata), template
 
 
+def check_vocabulary(path: Path, n_tokens: int, n_vocab: int) -> None:
+    """Raise BadGGUF for a tokenizer that has more tokens than its model."""
+    if n_tokens > n_vocab:
+        raise BadGGUF(
+            f"{path} has a tokenizer of {n_tokens} tokens and a model of {n_vocab}: "
+            "the tokenizer belongs to another model; get the file again or convert it anew"
+        )
+
+
 def texts_with(metadata: Metadata, program: ProgramText) -> Texts:
     """Ours where edgeinfer has the tokenizer, else the program's."""
     try:

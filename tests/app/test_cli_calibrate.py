@@ -138,6 +138,9 @@ def test_texts_and_models_that_are_no_use(model: Path, text: Path, tmp_path: Pat
         assert result.exit_code == 1
         assert why in result.stderr
     assert "give one of them" in run(*given, str(text), "--verify").stderr
+    small = tmp_path / "small.gguf"
+    write_sparse(replace(SHAPE, vocabulary=64), write_tiny_llama(tmp_path / "tokenizer.gguf"), small)
+    assert "a tokenizer of 268 tokens and a model of 64" in run("pack", str(small), "--calibrate", str(text)).stderr
     plain = run("pack", str(model), "--calibrate", str(text))
     assert plain.exit_code == 1
     assert "--approx makes some" in plain.stderr
