@@ -86,12 +86,16 @@ def test_same_bits_as_from_memory(golden: Golden, expected: list[np.ndarray], pa
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_bits_stay_when_bundles_are_given_back(golden: Golden, expected: list[np.ndarray], path: Path) -> None:
-    with Player(Streamer(path, 0.8), golden) as player:
+@pytest.mark.parametrize("share", [0.8, 2.0])  # or all of them, and no ring to read others into
+def test_bits_stay_when_bundles_are_given_back(
+    golden: Golden, expected: list[np.ndarray], path: Path, share: float
+) -> None:
+    with Player(Streamer(path, share), golden) as player:
         assert isinstance(player.lane, StreamedLane)
         all_pinned = frozenset(player.lane.pinned)
         staying = frozenset(bundle.number for bundle in player.lane.contents.bundles if bundle.stays)
-        for kept in (frozenset(sorted(all_pinned)[::2]), frozenset[int](), all_pinned):
+        kept_last = all_pinned if share < 1 else frozenset[int]()
+        for kept in (frozenset(sorted(all_pinned)[::2]), frozenset[int](), kept_last):
             player.lane.pin(kept)
             assert set(player.lane.pinned) == kept | staying
         found = answers(player, golden)

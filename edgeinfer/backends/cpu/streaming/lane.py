@@ -150,6 +150,9 @@ class StreamedLane(CpuLane):
         streamed = [
             bundle for bundle in self.contents.bundles if bundle.number not in self._pinned.numbers and bundle.is_dense
         ]
+        largest = max((bundle.padded_bytes for bundle in streamed), default=0)
+        if self._ring.nbytes < 2 * largest:  # all of them were to stay at first
+            self._ring = paged((self._n_readers + 1) * largest)
         self._window = Window(self._source, streamed, self._ring, self._n_readers)
         start = address(self._ring)
         self._places.update({number: self._pinned.address(number) for number in self._pinned.numbers})
