@@ -1,0 +1,218 @@
+"""One kept chat as a screen works with it: the branch that is shown, and what changes it.
+
+In: a store, what the user says, answers. Out: messages, written to the store at once. Nothing is ever overwritten: another
+answer or an edited question is a sibling of the old one. Knows no terminal and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from edgeinfer.app.sessions.conversation import messages_of
+from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage, KeptSession, Role, State
+from edgeinfer.app.sessions.store import SessionStore
+from edgeinfer.app.sessions.tree import MessageTree
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.text import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A message of the shown branch and where it stands among its siblings: the `index`th of `n_siblings`, from 1."""
+
+    message: KeptMessage
+    index: int
+    n_siblings: int
+
+
+class Chat:
+    """The chat that is open. It is written to the store when its first message is: an empty one leaves no trace."""
+
+    def __init__(self, store: SessionStore, session: KeptSession | None = None, *, system: str | None = None) -> None:
+        self._store = store
+        self._session = session
+        self._system = system if session is None else session.system
+        self._tree = MessageTree(() if session is None else store.messages(session.number))
+        self._leaf: int | None = None
+        if session is not None:
+            self._leaf = session.leaf if session.leaf in self._numbers() else self._tree.newest()
+
+    @property
+    def number(self) -> int | None:
+        """Its number in the store; None while it is empty."""
+        return None if self._session is None else self._session.number
+
+    @property
+    def title(self) -> str:
+        return "" if self._session is None else self._session.title
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt."""
+        return self._system
+
+    @system.setter
+    def system(self, text: str | None) -> None:
+        self._system = text
+        if self._session is not None:
+            self._store.set_system(self._session.number, text)
+
+    @property
+    def tree(self) -> MessageTree:
+        return self._tree
+
+    @property
+    def branch(self) -> tuple[KeptMessage, ...]:
+        """The messages that are shown, oldest first."""
+        return () if self._leaf is None else self._tree.path(self._leaf)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The messages that are shown, with their siblings counted."""
+        found = []
+        for message in self.branch:
+            index, siblings = self._tree.siblings(message.number)
+            found.append(Place(message, index + 1, len(siblings)))
+        return tuple(found)
+
+    def message(self, number: int) -> KeptMessage:
+        """One of its messages. Raises KeyError."""
+        return next(message for message in self._tree.messages if message.number == number)
+
+    def prompt(self, upto: int | None = None) -> list[Message]:
+        """What the model is given for the branch: all of it, or as far as the message `upto`, included."""
+        branch = self.branch if upto is None else self._tree.path(upto)
+        return messages_of(branch, self._system)
+
+    def ask(self, text: str, attachments: Sequence[Attachment], model: str | None) -> tuple[KeptMessage, KeptMessage]:
+        """A question at the end of the branch, and the answer to it that is yet to be written."""
+        question = self._add(self._leaf, "user", text, attachments=tuple(attachments))
+        return question, self._add(question.number, "assistant", "", state="writing", model=model)
+
+    def ask_instead(
+        self, number: int, text: str, attachments: Sequence[Attachment], model: str | None
+    ) -> tuple[KeptMessage, KeptMessage]:
+        """Another question in place of one of the branch; the old one stays as its sibling."""
+        question = self._add(self.message(number).parent, "user", text, attachments=tuple(attachments))
+        return question, self._add(question.number, "assistant", "", state="writing", model=model)
+
+    def answer_again(self, model: str | None, number: int | None = None) -> KeptMessage:
+        """Another answer to the question before `number`, or to the last one. Raises BadSetting without any."""
+        question = self._question_before(number)
+        return self._add(question.number, "assistant", "", state="writing", model=model)
+
+    def continue_answer(self) -> KeptMessage:
+        """The last answer, to be written on. Raises BadSetting where the branch does not end with one."""
+        last = self.branch[-1] if self.branch else None
+        if last is None or last.role != "assistant" or not last.text.strip():
+            raise BadSetting("there is no answer to continue; ask something first")
+        self._keep(replace(last, state="writing"))
+        self._store.write_text(last.number, last.text, "writing")
+        return self.message(last.number)
+
+    def finish(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
+        """An answer is over, whole or not."""
+        finished = replace(self.message(number), text=text, state=state, figures=figures)
+        self._keep(finished)
+        self._store.finish(number, text, state, figures)
+        return finished
+
+    def compacted(self, summary: str, n_summarised: int, model: str | None) -> None:
+        """Begin a branch with a summary of the oldest messages, followed by the others; the old branch stays."""
+        kept = self.branch[n_summarised:]
+        leaf = self._add(None, "summary", summary, model=model).number
+        for message in kept:
+            leaf = self._copy(message, leaf)
+        self.show(leaf)
+
+    def fork(self, upto: int | None = None) -> Chat:
+        """A new chat with the branch as far as the message `upto`, included; this one stays as it is."""
+        branch = self.branch if upto is None else self._tree.path(upto)
+        if not branch:
+            raise BadSetting("there is nothing to fork yet; ask something first")
+        forked = Chat(self._store, system=self._system)
+        leaf: int | None = None
+        for message in branch:
+            leaf = forked._copy(message, leaf)
+        if self.title:
+            forked.rename(f"{self.title} (fork)")
+        return forked
+
+    def rename(self, title: str) -> None:
+        """Give it a title. Raises BadSetting while it is empty."""
+        if self._session is None:
+            raise BadSetting("an empty chat has no title; ask something first")
+        self._store.rename(self._session.number, title)
+        self._session = self._store.session(self._session.number)
+
+    def show(self, leaf: int | None) -> None:
+        """Show the branch that ends there."""
+        self._leaf = leaf
+        if self._session is not None:
+            self._store.set_leaf(self._session.number, leaf)
+
+    def show_through(self, number: int) -> None:
+        """Show the newest branch that leads through a message."""
+        self.show(self._tree.newest_leaf(number))
+
+    def step(self, number: int, by: int) -> bool:
+        """Show the branch through the next (or previous) sibling of a message; whether there is one."""
+        index, siblings = self._tree.siblings(number)
+        if not 0 <= index + by < len(siblings):
+            return False
+        self.show_through(siblings[index + by].number)
+        return True
+
+    def _question_before(self, number: int | None) -> KeptMessage:
+        branch = self.branch if number is None else self._tree.path(number)
+        for message in reversed(branch):
+            if message.role == "user":
+                return message
+        raise BadSetting("there is no question to answer again; ask something first")
+
+    def _copy(self, message: KeptMessage, parent: int | None) -> int:
+        state: State = "stopped" if message.state == "writing" else message.state
+        return self._add(
+            parent,
+            message.role,
+            message.text,
+            state=state,
+            model=message.model,
+            figures=message.figures,
+            attachments=message.attachments,
+        ).number
+
+    def _add(
+        self,
+        parent: int | None,
+        role: Role,
+        text: str,
+        *,
+        state: State = "whole",
+        model: str | None = None,
+        figures: Figures | None = None,
+        attachments: tuple[Attachment, ...] = (),
+    ) -> KeptMessage:
+        if self._session is None:
+            self._session = self._store.create(self._system, model)
+        message = self._store.add(
+            self._session.number,
+            parent,
+            role,
+            text,
+            state=state,
+            model=model,
+            figures=figures,
+            attachments=attachments,
+        )
+        self._session = self._store.session(self._session.number)
+        self._tree = MessageTree((*self._tree.messages, message))
+        self._leaf = message.number
+        return message
+
+    def _keep(self, changed: KeptMessage) -> None:
+        self._tree = MessageTree(tuple(changed if m.number == changed.number else m for m in self._tree.messages))
+
+    def _numbers(self) -> set[int]:
+        return {message.number for message in self._tree.messages}

@@ -1,0 +1,1 @@
+"""The parts of the chat screen, one subject per file."""

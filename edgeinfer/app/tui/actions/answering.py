@@ -1,0 +1,205 @@
+"""Asking and answering: questions sent or queued, text as it grows, what an answer leaves behind.
+
+In: what the composer sends and the engine's thread posts. Out: orders to the engine, messages in the chat, text on the
+screen. The text of an answer is saved as it grows, and kept however the answer ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.sessions.records import Figures, KeptMessage
+from edgeinfer.app.tui.jobs import Answer as AnswerJob
+from edgeinfer.app.tui.messages import Answered, Grown, PromptRead, Told
+from edgeinfer.app.tui.screens.chat_parts import ChatParts, Prompted, Writing
+from edgeinfer.app.tui.widgets.composer import Composer
+from edgeinfer.errors import BadSetting, EdgeInferError
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.request import Options
+
+LOOK_S = 0.1
+"""Between two looks at text that has come."""
+
+
+class Answering(ChatParts):
+    """Part of the chat screen."""
+
+    async def on_composer_submitted(self, event: Composer.Submitted) -> None:
+        """A question: asked at once, or when the answer in the making is over."""
+        edited, self.edited = self.edited, None
+        if edited is not None:
+            await self.ask_instead(edited, Prompted(event.text, event.attachments))
+        elif self.writing is not None:
+            self.prompted.append(Prompted(event.text, event.attachments))
+            self.show_prompted()
+        else:
+            await self.ask(Prompted(event.text, event.attachments))
+
+    async def ask(self, prompted: Prompted) -> None:
+        """Ask a question at the end of the branch."""
+        try:
+            question, answer = self.chat.ask(prompted.text, prompted.attachments, self.model_name)
+        except EdgeInferError as error:
+            self.composer.put(prompted.text, prompted.attachments)
+            self.tell(str(error), is_error=True)
+            return
+        await self.transcript.add(self.question_widget(question))
+        await self.write(answer, before="")
+
+    async def ask_instead(self, number: int, prompted: Prompted) -> None:
+        """Ask another question in place of one of the branch."""
+        try:
+            _, answer = self.chat.ask_instead(number, prompted.text, prompted.attachments, self.model_name)
+        except EdgeInferError as error:
+            self.composer.put(prompted.text, prompted.attachments)
+            self.tell(str(error), is_error=True)
+            return
+        await self.show_branch(without=answer.number)
+        await self.write(answer, before="")
+
+    async def write(self, answer: KeptMessage, before: str) -> None:
+        """Have an answer written (on), in a widget of its own where it has none."""
+        number = self.chat.number
+        assert number is not None
+        widget = self.transcript.answer(answer.number)
+        if widget is None:
+            widget = self.new_answer_widget(answer)
+            await self.transcript.add(widget)
+        widget.begin()
+        job = AnswerJob(self.new_job(), number, tuple(self.chat.prompt(answer.number)), self.answer_options(), before)
+        self.writing = Writing(job.number, answer.number, before)
+        self.transcript.follow()
+        self.show_title()
+        self.engine.give(job)
+
+    def answer_options(self) -> Options:
+        """How this answer is to be: with a fixed seed another answer to the same question gets the next seed."""
+        options = self.desk.tuning.answer_options
+        seed = options.get("seed")
+        if seed is not None and (places := self.chat.places):
+            options["seed"] = seed + places[-1].index - 1
+        return options
+
+    async def on_grown(self, event: Grown) -> None:
+        """Text has come: look soon, and not at every piece."""
+        event.stop()
+        if self.writing is not None and not self.writing.pieces:
+            self.take_text()
+        else:
+            self.set_timer(LOOK_S, self.take_text)
+
+    def take_text(self) -> None:
+        """Show and save what has come."""
+        text, writing = self.engine.growth.take(), self.writing
+        if writing is None or not text:
+            return
+        writing.pieces.append(text)
+        if not writing.is_summary:
+            self.desk.autosave.note(writing.message, writing.text)
+        if (widget := self.transcript.answer(writing.message)) is not None:
+            widget.grow(text)
+
+    def on_prompt_read(self, event: PromptRead) -> None:
+        """The prompt is being read."""
+        event.stop()
+        self.meters.show_reading(event.done, event.total)
+
+    async def on_answered(self, event: Answered) -> None:
+        """An answer is over: keep it, show it whole, go on with what waits."""
+        event.stop()
+        writing = self.writing
+        if writing is None or writing.job != event.job:
+            return
+        self.take_text()
+        self.writing = None
+        if writing.is_summary:
+            await self.end_summary(event)
+        else:
+            self.end_answer(writing, event)
+        self.tell_all(event.notices)
+        self.show_figures(event.figures)
+        self.look_at_context()
+        if self.prompted and event.state == "whole" and not writing.is_summary:
+            following = self.prompted.pop(0)
+            self.show_prompted()
+            await self.ask(following)
+        elif self.prompted and event.state != "whole":
+            self.tell("the queued questions wait: Enter sends the first one, /unqueue takes them back")
+
+    def end_answer(self, writing: Writing, event: Answered) -> None:
+        """Keep an answer and show it as it stays."""
+        self.desk.autosave.forget(writing.message)
+        try:
+            message = self.chat.finish(writing.message, event.text, event.state, event.figures)
+        except EdgeInferError as error:  # the text stays on the screen, and autosave tries again
+            self.desk.autosave.note(writing.message, event.text)
+            self.tell(f"this answer is not saved yet: {error}", is_error=True)
+            message = self.chat.message(writing.message)
+        widget = self.transcript.answer(writing.message)
+        if widget is not None:
+            widget.finish(event.text, note_of(message))
+            widget.runs = event.runs
+
+    async def end_summary(self, event: Answered) -> None:
+        """What a compaction's end means; the part that begins compactions says."""
+
+    def on_told(self, event: Told) -> None:
+        """Something the engine has to say."""
+        event.stop()
+        self.tell(event.text, is_error=event.is_error)
+
+    def action_stop(self) -> None:
+        """Stop the answer; what there is of it stays."""
+        self.engine.stop()
+
+    async def action_regen(self, argument: str = "") -> None:
+        """Another answer to the selected question, or the last one."""
+        if self.is_busy():
+            return
+        try:
+            answer = self.chat.answer_again(self.model_name, self.transcript.selected)
+        except BadSetting as error:
+            self.tell(str(error), is_error=True)
+            return
+        await self.show_branch(without=answer.number)
+        await self.write(answer, before="")
+
+    async def action_continue(self, argument: str = "") -> None:
+        """Write on where the last answer ended."""
+        if self.is_busy():
+            return
+        try:
+            answer = self.chat.continue_answer()
+        except BadSetting as error:
+            self.tell(str(error), is_error=True)
+            return
+        await self.write(answer, before=answer.text)
+
+    def is_busy(self) -> bool:
+        """Whether an answer is in the making, which is told."""
+        if self.writing is not None:
+            self.tell("an answer is being written; Escape stops it")
+        return self.writing is not None
+
+
+def note_of(message: KeptMessage) -> str:
+    """The line under an answer: how it ended, and its numbers."""
+    ended = {
+        "stopped": "stopped",
+        "cut": "cut: the context is full",
+        "failed": "broken off",
+        "writing": "being written",
+    }.get(message.state, "")
+    return " · ".join(part for part in (ended, *figure_parts(message.figures), message.model or "") if part)
+
+
+def figure_parts(figures: Figures | None) -> tuple[str, ...]:
+    """The numbers of an answer, in words."""
+    if figures is None:
+        return ()
+    rate = "" if figures.decode_tok_s is None else f", {figures.decode_tok_s:.0f} tok/s"
+    reused = f"reused {figures.n_cached:,} of {figures.n_prompt:,} tokens" if figures.n_cached else ""
+    per_step = figures.accepted_per_step
+    drafted = "" if per_step is None or per_step < 1.005 else f"{per_step:.2f} tokens/step"
+    return (f"{figures.n_generated:,} tokens{rate}", reused, drafted)

@@ -1,0 +1,168 @@
+"""Going about in the tree of a chat, and among chats: edit, fork, other branches, new and kept chats.
+
+In: keys and commands. Out: another branch or chat on the screen. No text is ever lost by it: what was there before stays
+in the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.widget import Widget
+
+from edgeinfer.app.sessions.chat import Chat, Place
+from edgeinfer.app.sessions.records import KeptMessage
+from edgeinfer.app.tui.actions.answering import note_of
+from edgeinfer.app.tui.jobs import EnterChat
+from edgeinfer.app.tui.screens.branches import BranchesScreen
+from edgeinfer.app.tui.screens.chat_parts import ChatParts
+from edgeinfer.app.tui.screens.sessions import Chosen, SessionsScreen
+from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.question import Question
+from edgeinfer.errors import BadSetting
+
+
+class Branching(ChatParts):
+    """Part of the chat screen."""
+
+    def question_widget(self, message: KeptMessage) -> Question:
+        """A question as the transcript shows it."""
+        return Question(message.number, message.text, message.attachments)
+
+    def new_answer_widget(self, message: KeptMessage) -> Answer:
+        """An answer as the transcript shows it."""
+        return Answer(message.number, message.text, note=note_of(message))
+
+    def place_widget(self, place: Place) -> Widget:
+        """A message of the branch as the transcript shows it."""
+        message = place.message
+        widget = self.question_widget(message) if message.role == "user" else self.new_answer_widget(message)
+        widget.show_siblings(place.index, place.n_siblings)
+        return widget
+
+    async def show_branch(self, *, without: int | None = None, at: int | None = None) -> None:
+        """Show the branch, but not the message `without`; its end, or the message `at`."""
+        places: Sequence[Place] = [place for place in self.chat.places if place.message.number != without]
+        await self.transcript.show([self.place_widget(place) for place in places])
+        if at is not None:
+            self.transcript.scroll_to_message(at)
+        self.show_title()
+        self.look_at_context()
+
+    async def open_chat(self, number: int, at: int | None = None) -> None:
+        """Show a kept chat, at a message of it."""
+        self.leave_answer()
+        self.chat = Chat(self.desk.store, self.desk.store.session(number))
+        if at is not None and all(message.number != at for message in self.chat.branch):
+            self.chat.show_through(at)
+        self.engine.give(EnterChat(number))
+        await self.show_branch(at=at)
+
+    def leave_answer(self) -> None:
+        """The chat is left: an answer in the making ends here, and is kept as far as it is."""
+        self.edited = None
+        if self.writing is None:
+            return
+        self.engine.stop()
+        self.take_text()
+        writing, self.writing = self.writing, None
+        self.desk.autosave.forget(writing.message)
+        self.chat.finish(writing.message, writing.text, "stopped", None)
+
+    async def action_new(self, argument: str = "") -> None:
+        """Begin a new chat; system prompt and settings stay."""
+        self.leave_answer()
+        self.chat = Chat(self.desk.store, system=self.chat.system)
+        self.engine.give(EnterChat(None))
+        await self.show_branch()
+        self.composer.focus_input()
+
+    async def action_edit(self, argument: str = "") -> None:
+        """Put the selected question, or the last one, into the composer; sending it begins a branch."""
+        if self.is_busy():
+            return
+        question = self.question_of(self.transcript.selected)
+        if question is None:
+            self.tell("there is no question to edit yet")
+            return
+        self.edited = question.number
+        self.composer.put(question.text, question.attachments)
+        self.composer.show_mode("editing a question: Enter sends it as a new branch, Escape leaves it as it was")
+
+    async def action_fork(self, argument: str = "") -> None:
+        """Go on in a new chat from the selected message, or from the end."""
+        try:
+            forked = self.chat.fork(self.transcript.selected)
+        except BadSetting as error:
+            self.tell(str(error), is_error=True)
+            return
+        self.leave_answer()
+        assert forked.number is not None
+        await self.open_chat(forked.number)
+        self.tell("a chat of its own now; the one before stays as it is")
+
+    async def action_previous_branch(self, argument: str = "") -> None:
+        """The branch before at the selected message, or at the last place where there are several."""
+        await self.step_branch(-1)
+
+    async def action_next_branch(self, argument: str = "") -> None:
+        """The branch after it."""
+        await self.step_branch(1)
+
+    async def step_branch(self, by: int) -> None:
+        """Another branch at the selected message, or at the last one that has siblings."""
+        if self.is_busy():
+            return
+        selected = self.transcript.selected
+        places = [place for place in self.chat.places if place.n_siblings > 1]
+        if selected is not None:
+            places = [place for place in places if place.message.number == selected]
+        if not places:
+            self.tell("there is no other branch here; /regen and /edit make one")
+            return
+        number = places[-1].message.number
+        if not self.chat.step(number, by):
+            self.tell("this is the last branch here" if by > 0 else "this is the first branch here")
+            return
+        await self.show_branch()
+
+    def action_tree(self, argument: str = "") -> None:
+        """Show all branches."""
+        if not self.chat.branch:
+            self.tell("this chat is empty")
+            return
+        self.app.push_screen(BranchesScreen(self.chat.tree, self.chat.branch[-1].number), self.show_chosen_branch)
+
+    async def show_chosen_branch(self, number: int | None) -> None:
+        """Show the branch through a message."""
+        if number is None or self.is_busy():
+            return
+        self.chat.show_through(number)
+        await self.show_branch(at=number)
+
+    def action_sessions(self, argument: str = "") -> None:
+        """Show the kept chats."""
+        self.app.push_screen(SessionsScreen(self.desk.store, self.chat.number, query=argument), self.open_chosen_chat)
+
+    action_search = action_sessions
+
+    async def open_chosen_chat(self, chosen: Chosen | None) -> None:
+        """Open what was chosen; the open chat may have been deleted or renamed meanwhile."""
+        if chosen is not None:
+            await self.open_chat(chosen.session, chosen.message)
+        elif self.chat.number is not None and self.is_deleted(self.chat.number):
+            await self.action_new()
+        else:
+            self.chat.reread()
+            self.show_title()
+
+    def is_deleted(self, number: int) -> bool:
+        """Whether a chat was deleted."""
+        return self.desk.store.session(number).deleted_s is not None
+
+    def question_of(self, number: int | None) -> KeptMessage | None:
+        """The question at or before a message, or the last one."""
+        branch = self.chat.branch
+        if number is not None:
+            branch = branch[: next((i + 1 for i, message in enumerate(branch) if message.number == number), len(branch))]
+        return next((message for message in reversed(branch) if message.role == "user"), None)

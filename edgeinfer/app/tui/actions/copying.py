@@ -1,0 +1,110 @@
+"""Taking text out: copying messages and code fences, saving them, exporting and importing chats.
+
+In: keys and commands. Out: the clipboard, files. Says no more than is known: what is sent to a terminal may not arrive.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual import work
+
+from edgeinfer.app.sessions.exporting import export_chat
+from edgeinfer.app.sessions.importing import import_chat
+from edgeinfer.app.tui.clipboard import copy_text, free_name, save_text, suffix_of
+from edgeinfer.app.tui.screens.chat_parts import ChatParts
+from edgeinfer.app.tui.text.fences import Fence, fences_of
+from edgeinfer.errors import EdgeInferError
+
+
+class Copying(ChatParts):
+    """Part of the chat screen."""
+
+    def action_copy(self, argument: str = "") -> None:
+        """Copy the selected message, or the last answer, as it was written."""
+        text = self.selected_text()
+        if text:
+            self.copy(text)
+        else:
+            self.tell("there is nothing to copy yet")
+
+    def action_copy_fence(self, argument: str = "") -> None:
+        """Copy a code fence of the selected message: the last one, or the one of this number."""
+        if (fence := self.chosen_fence(argument)) is not None:
+            self.copy(fence.text)
+
+    def action_save_fence(self, argument: str = "") -> None:
+        """Save a code fence to a file: /save_fence [NUMBER] [PATH]."""
+        number, _, path = argument.partition(" ") if argument[:1].isdigit() else ("", "", argument)
+        if (fence := self.chosen_fence(number)) is None:
+            return
+        target = Path(path.strip()).expanduser() if path.strip() else free_name(Path(), "code", suffix_of(fence.language))
+        self.save(target, fence.text)
+
+    def action_export(self, argument: str = "") -> None:
+        """Write the chat to a file: Markdown, or JSON where it is called so."""
+        if self.chat.number is None:
+            self.tell("this chat is empty")
+            return
+        path = Path(argument).expanduser() if argument else free_name(Path(), self.chat.title or "chat", ".md")
+        self.write_export(self.chat.number, path)
+
+    @work(thread=True, group="files")
+    def write_export(self, number: int, path: Path) -> None:
+        try:
+            export_chat(self.desk.store, number, path)
+        except EdgeInferError as error:
+            self.app.call_from_thread(self.tell, str(error), is_error=True)
+            return
+        self.app.call_from_thread(self.tell, f"exported to {path}")
+
+    async def action_import(self, argument: str = "") -> None:
+        """Read a chat from a file and show it."""
+        if not argument:
+            self.tell("which file? /import PATH reads Markdown or JSON that was exported")
+            return
+        try:
+            number = import_chat(self.desk.store, Path(argument).expanduser())
+        except EdgeInferError as error:
+            self.tell(str(error), is_error=True)
+            return
+        await self.open_chat(number)
+
+    @work(thread=True, group="clipboard")
+    def copy(self, text: str) -> None:
+        """Copy a text by whatever works here."""
+        told = copy_text(self.app, text)
+        self.app.call_from_thread(self.tell, told)
+
+    def save(self, path: Path, text: str) -> None:
+        """Write a text to a file that is not there yet."""
+        try:
+            save_text(path, text)
+        except EdgeInferError as error:
+            self.tell(str(error), is_error=True)
+        else:
+            self.tell(f"saved as {path}")
+
+    def selected_text(self) -> str:
+        """Of the selected message, or of the last answer."""
+        number = self.transcript.selected
+        branch = self.chat.branch
+        if self.writing is not None and number in (None, self.writing.message):
+            return self.writing.text
+        for message in reversed(branch):
+            if message.number == number or (number is None and message.role == "assistant"):
+                return message.text
+        return ""
+
+    def chosen_fence(self, number: str) -> Fence | None:
+        """The fence of the selected message that has this number, from 1, or the last one; what is wrong is told."""
+        fences = fences_of(self.selected_text())
+        if not fences:
+            self.tell("this message has no code fence")
+            return None
+        if not number.strip():
+            return fences[-1]
+        if not number.strip().isdigit() or not 1 <= int(number) <= len(fences):
+            self.tell(f"this message has {len(fences)} code fences; say 1 to {len(fences)}")
+            return None
+        return fences[int(number) - 1]

@@ -1,0 +1,98 @@
+"""Other models and other screens: opening a model, models, machine, settings, help.
+
+In: keys, commands, what the engine's thread posts of opening. Out: another model, another screen.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.app.tui.jobs import OpenModel
+from edgeinfer.app.tui.messages import ChatRestored, ModelFailed, ModelOpened, ModelOpening
+from edgeinfer.app.tui.screens.chat_parts import ChatParts
+from edgeinfer.app.tui.screens.help import HelpScreen
+from edgeinfer.errors import BadSetting
+
+
+class Switching(ChatParts):
+    """Part of the chat screen."""
+
+    def open_model(self) -> None:
+        """Open the model that the settings name, in place of the one that is open."""
+        self.desk.model = None
+        self.desk.opening_text = "opening the model"
+        self.show_title()
+        self.engine.give(OpenModel(self.desk.tuning.settings))
+
+    def on_model_opening(self, event: ModelOpening) -> None:
+        """How far it is."""
+        event.stop()
+        self.desk.opening_text = f"{event.what}: {event.done:,} of {event.total:,}" if event.total else event.what
+        self.show_title()
+
+    def on_model_opened(self, event: ModelOpened) -> None:
+        """It is there."""
+        event.stop()
+        self.desk.model, self.desk.opening_text = event.model, ""
+        self.tell_all(event.model.facts.notices)
+        self.show_title()
+        self.look_at_context()
+
+    def on_model_failed(self, event: ModelFailed) -> None:
+        """It is not."""
+        event.stop()
+        self.desk.model, self.desk.opening_text = None, ""
+        self.show_title()
+        self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
+
+    def on_chat_restored(self, event: ChatRestored) -> None:
+        """What was read of the chat before is in memory again."""
+        event.stop()
+        if event.chat == self.chat.number:
+            self.tell(f"{event.n_tokens:,} tokens of this chat are in memory already")
+
+    def action_models(self, argument: str = "") -> None:
+        """Choose a model, or open the one that is named."""
+        if argument:
+            self.switch_model(argument)
+            return
+        from edgeinfer.app.catalogue import Catalogue
+        from edgeinfer.app.tui.screens.models import ModelsScreen
+
+        n_context = self.desk.tuning.settings.generation.ctx
+        self.app.push_screen(ModelsScreen(Catalogue(), self.model_name, n_context), self.take_model)
+
+    def take_model(self, chosen: object) -> None:
+        """What the models screen gave."""
+
+    def switch_model(self, name: str) -> None:
+        """Open another model; the chat goes on with it."""
+        try:
+            self.desk.tuning.put("model", name)
+        except BadSetting as error:
+            self.tell(str(error), is_error=True)
+            return
+        self.open_model()
+
+    def action_machine(self, argument: str = "") -> None:
+        """Show what the machine is doing."""
+        from edgeinfer.app.tui.screens.machine import MachineScreen
+
+        self.app.push_screen(MachineScreen(self.desk))
+
+    def action_settings(self, argument: str = "") -> None:
+        """Show and change the settings."""
+        from edgeinfer.app.tui.screens.settings import SettingsScreen
+
+        self.app.push_screen(SettingsScreen(self.desk.tuning.settings), self.take_settings)
+
+    def take_settings(self, changed: object) -> None:
+        """What the settings screen gave."""
+
+    def action_help(self, argument: str = "") -> None:
+        """Show keys and commands."""
+        self.app.push_screen(HelpScreen())
+
+    def show_title(self) -> None:
+        """The chat's title and the model, or how far opening one is."""
+        model = self.desk.model
+        shown = self.desk.opening_text or ("no model" if model is None else model.facts.name)
+        self.title_bar.show(self.chat.title or "new chat", shown)

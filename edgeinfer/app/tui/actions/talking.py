@@ -1,0 +1,163 @@
+"""What the conversation runs with: system prompt, persona, temperature, settings, attachments, the context and its limit.
+
+In: keys and commands. Out: changed settings, notices, summaries. Nothing is cut without saying so.
+"""
+
+from __future__ import annotations
+
+from textual import work
+
+from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.tui.jobs import Summarise
+from edgeinfer.app.tui.messages import Answered
+from edgeinfer.app.tui.screens.chat_parts import ChatParts, Writing
+from edgeinfer.app.tui.screens.personas import Chosen as ChosenPersona
+from edgeinfer.app.tui.screens.personas import PersonasScreen
+from edgeinfer.app.tui.screens.viewer import ViewerScreen
+from edgeinfer.app.tui.tuning import needs_reload
+from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.composer import Composer
+from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.models.text import Message
+
+
+class Talking(ChatParts):
+    """Part of the chat screen."""
+
+    def action_system(self, argument: str = "") -> None:
+        """Show or set the system prompt of this chat."""
+        if argument:
+            self.chat.system = None if argument == "none" else argument
+            self.look_at_context()
+        self.tell(f"system prompt: {self.chat.system or 'none'}")
+
+    def action_personas(self, argument: str = "") -> None:
+        """Choose a kept system prompt."""
+        if argument:
+            try:
+                persona = self.desk.personas.find(argument)
+            except EdgeInferError as error:
+                self.tell(str(error), is_error=True)
+                return
+            self.use_persona(ChosenPersona(persona.name, persona.text))
+            return
+        self.app.push_screen(PersonasScreen(self.desk.personas, self.chat.system), self.use_persona)
+
+    def use_persona(self, chosen: ChosenPersona | None) -> None:
+        """Take a persona's text as the system prompt."""
+        if chosen is not None:
+            self.chat.system = chosen.text
+            self.look_at_context()
+            self.tell(f"{chosen.name} answers now")
+
+    def action_temp(self, argument: str = "") -> None:
+        """Show or set the temperature."""
+        self.set_for_now("temp", argument)
+
+    def action_seed(self, argument: str = "") -> None:
+        """Show or set the seed."""
+        self.set_for_now("seed", argument)
+
+    def action_set(self, argument: str = "") -> None:
+        """Set any setting for this run: /set NAME VALUE."""
+        name, _, value = argument.partition(" ")
+        if not name:
+            self.action_settings()
+            return
+        self.set_for_now(name, value.strip())
+
+    def set_for_now(self, name: str, text: str) -> None:
+        """Show a setting, or set it for this run."""
+        try:
+            value = self.desk.tuning.put(name, text) if text else self.desk.tuning.settings.value(name)
+        except BadSetting as error:
+            self.tell(str(error), is_error=True)
+            return
+        shown = "unset" if value is None else value
+        later = text and needs_reload(name)
+        self.tell(f"{name}: {shown}{', once the model is opened again: /model does that' if later else ''}")
+        self.look_at_context()
+
+    @work(thread=True, exclusive=True, group="prompt")
+    def action_prompt(self, argument: str = "") -> None:
+        """Show what the model is given, special tokens and all."""
+        model, messages = self.desk.model, self.chat.prompt()
+        if model is None:
+            self.app.call_from_thread(self.tell, "no model is open yet; its template makes the prompt")
+            return
+        if not messages or messages[-1].role == "system":
+            messages = [*messages, Message("user", self.app.call_from_thread(lambda: self.composer.text) or "…")]
+        try:
+            text = model.prompts.render(messages)
+        except EdgeInferError as error:
+            self.app.call_from_thread(self.tell, str(error), is_error=True)
+            return
+        self.app.call_from_thread(self.app.push_screen, ViewerScreen("the prompt as the model is given it", text))
+
+    async def action_attach(self, argument: str = "") -> None:
+        """Attach a text file or a folder: /attach PATH."""
+        if not argument:
+            self.tell("which file or folder? /attach PATH, or @PATH in the text")
+            return
+        self.composer.attach(argument)
+
+    def on_composer_edited(self, event: Composer.Edited) -> None:
+        """The draft has changed: see what it means for the context."""
+        self.look_at_context()
+
+    def look_at_context(self) -> None:
+        """Count what the context holds, with the draft, unless an answer is in the making."""
+        if self.writing is None and self.desk.model is not None:
+            self.count_context(self.composer.text, self.composer.attachments)
+
+    @work(thread=True, exclusive=True, group="context")
+    def count_context(self, draft: str, attachments: tuple[Attachment, ...]) -> None:
+        from edgeinfer.app.context_use import context_use
+        from edgeinfer.app.sessions.conversation import with_attachments
+
+        model = self.desk.model
+        if model is None:
+            return
+        text = with_attachments(draft, attachments) if draft or attachments else ""
+        try:
+            use = context_use(model, self.chat.prompt(), text, self.desk.tuning.settings.generation.max_tokens)
+        except EdgeInferError:  # a draft that cannot be sent at all is told when it is sent
+            return
+        self.app.call_from_thread(self.context_bar.show, use)
+
+    async def action_compact(self, argument: str = "") -> None:
+        """Have the model sum up the oldest messages; the branch before stays."""
+        if self.is_busy():
+            return
+        number = self.chat.number
+        if number is None or len(self.chat.branch) < 4:
+            self.tell("there is too little to sum up yet")
+            return
+        widget = Answer(0, "", note="summing up the oldest messages; Escape stops it")
+        await self.transcript.add(widget)
+        widget.begin()
+        self.transcript.follow()
+        job = Summarise(self.new_job(), number, tuple(self.chat.prompt()))
+        self.writing = Writing(job.number, 0, "", is_summary=True)
+        self.engine.give(job)
+
+    async def end_summary(self, event: Answered) -> None:
+        """Go on with a branch that begins with the summary, if there is one."""
+        if event.state == "whole" and event.text.strip() and event.n_summarised:
+            self.chat.compacted(event.text.strip(), event.n_summarised, self.model_name)
+            self.tell(f"the {event.n_summarised} oldest messages are summed up; /tree shows them all")
+        else:
+            self.tell("nothing was summed up; the chat is as it was")
+        await self.show_branch()
+
+    def action_tint(self, argument: str = "") -> None:
+        """Show which text of the selected answer, or the last one, was drafted, and by whom."""
+        widget = self.transcript.answer(self.transcript.selected) or self.transcript.last_answer
+        if widget is None or not widget.runs:
+            self.tell("what was drafted is known of answers of this run; ask something first")
+            return
+        widget.toggle_tint()
+
+    def action_thinking(self, argument: str = "") -> None:
+        """Open or fold what models thought before they answered."""
+        self.transcript.toggle_thinking()

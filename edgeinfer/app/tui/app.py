@@ -1,0 +1,70 @@
+"""The terminal app: puts the screens on a terminal, and leaves in good order, however it is asked to.
+
+In: a `Desk`. Out: an exit code. Opens nothing itself: `launch` does, and closes it again. What a terminal that goes away,
+or a signal, leaves behind is a chat that was saved and a model that is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterable
+
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+
+from edgeinfer.app.tui.commands import keymap, palette
+from edgeinfer.app.tui.desk import Desk
+from edgeinfer.app.tui.screens.chat import ChatScreen
+
+HANGUP_CODE = 129
+
+
+class ChatApp(App[int]):
+    """`edgeinfer chat` at a terminal."""
+
+    TITLE = "edgeinfer"
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self.desk = desk
+        self.chat_screen = ChatScreen(desk)
+
+    def on_mount(self) -> None:
+        face = self.desk.tuning.settings.face
+        self.theme = face.theme
+        keys, notices = keymap(face.keys)
+        self.set_keymap(keys)
+        self.push_screen(self.chat_screen)
+        for notice in notices:
+            self.chat_screen.tell(notice)
+        self._heed_signals()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the palette offers: our commands, and Textual's own where they are of use here."""
+        if screen is self.chat_screen:
+            yield from palette(self.chat_screen)
+        for command in super().get_system_commands(screen):
+            if command.title in ("Theme", "Screenshot"):
+                yield command
+
+    async def action_quit(self) -> None:
+        """Leave; an answer in the making is kept as far as it is."""
+        self.chat_screen.leave_answer()
+        self.exit(0)
+
+    def _heed_signals(self) -> None:
+        """A terminal that goes away, and a polite kill, end the app as Quit does."""
+        loop = asyncio.get_running_loop()
+        for number in ("SIGHUP", "SIGTERM"):
+            if (found := getattr(signal, number, None)) is not None:
+                try:
+                    loop.add_signal_handler(found, self._leave_for_signal)
+                except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+                    return
+
+    def _leave_for_signal(self) -> None:
+        self.chat_screen.leave_answer()
+        self.desk.autosave.flush()
+        self.exit(HANGUP_CODE, return_code=HANGUP_CODE)

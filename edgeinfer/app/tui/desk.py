@@ -1,0 +1,35 @@
+"""What the screens of one running app share: the kept chats, the engine's thread, the settings, and the open model.
+
+In and out: these. Opens and closes nothing: the app does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgeinfer.app.personas import Personas
+    from edgeinfer.app.sessions.autosave import Autosave
+    from edgeinfer.app.sessions.store import SessionStore
+    from edgeinfer.app.snapshots import Snapshots
+    from edgeinfer.app.tui.engine import Model, Opening
+    from edgeinfer.app.tui.tuning import Tuning
+
+
+@dataclass(slots=True)
+class Desk:
+    """`model` is None until one is open, and while another one is being opened."""
+
+    store: SessionStore
+    autosave: Autosave
+    tuning: Tuning
+    personas: Personas
+    opening: Opening
+    folder: Path
+    """Where histories of the app are kept."""
+    snapshots: Snapshots | None = None
+    model: Model | None = None
+    opening_text: str = ""
+    """What is being done to open a model, "" while nothing is."""

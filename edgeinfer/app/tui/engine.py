@@ -1,0 +1,84 @@
+"""What the app needs of a model: the seam between screens and the engine, where tests put a scripted one.
+
+`edgeinfer.engine.llm.LLM` is a `Model`, its sessions are `ModelSession`s. Nothing here computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Unpack
+
+from edgeinfer.settings import Settings
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.conversation import Messages
+    from edgeinfer.engine.llm import Facts
+    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.stats import Stats
+
+Runs = tuple[tuple[int, str | None], ...]
+"""A text in runs: so many characters, and who drafted them; None for what was not drafted."""
+
+
+class Marked(Protocol):
+    """A run of an answer's text."""
+
+    @property
+    def n_characters(self) -> int: ...
+
+    @property
+    def source(self) -> str | None: ...
+
+
+class AnswerStream(Protocol):
+    """An answer in the making."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def stats(self) -> Stats | None: ...
+
+    @property
+    def marks(self) -> Sequence[Marked]: ...
+
+    def stop(self) -> None: ...
+
+
+class ModelSession(Protocol):
+    """One line of conversation, which keeps what it has read."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]: ...
+
+    def chat(self, messages: Messages, **options: Unpack[Options]) -> AnswerStream: ...
+
+    def render(self, messages: Messages) -> str: ...
+
+    def save(self, path: str | Path) -> None: ...
+
+    def restore(self, path: str | Path) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Model(Protocol):
+    """A loaded model."""
+
+    @property
+    def facts(self) -> Facts: ...
+
+    def session(self) -> ModelSession: ...
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]: ...
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Opening = Callable[[Settings, Callable[[str, int, int], None]], Model]
+"""Opens the model that settings ask for; the other argument is told what is done, how much of it, and of how much."""

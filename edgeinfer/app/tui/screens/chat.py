@@ -1,0 +1,53 @@
+"""The chat screen: transcript, context, composer, meters.
+
+In: a `Desk`. Out: the conversation. What keys and commands do stands in `tui/actions`; this puts it together.
+"""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+
+from edgeinfer.app.tui.actions.answering import Answering
+from edgeinfer.app.tui.actions.branching import Branching
+from edgeinfer.app.tui.actions.copying import Copying
+from edgeinfer.app.tui.actions.switching import Switching
+from edgeinfer.app.tui.actions.talking import Talking
+from edgeinfer.app.tui.commands import bindings, find
+from edgeinfer.app.tui.widgets.composer import Composer
+from edgeinfer.app.tui.widgets.context_bar import ContextBar
+from edgeinfer.app.tui.widgets.meters import Meters
+from edgeinfer.app.tui.widgets.title_bar import TitleBar
+from edgeinfer.app.tui.widgets.transcript import Transcript
+from edgeinfer.errors import BadSetting
+
+
+class ChatScreen(Talking, Switching, Copying, Branching, Answering):
+    """The screen that the app begins with."""
+
+    BINDINGS = bindings()
+    AUTO_FOCUS = "Composer TextArea"
+
+    def compose(self) -> ComposeResult:
+        yield TitleBar()
+        yield Transcript()
+        yield ContextBar()
+        yield Composer()
+        yield Meters()
+
+    def on_mount(self) -> None:
+        self.show_title()
+        self.call_after_refresh(self.begin)
+
+    def begin(self) -> None:
+        """The first screen is drawn: open the model."""
+        self.engine.start()
+        self.open_model()
+
+    async def on_composer_command(self, event: Composer.Command) -> None:
+        """Do what a line such as "/temp 0.2" says."""
+        try:
+            command, argument = find(event.line)
+        except BadSetting as error:
+            self.tell(str(error), is_error=True)
+            return
+        await self.run_action(f"{command.action}({argument!r})")

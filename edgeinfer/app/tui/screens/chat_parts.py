@@ -1,0 +1,104 @@
+"""What the parts of the chat screen share: its widgets, the open chat, and how things are told.
+
+In: a `Desk`. Out: a base for the parts in `tui/actions`, which make up `ChatScreen`. Does nothing by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from textual.screen import Screen
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.sessions.chat import Chat
+from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.tui.desk import Desk
+from edgeinfer.app.tui.engine_thread import EngineThread
+from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.composer import Composer
+from edgeinfer.app.tui.widgets.context_bar import ContextBar
+from edgeinfer.app.tui.widgets.meters import Meters
+from edgeinfer.app.tui.widgets.title_bar import TitleBar
+from edgeinfer.app.tui.widgets.transcript import Transcript
+
+
+@dataclass(slots=True)
+class Writing:
+    """An answer in the making: the order's number, the message it is written to, and the text so far."""
+
+    job: int
+    message: int
+    before: str
+    pieces: list[str] = field(default_factory=list)
+    is_summary: bool = False
+
+    @property
+    def text(self) -> str:
+        return self.before + "".join(self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A question that waits until the answer in the making is over."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class ChatParts(Screen[None]):
+    """The widgets and the state of the chat screen."""
+
+    def __init__(self, desk: Desk) -> None:
+        super().__init__()
+        self.desk = desk
+        self.engine = EngineThread(self, desk.opening, desk.snapshots)
+        self.chat = Chat(desk.store, system=desk.tuning.settings.generation.system)
+        self.writing: Writing | None = None
+        self.prompted: list[Prompted] = []
+        self.edited: int | None = None
+        """The number of the question that is being edited."""
+        self._n_jobs = 0
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.query_one(Transcript)
+
+    @property
+    def composer(self) -> Composer:
+        return self.query_one(Composer)
+
+    @property
+    def meters(self) -> Meters:
+        return self.query_one(Meters)
+
+    @property
+    def context_bar(self) -> ContextBar:
+        return self.query_one(ContextBar)
+
+    @property
+    def title_bar(self) -> TitleBar:
+        return self.query_one(TitleBar)
+
+    @property
+    def model_name(self) -> str | None:
+        """Of the open model."""
+        return None if self.desk.model is None else self.desk.model.facts.name
+
+    def new_job(self) -> int:
+        """A number that no order had yet."""
+        self._n_jobs += 1
+        return self._n_jobs
+
+    def tell(self, text: str, *, is_error: bool = False) -> None:
+        """Show a notice for some seconds."""
+        self.notify(harmless(text), severity="error" if is_error else "information", markup=False, timeout=8)
+
+    def tell_all(self, texts: Sequence[str]) -> None:
+        """Show notices."""
+        for text in texts:
+            self.tell(text)
+
+    def answer_widget(self, number: int) -> Answer | None:
+        """The widget of an answer, if its branch is shown."""
+        return self.transcript.answer(number)

@@ -1,0 +1,184 @@
+"""A model that says what a test wants, as fast or as slowly as it wants."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Unpack
+
+from edgeinfer.engine.conversation import Messages
+from edgeinfer.engine.llm import Facts
+from edgeinfer.engine.request import Options
+from edgeinfer.engine.stats import Stats
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.text import Message
+
+FACTS = Facts(
+    name="scripted",
+    path=Path("scripted.gguf"),
+    fingerprint="scripted",
+    architecture="llama",
+    device="cpu",
+    n_context=1000,
+    n_context_trained=1000,
+    kv="f16",
+    n_threads=2,
+    mode="balanced",
+    load_s=0.1,
+    resident_bytes=1_000_000,
+    notices=(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A run of drafted text, or not."""
+
+    n_characters: int
+    source: str | None
+
+
+class Script:
+    """What the model says, answer after answer. `hold()` makes it wait before each piece until `step` or `go`."""
+
+    def __init__(self, *answers: str | Sequence[str] | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[list[Message]] = []
+        self.options: list[Options] = []
+        self.kept: list[int] = []
+        self._gate = threading.Semaphore(0)
+        self.held = False
+
+    def hold(self) -> None:
+        """Let nothing through from now on but what is allowed."""
+        self.held = True
+
+    def step(self, count: int = 1) -> None:
+        """Let so many pieces through."""
+        self._gate.release(count)
+
+    def go(self) -> None:
+        """Let everything through."""
+        self.held = False
+        self._gate.release()
+
+    def pieces(self) -> Sequence[str]:
+        """Of the next answer. Raises what stands in its place."""
+        answer = self.answers.pop(0) if self.answers else "Again."
+        if isinstance(answer, Exception):
+            raise answer
+        return [*answer.replace(" ", " \0").split("\0")] if isinstance(answer, str) else answer
+
+    def wait(self, stopped: threading.Event) -> None:
+        """Until the next piece may come, or nobody wants it."""
+        while self.held and not stopped.is_set():
+            if self._gate.acquire(timeout=0.01):
+                return
+
+
+class ScriptedStream:
+    """One answer."""
+
+    def __init__(self, script: Script, n_prompt: int, n_cached: int) -> None:
+        self._script = script
+        self._pieces = script.pieces()
+        self._stopped = threading.Event()
+        self._n_prompt = n_prompt
+        self._n_cached = n_cached
+        self._said: list[str] = []
+        self.stats: Stats | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        for piece in self._pieces:
+            self._script.wait(self._stopped)
+            if self._stopped.is_set():
+                break
+            if piece == "<fail>":
+                raise EdgeInferError("the device broke down")
+            self._said.append(piece)
+            yield piece
+        self.stats = Stats(
+            n_prompt=self._n_prompt,
+            n_cached=self._n_cached,
+            n_generated=len(self._said),
+            finish_reason="cancelled" if self._stopped.is_set() else "stop",
+            truncated=False,
+            notices=(),
+            ttft_s=0.1,
+            prefill_tok_s=100.0,
+            decode_tok_s=50.0,
+            steps=len(self._said),
+            accepted_per_step=1.0,
+            seed=1,
+            policy="balanced",
+        )
+
+    @property
+    def text(self) -> str:
+        return "".join(self._said)
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        return tuple(Mark(len(piece), "ngram" if index % 2 else None) for index, piece in enumerate(self._said))
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+class ScriptedSession:
+    """Counts words as tokens."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._tokens: tuple[int, ...] = ()
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        return self._tokens
+
+    def chat(self, messages: Messages, **options: Unpack[Options]) -> ScriptedStream:
+        chat = [Message.of(message) for message in messages]
+        self._script.asked.append(chat)
+        self._script.options.append(options)
+        n_prompt = len(self.render(chat).split())
+        stream = ScriptedStream(self._script, n_prompt, min(len(self._tokens), n_prompt - 1))
+        self._tokens = tuple(range(n_prompt))
+        return stream
+
+    def render(self, messages: Messages) -> str:
+        chat = [Message.of(message) for message in messages]
+        return "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
+
+    def save(self, path: str | Path) -> None:
+        Path(path).write_text(str(len(self._tokens)))
+
+    def restore(self, path: str | Path) -> None:
+        self._tokens = tuple(range(int(Path(path).read_text())))
+
+    def close(self) -> None:
+        self._tokens = ()
+
+
+class ScriptedModel:
+    """A `Model` of the app."""
+
+    def __init__(self, script: Script, name: str = "scripted") -> None:
+        from dataclasses import replace
+
+        self._script = script
+        self.facts = replace(FACTS, name=name)
+        self.closed = False
+
+    def session(self) -> ScriptedSession:
+        return ScriptedSession(self._script)
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        return list(range(len(text.split())))
+
+    def stop(self) -> None:
+        self._script.go()
+
+    def close(self) -> None:
+        self.closed = True
