@@ -1,0 +1,227 @@
+"""The chat screen as a person uses it, with a scripted model: every flow from the keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from edgeinfer.app.sessions.records import KeptMessage
+from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.errors import ModelNotFound
+from edgeinfer.settings import Settings
+from tests.app.tui.desks import chat_app
+from tests.app.tui.scripted import Script, ScriptedModel
+from tests.app.tui.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _own_home(home: Path) -> None:
+    """No test sees the user's models, chats or settings."""
+
+
+Make = Callable[..., ChatApp]
+
+
+@pytest.fixture
+def make(home: Path) -> Iterator[Make]:
+    """Makes apps over the chats of this test, and cleans up after them."""
+    with chat_app(home) as make:
+        yield make
+
+
+async def say(pilot: Pilot[int], text: str) -> None:
+    """Type a line and send it."""
+    app = pilot.app
+    assert isinstance(app, ChatApp)
+    app.chat_screen.composer.put(text, ())
+    await pilot.press("enter")
+
+
+async def quiet(app: ChatApp, pilot: Pilot[int]) -> None:
+    """Until nothing is being written and nothing waits."""
+    await wait_until(pilot, lambda: app.chat_screen.writing is None and not app.chat_screen.prompted)
+
+
+def branch(app: ChatApp) -> list[tuple[str, str]]:
+    """Who said what, in the branch that is shown, as it is kept."""
+    number = app.chat_screen.chat.number
+    assert number is not None
+    kept = {message.number: message for message in app.desk.store.messages(number)}
+    return [(message.role, kept[message.number].text) for message in app.chat_screen.chat.branch]
+
+
+def last(app: ChatApp) -> KeptMessage:
+    return app.chat_screen.chat.branch[-1]
+
+
+async def test_an_answer_streams_and_is_kept_with_its_numbers(make: Make) -> None:
+    script = Script("Hello there, **friend**.")
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        assert branch(app) == [("user", "Hi"), ("assistant", "Hello there, **friend**.")]
+        assert last(app).state == "whole"
+        assert last(app).figures is not None
+        assert last(app).figures.decode_tok_s == 50.0
+        assert app.chat_screen.transcript.last_answer.source == "Hello there, **friend**."
+
+
+async def test_escape_stops_within_a_step_and_the_part_stays(make: Make) -> None:
+    script = Script("one two three four five six")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Count")
+        script.step(3)
+        await wait_until(pilot, lambda: "three" in app.chat_screen.transcript.last_answer.source)
+        await pilot.press("escape")
+        await quiet(app, pilot)
+        assert branch(app)[-1] == ("assistant", "one two three ")
+        assert last(app).state == "stopped"
+
+
+async def test_prompts_queue_while_an_answer_is_written(make: Make) -> None:
+    script = Script("first answer", "second answer", "third answer")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "1")
+        await wait_until(pilot, lambda: len(script.asked) == 1)
+        await say(pilot, "2")
+        await say(pilot, "3")
+        assert [waiting.text for waiting in app.chat_screen.prompted] == ["2", "3"]
+        script.go()
+        await quiet(app, pilot)
+        assert [text for _, text in branch(app)] == ["1", "first answer", "2", "second answer", "3", "third answer"]
+
+
+async def test_regenerate_keeps_the_old_answer_as_a_branch(make: Make) -> None:
+    app = make(Script("one", "two"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        await say(pilot, "/regen")
+        await quiet(app, pilot)
+        assert branch(app) == [("user", "Hi"), ("assistant", "two")]
+        assert [(place.index, place.n_siblings) for place in app.chat_screen.chat.places] == [(1, 1), (2, 2)]
+        await say(pilot, "/previous")
+        await wait_until(pilot, lambda: branch(app)[-1] == ("assistant", "one"))
+
+
+async def test_an_edited_question_begins_a_branch(make: Make) -> None:
+    script = Script("one", "two")
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Hello")
+        await quiet(app, pilot)
+        await say(pilot, "/edit")
+        assert app.chat_screen.composer.text == "Hello"
+        await say(pilot, "Goodbye")
+        await quiet(app, pilot)
+        assert branch(app) == [("user", "Goodbye"), ("assistant", "two")]
+        assert app.chat_screen.chat.places[0].n_siblings == 2
+        assert [message.content for message in script.asked[-1]] == ["Goodbye"]
+
+
+async def test_continue_writes_on_in_the_same_message(make: Make) -> None:
+    script = Script("one two three", "four five")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Count")
+        script.step(2)
+        await wait_until(pilot, lambda: "two" in app.chat_screen.transcript.last_answer.source)
+        await pilot.press("escape")
+        await quiet(app, pilot)
+        script.go()
+        await say(pilot, "/continue")
+        await quiet(app, pilot)
+        assert branch(app) == [("user", "Count"), ("assistant", "one two four five")]
+        assert [message.content for message in script.asked[-1]] == ["Count", "one two "]
+        assert app.chat_screen.transcript.last_answer.source == "one two four five"
+
+
+async def test_a_fork_is_a_chat_of_its_own(make: Make) -> None:
+    app = make(Script("one", "two"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        before = app.chat_screen.chat.number
+        await say(pilot, "/fork")
+        await wait_until(pilot, lambda: app.chat_screen.chat.number != before)
+        await say(pilot, "More")
+        await quiet(app, pilot)
+        assert [text for _, text in branch(app)] == ["Hi", "one", "More", "two"]
+        assert len(app.desk.store.messages(before)) == 2
+
+
+async def test_an_engine_that_fails_keeps_the_text_and_the_chat_goes_on(make: Make) -> None:
+    app = make(Script(["half ", "<fail>"], "whole"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        assert (last(app).state, last(app).text) == ("failed", "half ")
+        await say(pilot, "/regen")
+        await quiet(app, pilot)
+        assert (last(app).state, last(app).text) == ("whole", "whole")
+
+
+async def test_a_question_asked_while_the_model_loads_is_answered_then(make: Make) -> None:
+    import threading
+
+    ready = threading.Event()
+    script = Script("Hello")
+
+    def slow(settings: Settings, progress: Callable[[str, int, int], None]) -> ScriptedModel:
+        ready.wait(20)
+        return ScriptedModel(script)
+
+    app = make(script, opening=slow)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Hi")
+        assert app.chat_screen.writing is not None
+        ready.set()
+        await quiet(app, pilot)
+        assert branch(app)[-1] == ("assistant", "Hello")
+
+
+async def test_no_model_is_said_and_another_one_can_be_opened(make: Make) -> None:
+    script = Script("Hello")
+    names: list[str | None] = []
+
+    def missing(settings: Settings, progress: Callable[[str, int, int], None]) -> ScriptedModel:
+        names.append(settings.model.model)
+        if len(names) == 1:
+            raise ModelNotFound("no model is called 'x'; there are: y")
+        return ScriptedModel(script, "y")
+
+    app = make(script, opening=missing)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await wait_until(pilot, lambda: len(names) == 1)
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        assert last(app).state == "failed"
+        await say(pilot, "/model y")
+        await wait_until(pilot, lambda: app.desk.model is not None)
+        await say(pilot, "/regen")
+        await quiet(app, pilot)
+        assert names[-1] == "y"
+        assert last(app).text == "Hello"
+
+
+async def test_leaving_while_an_answer_is_written_keeps_it(make: Make) -> None:
+    script = Script("one two three")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Count")
+        script.step(2)
+        await wait_until(pilot, lambda: "two" in app.chat_screen.transcript.last_answer.source)
+        number = app.chat_screen.chat.number
+        await pilot.press("ctrl+q")
+    kept = app.desk.store.messages(number)[-1]
+    assert (kept.text, kept.state) == ("one two ", "stopped")
