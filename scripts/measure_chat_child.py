@@ -1,0 +1,175 @@
+"""The app that `measure_chat.py` measures: driven from within its own process, as a hand at the keyboard would.
+
+In: a mode, a model, a file for the figures. Out: the figures as JSON. Not a command of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import psutil
+from measure_chat import FENCED, PROMPT, STREAM_S, TOKENS_PER_S, Watch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from edgeinfer.app.sessions.store import SessionStore, default_path
+from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.launch import Opened, open_model, opened
+from edgeinfer.settings import Settings
+from tests.app.tui.scripted import Script, ScriptedModel
+
+Figures = dict[str, float]
+
+
+async def until(happened: Callable[[], object], patience_s: float = 200) -> None:
+    """Without asking much of the loop that is measured."""
+    ends = time.monotonic() + patience_s
+    while not happened():
+        if time.monotonic() > ends:
+            raise TimeoutError
+        await asyncio.sleep(0.02)
+
+
+def thread_s(thread: int) -> float:
+    """Seconds of a core that a thread of this process has used."""
+    return next(t.user_time + t.system_time for t in psutil.Process().threads() if t.id == thread)
+
+
+def words_of(text: str) -> list[str]:
+    """A text in pieces as tokens would be, some four characters each."""
+    return [text[at : at + 4] for at in range(0, len(text), 4)]
+
+
+async def stream(app: ChatApp, script: Script) -> Figures:
+    """Code fences at 50 tokens a second: what the main thread takes of a core."""
+    main = threading.get_native_id()
+    script.answers.append(words_of(FENCED))
+    script.hold()
+    stopped = threading.Event()
+
+    def drip() -> None:
+        while not stopped.wait(1 / TOKENS_PER_S):
+            script.step()
+
+    screen = app.chat_screen
+    await until(lambda: app.desk.model is not None)
+    screen.composer.put("Write a program.", ())
+    await screen.composer.submit()
+    threading.Thread(target=drip, daemon=True).start()
+    await asyncio.sleep(2)
+    shares = []
+    for _ in range(int(STREAM_S / 5)):
+        before, began = thread_s(main), time.perf_counter()
+        await asyncio.sleep(5)
+        shares.append((thread_s(main) - before) / (time.perf_counter() - began))
+    stopped.set()
+    return {"share of a core": sum(shares) / len(shares), "share in the last 5 s": shares[-1]}
+
+
+async def gap(app: ChatApp, script: Script) -> Figures:
+    """The longest pause of the loop, while the model is opened, its prompt is read, and it answers."""
+    watch = Watch()
+    turning = asyncio.create_task(watch.run())
+    await until(lambda: app.desk.model is not None)
+    found = {"opening, ms": 1e3 * watch.take()}
+    screen = app.chat_screen
+    screen.composer.put("word " * 3000, ())
+    await screen.composer.submit()
+    await until(lambda: screen.writing is not None and screen.writing.pieces)
+    found["reading the prompt, ms"] = 1e3 * watch.take()
+    await until(lambda: screen.writing is None)
+    found["answering, ms"] = 1e3 * watch.take()
+    turning.cancel()
+    return found
+
+
+async def stop(app: ChatApp, script: Script) -> Figures:
+    """From Escape until the answer is over, and one step's time."""
+    screen = app.chat_screen
+    await until(lambda: app.desk.model is not None)
+    screen.composer.put(PROMPT, ())
+    await screen.composer.submit()
+    await until(lambda: screen.writing is not None and screen.writing.pieces)
+    await asyncio.sleep(0.5)
+    began = time.perf_counter()
+    app.simulate_key("escape")
+    while screen.writing is not None:
+        await asyncio.sleep(0)
+    seconds = time.perf_counter() - began
+    figures = screen.chat.branch[-1].figures
+    rate = None if figures is None else figures.decode_tok_s
+    return {"escape to quiet, ms": 1e3 * seconds, "a step, ms": 1e3 / rate if rate else 0.0}
+
+
+async def session(app: ChatApp, script: Script) -> Figures:
+    """A chat of 400 messages: from choosing it to its last message on the screen."""
+    await until(lambda: app.desk.model is not None)
+    began = time.perf_counter()
+    await app.chat_screen.open_chat(app.desk.store.sessions()[0].number)
+    painted = asyncio.Event()
+    app.chat_screen.call_after_refresh(painted.set)
+    await painted.wait()
+    return {"400 messages, ms": 1e3 * (time.perf_counter() - began)}
+
+
+async def speed(app: ChatApp, script: Script) -> Figures:
+    """Tokens per second as the answer's own figures say."""
+    screen = app.chat_screen
+    await until(lambda: app.desk.model is not None)
+    screen.composer.put(PROMPT, ())
+    await screen.composer.submit()
+    await until(lambda: screen.writing is None and screen.chat.branch)
+    figures = screen.chat.branch[-1].figures
+    return {"tok_s": 0.0 if figures is None or figures.decode_tok_s is None else figures.decode_tok_s}
+
+
+MODES: dict[str, Callable[[ChatApp, Script], Coroutine[None, None, Figures]]] = {
+    "stream": stream,
+    "gap": gap,
+    "stop": stop,
+    "session": session,
+    "speed": speed,
+}
+SCRIPTED = ("stream", "session")
+
+
+def fill(n_messages: int) -> None:
+    """Keep a chat of so many messages."""
+    answer = "Some **text** with a list:\n\n- one\n- two\n\n```python\nprint('hello')\n```\n\nAnd an end. " * 2
+    with SessionStore(default_path()) as store:
+        kept = store.create(None, "scripted")
+        parent = None
+        for number in range(n_messages // 2):
+            parent = store.add(kept.number, parent, "user", f"Question {number}?").number
+            parent = store.add(kept.number, parent, "assistant", answer).number
+
+
+def run_child(mode: str, model: str, result: Path) -> None:
+    """Run the app, measure, leave."""
+    script = Script()
+    overrides = {"model": model, "temp": 0.0, "max_tokens": 300, "spec": "off", "device": "cpu"}
+    if mode == "session":
+        fill(400)
+
+    def opening(settings: Settings, progress: Callable[[str, int, int], None]) -> ScriptedModel:
+        return ScriptedModel(script)
+
+    with opened(overrides, opening if mode in SCRIPTED else open_model) as app:
+        _run(app, mode, script, result)
+
+
+def _run(app: Opened, mode: str, script: Script, result: Path) -> None:
+    async def measure() -> None:
+        found = await MODES[mode](app, script)
+        result.write_text(json.dumps(found))
+        script.go()
+        app.exit(0)
+
+    app.call_later(lambda: asyncio.create_task(measure()))
+    app.run()

@@ -1,0 +1,174 @@
+"""The app in a real terminal (tmux), driven by keys as a person would: what is seen, kept and left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app.sessions.store import SessionStore
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+PATIENCE_S = 90.0
+ROOT = Path(__file__).parents[3]
+
+
+class Terminal:
+    """A tmux session of its own, with the app in it."""
+
+    def __init__(self, folder: Path, columns: int, rows: int) -> None:
+        self._socket = str(folder / "tmux")
+        self._size = ("-x", str(columns), "-y", str(rows))
+
+    def start(self, command: list[str], environment: dict[str, str]) -> None:
+        settings = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
+        self._tmux("-f", "/dev/null", "new-session", "-d", *self._size, *settings, "-s", "app", *command)
+        self._tmux("set-option", "-t", "app", "remain-on-exit", "on")
+
+    def press(self, *keys: str) -> None:
+        """Keys by tmux's names."""
+        self._tmux("send-keys", "-t", "app", *keys)
+
+    def type(self, text: str) -> None:
+        self._tmux("send-keys", "-t", "app", "-l", text)
+
+    def screen(self) -> str:
+        """What is seen."""
+        return self._tmux("capture-pane", "-p", "-t", "app")
+
+    def wait_for(self, seen: Callable[[str], object]) -> str:
+        """Until the screen shows something; that screen."""
+        ends = time.monotonic() + PATIENCE_S
+        while not seen(shown := self.screen()):
+            assert time.monotonic() < ends, f"not seen within {PATIENCE_S} s:\n{shown}"
+            time.sleep(0.05)
+        return shown
+
+    @property
+    def pid(self) -> int:
+        """Of the program in the terminal."""
+        return int(self._tmux("list-panes", "-t", "app", "-F", "#{pane_pid}"))
+
+    @property
+    def is_dead(self) -> bool:
+        return self._tmux("list-panes", "-t", "app", "-F", "#{pane_dead}").strip() == "1"
+
+    def resize(self, columns: int, rows: int) -> None:
+        self._tmux("resize-window", "-t", "app", "-x", str(columns), "-y", str(rows))
+
+    def close(self) -> None:
+        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False)
+
+    def _tmux(self, *arguments: str) -> str:
+        return subprocess.run(
+            ["tmux", "-S", self._socket, *arguments], capture_output=True, text=True, check=True
+        ).stdout
+
+
+Start = Callable[..., Terminal]
+
+
+@pytest.fixture
+def start(tmp_path: Path, home: Path, tiny_model: Path) -> Iterator[Start]:
+    """Starts the app in terminals, and ends them."""
+    opened: list[Terminal] = []
+
+    def begin(*arguments: str, columns: int = 100, rows: int = 30, **environment: str) -> Terminal:
+        folder = tmp_path / f"terminal{len(opened)}"
+        folder.mkdir()
+        terminal = Terminal(folder, columns, rows)
+        opened.append(terminal)
+        command = [sys.executable, "-m", "edgeinfer", "chat", "-m", str(tiny_model), "--device", "reference"]
+        kept = {"EDGEINFER_HOME": str(home), "PYTHONPATH": str(ROOT), **environment}
+        terminal.start([*command, "--temp", "0", "--max-tokens", "40", *arguments], kept)
+        return terminal
+
+    yield begin
+    for terminal in opened:
+        terminal.close()
+
+
+def chats(home: Path) -> list[tuple[str, str, str]]:
+    """Role, text and state of every kept message."""
+    with SessionStore(home / "chats.db") as store:
+        return [
+            (message.role, message.text, message.state)
+            for session in store.sessions()
+            for message in store.messages(session.number)
+        ]
+
+
+def test_a_question_is_answered_and_kept(start: Start, home: Path) -> None:
+    terminal = start()
+    terminal.wait_for(lambda shown: "tiny" in shown)
+    terminal.type("Hello there")
+    terminal.press("Enter")
+    terminal.wait_for(lambda shown: "40 tokens" in shown)
+    terminal.press("C-q")
+    terminal.wait_for(lambda shown: terminal.is_dead)
+    kept = chats(home)
+    assert [(role, state) for role, _, state in kept] == [("user", "whole"), ("assistant", "whole")]
+    assert kept[0][1] == "Hello there"
+    assert kept[1][1]
+
+
+def test_a_killed_app_loses_at_most_a_second_of_text(start: Start, home: Path) -> None:
+    terminal = start("--max-tokens", "400")
+    terminal.wait_for(lambda shown: "tiny" in shown)
+    terminal.type("Tell me much")
+    terminal.press("Enter")
+    time.sleep(3)
+    os.kill(terminal.pid, signal.SIGKILL)
+    terminal.wait_for(lambda shown: terminal.is_dead)
+    (question, answer) = chats(home)
+    assert question[:2] == ("user", "Tell me much")
+    assert answer[1]
+    assert answer[2] in ("stopped", "whole")
+
+
+def test_a_lost_terminal_leaves_nothing_running_and_nothing_lost(start: Start, home: Path) -> None:
+    terminal = start("--max-tokens", "400")
+    terminal.wait_for(lambda shown: "tiny" in shown)
+    terminal.type("Tell me much")
+    terminal.press("Enter")
+    time.sleep(2)
+    pid = terminal.pid
+    terminal.close()
+    ends = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < ends, "the app outlives its terminal"
+        time.sleep(0.05)
+    assert [state for _, _, state in chats(home)] in (["whole", "stopped"], ["whole", "whole"])
+
+
+def test_a_small_terminal_works_and_one_too_small_says_so(start: Start) -> None:
+    terminal = start(columns=40, rows=12)
+    terminal.wait_for(lambda shown: "tiny" in shown)
+    terminal.type("Hi")
+    terminal.press("Enter")
+    terminal.wait_for(lambda shown: "40 tokens" in shown)
+    terminal.resize(30, 8)
+    terminal.wait_for(lambda shown: "40x12" in shown)
+    terminal.resize(40, 12)
+    terminal.wait_for(lambda shown: "40 tokens" in shown)
+
+
+def test_plain_is_line_by_line(start: Start) -> None:
+    terminal = start("--plain")
+    terminal.wait_for(lambda shown: "/help shows the commands" in shown)
+    terminal.type("Hi")
+    terminal.press("Enter")
+    terminal.wait_for(lambda shown: shown.count("> ") >= 2)
+
+
+def test_a_dumb_terminal_gets_lines(start: Start) -> None:
+    terminal = start(TERM="dumb")
+    terminal.wait_for(lambda shown: "/help shows the commands" in shown)
