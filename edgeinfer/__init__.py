@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import EngineClosed as EngineClosed
     from edgeinfer.errors import ModelNotFound as ModelNotFound
     from edgeinfer.errors import PackFailed as PackFailed
+    from edgeinfer.errors import SessionsFailed as SessionsFailed
     from edgeinfer.errors import UnknownKey as UnknownKey
     from edgeinfer.errors import UnsupportedModel as UnsupportedModel
     from edgeinfer.models.text import Message as Message
@@ -66,6 +67,7 @@ __all__ = [
     "Prompt",
     "SamplingSettings",
     "Session",
+    "SessionsFailed",
     "Stats",
     "TextStream",
     "UnknownKey",

@@ -65,3 +65,7 @@ class DeviceFailed(EdgeInferError):
 
 class EngineClosed(EdgeInferError):
     """A call on a model or session after `close()`."""
+
+
+class SessionsFailed(EdgeInferError):
+    """Kept chats that cannot be read or written: a damaged or locked database, a full disk, a file that is none."""

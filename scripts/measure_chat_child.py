@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.launch import Opened, open_model, opened
+from edgeinfer.app.tui.launch import open_model, opened
 from edgeinfer.settings import Settings
 from tests.app.tui.scripted import Script, ScriptedModel
 
@@ -164,7 +164,7 @@ def run_child(mode: str, model: str, result: Path) -> None:
         _run(app, mode, script, result)
 
 
-def _run(app: Opened, mode: str, script: Script, result: Path) -> None:
+def _run(app: ChatApp, mode: str, script: Script, result: Path) -> None:
     async def measure() -> None:
         found = await MODES[mode](app, script)
         result.write_text(json.dumps(found))

@@ -1,7 +1,7 @@
 """One kept chat as a screen works with it: the branch that is shown, and what changes it.
 
-In: a store, what the user says, answers. Out: messages, written to the store at once. Nothing is ever overwritten: another
-answer or an edited question is a sibling of the old one. Knows no terminal and no engine.
+In: a store, what the user says, answers. Out: messages, written to the store at once. Nothing is ever overwritten:
+another answer or an edited question is a sibling of the old one. Knows no terminal and no engine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Chat:
         self._tree = MessageTree(() if session is None else store.messages(session.number))
         self._leaf: int | None = None
         if session is not None:
-            self._leaf = session.leaf if session.leaf in self._numbers() else self._tree.newest()
+            self._leaf = session.leaf if self._tree.has(session.leaf) else self._tree.newest()
 
     @property
     def number(self) -> int | None:
@@ -78,7 +78,7 @@ class Chat:
 
     def message(self, number: int) -> KeptMessage:
         """One of its messages. Raises KeyError."""
-        return next(message for message in self._tree.messages if message.number == number)
+        return self._tree.message(number)
 
     def prompt(self, upto: int | None = None) -> list[Message]:
         """What the model is given for the branch: all of it, or as far as the message `upto`, included."""
@@ -214,5 +214,7 @@ class Chat:
     def _keep(self, changed: KeptMessage) -> None:
         self._tree = MessageTree(tuple(changed if m.number == changed.number else m for m in self._tree.messages))
 
-    def _numbers(self) -> set[int]:
-        return {message.number for message in self._tree.messages}
+    def reread(self) -> None:
+        """Take over a title that was changed elsewhere."""
+        if self._session is not None:
+            self._session = self._store.session(self._session.number)

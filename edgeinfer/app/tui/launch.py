@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.personas import Personas
@@ -24,7 +23,7 @@ from edgeinfer.app.tui.tuning import Tuning
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeinfer.app.tui.engine import Model
+    from edgeinfer.app.tui.engine import Model, Opening
     from edgeinfer.settings import Settings
 
 SWITCH_S = 0.001
@@ -33,16 +32,25 @@ SWITCH_S = 0.001
 
 def run_app(overrides: Mapping[str, object]) -> int:
     """Run the app until the user leaves; its exit code. Raises BadSetting, SessionsFailed."""
+    sys.setswitchinterval(SWITCH_S)
+    with opened(overrides) as app:
+        return app.run() or 0
+
+
+@contextmanager
+def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> Iterator[ChatApp]:
+    """An app with its kept chats; afterwards all is saved and closed. `opening`: instead of ours, for measurements."""
     tuning = Tuning(overrides)
     path = default_path()
-    sys.setswitchinterval(SWITCH_S)
+    snapshots = Snapshots(path.parent / "snapshots")
     with SessionStore(path) as store, Autosave(store) as autosave:
-        desk = Desk(store, autosave, tuning, Personas(), open_model, path.parent, Snapshots(path.parent / "snapshots"))
+        desk = Desk(store, autosave, tuning, Personas(), opening or open_model, path.parent, snapshots)
         app = ChatApp(desk)
-        code = app.run()
-        if not app.chat_screen.engine.close():
-            _leave_hard(code or 0, autosave)
-    return code or 0
+        try:
+            yield app
+        finally:
+            if not app.chat_screen.engine.close():
+                _leave_hard(app.return_code or 0, autosave)
 
 
 def open_model(settings: Settings, progress: Callable[[str, int, int], None]) -> Model:

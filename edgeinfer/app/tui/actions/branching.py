@@ -164,5 +164,7 @@ class Branching(ChatParts):
         """The question at or before a message, or the last one."""
         branch = self.chat.branch
         if number is not None:
-            branch = branch[: next((i + 1 for i, message in enumerate(branch) if message.number == number), len(branch))]
+            branch = branch[
+                : next((i + 1 for i, message in enumerate(branch) if message.number == number), len(branch))
+            ]
         return next((message for message in reversed(branch) if message.role == "user"), None)

@@ -38,7 +38,9 @@ class Copying(ChatParts):
         number, _, path = argument.partition(" ") if argument[:1].isdigit() else ("", "", argument)
         if (fence := self.chosen_fence(number)) is None:
             return
-        target = Path(path.strip()).expanduser() if path.strip() else free_name(Path(), "code", suffix_of(fence.language))
+        target = (
+            Path(path.strip()).expanduser() if path.strip() else free_name(Path(), "code", suffix_of(fence.language))
+        )
         self.save(target, fence.text)
 
     def action_export(self, argument: str = "") -> None:

@@ -1,0 +1,44 @@
+"""From the branch of a chat to what the model is given.
+
+In: kept messages, a system prompt. Out: messages as templates take them: users and assistants by turns. Summaries go
+into the system prompt, attachments before the text that they were sent with. Counts no tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from edgeinfer.app.sessions.records import Attachment, KeptMessage
+from edgeinfer.models.text import Message
+
+SUMMARY = "Summary of the conversation so far:"
+
+
+def messages_of(branch: Sequence[KeptMessage], system: str | None) -> list[Message]:
+    """The conversation. Answers without text are left out, with their questions where others follow those."""
+    found = [Message("system", text)] if (text := system_text(branch, system)) else []
+    said = [message for message in branch if message.role != "summary" and (message.role == "user" or message.text)]
+    for message, following in zip(said, [*said[1:], None], strict=True):
+        if message.role == "user" and following is not None and following.role == "user":
+            continue  # its answer never came
+        found.append(Message(message.role, with_attachments(message.text, message.attachments)))
+    return found
+
+
+def system_text(branch: Sequence[KeptMessage], system: str | None) -> str:
+    """The system prompt, with the summary of what was before the branch, if there is one."""
+    summaries = [f"{SUMMARY}\n{message.text}" for message in branch if message.role == "summary"]
+    return "\n\n".join([*([system] if system else []), *summaries])
+
+
+def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
+    """A text with its attachments before it, each in a fence that nothing in it can close."""
+    return "\n\n".join([*(_document(attachment) for attachment in attachments), *([text] if text else [])])
+
+
+def _document(attachment: Attachment) -> str:
+    longest = max((len(run) for run in re.findall(r"`{3,}", attachment.text)), default=2)
+    fence = "`" * (longest + 1)
+    body = attachment.text if attachment.text.endswith("\n") else attachment.text + "\n"
+    return f"File: {attachment.name}\n{fence}\n{body}{fence}"

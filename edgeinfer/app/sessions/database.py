@@ -1,0 +1,85 @@
+"""Opening the file of kept chats, and saying in words what is wrong with it.
+
+In: a path. Out: a connection that several threads may use by turns. Several programs may have it open: SQLite's
+write-ahead log lets them read while one writes, for a moment each. Knows no tables.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from edgeinfer.app.sessions.migrations import NewerVersion, migrate
+from edgeinfer.errors import SessionsFailed
+
+PATIENCE_MS = 2000
+"""How long a write waits for another program's."""
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """The connection, with the tables of this version; the file is made where there is none. Raises SessionsFailed."""
+    with told(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                path.touch(mode=0o600)
+        except OSError as error:
+            raise SessionsFailed(
+                f"{path} cannot be made: {error.strerror or error}; set EDGEINFER_HOME to a folder that can be written"
+            ) from None
+        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        try:
+            connection.row_factory = sqlite3.Row
+            connection.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            migrate(connection)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors within it into a SessionsFailed that says what would work."""
+    try:
+        yield
+    except NewerVersion:
+        raise SessionsFailed(
+            f"{path} was written by a later version of edgeinfer; install that one, or set EDGEINFER_HOME elsewhere"
+        ) from None
+    except sqlite3.Error as error:
+        raise SessionsFailed(f"{path}: {_in_words(error, path)}") from None
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Everything within it is written, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with suppress(sqlite3.Error):  # a full disk has rolled it back already
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _in_words(error: sqlite3.Error, path: Path) -> str:
+    code = (error.sqlite_errorcode if hasattr(error, "sqlite_errorcode") else 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return (
+            f"this is no file of kept chats, or a damaged one ({error}); move it away to begin a new one: "
+            f"mv {path} {path}.damaged"
+        )
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another program holds it locked; close that one, then try again"
+    if code == sqlite3.SQLITE_FULL:
+        return "the disk is full; make room, then it goes on"
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return "it cannot be written; allow it (chmod u+w), or set EDGEINFER_HOME to a folder that can be written"
+    return str(error)

@@ -1,0 +1,73 @@
+"""Between rows of the database and records.
+
+In: rows, records. Out: records, and texts for columns. A column that cannot be read counts as empty: a number that is
+lost must not cost a chat.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage, KeptSession
+
+
+def session_of(row: sqlite3.Row) -> KeptSession:
+    """A row of `sessions` with `n_messages`."""
+    return KeptSession(
+        number=row["number"],
+        title=row["title"],
+        system=row["system"],
+        model=row["model"],
+        leaf=row["leaf"],
+        created_s=row["created_s"],
+        changed_s=row["changed_s"],
+        n_messages=row["n_messages"],
+        deleted_s=row["deleted_s"],
+    )
+
+
+def message_of(row: sqlite3.Row) -> KeptMessage:
+    """A row of `messages`."""
+    return KeptMessage(
+        number=row["number"],
+        session=row["session"],
+        parent=row["parent"],
+        role=row["role"],
+        text=row["text"],
+        state=row["state"],
+        created_s=row["created_s"],
+        model=row["model"],
+        figures=figures_of(row["figures"]),
+        attachments=attachments_of(row["attachments"]),
+    )
+
+
+def figures_text(figures: Figures | None) -> str | None:
+    """Figures as a column has them."""
+    return None if figures is None else json.dumps(dataclasses.asdict(figures))
+
+
+def figures_of(text: str | None) -> Figures | None:
+    """Figures from a column; what a later version has besides is left out."""
+    try:
+        found = json.loads(text or "null")
+        known = {field.name for field in dataclasses.fields(Figures)}
+        return Figures(**{name: value for name, value in found.items() if name in known}) if found else None
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def attachments_text(attachments: Sequence[Attachment]) -> str | None:
+    """Attachments as a column has them."""
+    return json.dumps([[one.name, one.text] for one in attachments]) if attachments else None
+
+
+def attachments_of(text: str | None) -> tuple[Attachment, ...]:
+    """Attachments from a column."""
+    try:
+        return tuple(Attachment(str(name), str(body)) for name, body in json.loads(text or "[]"))
+    except (ValueError, TypeError):
+        return ()

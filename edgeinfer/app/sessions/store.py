@@ -1,0 +1,227 @@
+"""Kept chats: sessions and their messages, in one SQLite file.
+
+In: what was said. Out: records. Everything is on disk when a call returns; several threads may call, one at a time is
+served, and several programs may have the file open. Deleting hides a chat until it is purged. Knows no terminal.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from edgeinfer.app.sessions.database import open_database, told, transaction
+from edgeinfer.app.sessions.records import Attachment, Figures, Hit, KeptMessage, KeptSession, Role, State
+from edgeinfer.app.sessions.rows import attachments_text, figures_text, message_of, session_of
+from edgeinfer.app.sessions.search import HITS, match_of
+from edgeinfer.app.sessions.writer import is_alive, this_process
+from edgeinfer.errors import SessionsFailed
+
+TITLE_CHARACTERS = 60
+SESSION = "SELECT *, (SELECT count(*) FROM messages WHERE session = sessions.number) AS n_messages FROM sessions"
+
+
+def default_path() -> Path:
+    """The file of kept chats: in $EDGEINFER_HOME, else where the platform keeps a user's data."""
+    from edgeinfer.models.store import default_root
+
+    return default_root().parent / "chats.db"
+
+
+class SessionStore:
+    """Open it with `with`, or close it. `clock` gives seconds since the epoch."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._writer = this_process()
+        self._connection = open_database(path)
+        self._end_broken_answers()
+
+    def __enter__(self) -> SessionStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; may be called twice."""
+        with self._lock:
+            self._connection.close()
+
+    def create(self, system: str | None, model: str | None) -> KeptSession:
+        """A new empty session."""
+        with self._used() as connection:
+            now = self._clock()
+            found = connection.execute(
+                "INSERT INTO sessions (system, model, created_s, changed_s) VALUES (?, ?, ?, ?)",
+                (system, model, now, now),
+            )
+            return self._session(connection, found.lastrowid or 0)
+
+    def session(self, number: int) -> KeptSession:
+        """A session, also one that was deleted. Raises SessionsFailed where there is none."""
+        with self._used() as connection:
+            return self._session(connection, number)
+
+    def sessions(self, limit: int = 1000) -> tuple[KeptSession, ...]:
+        """Sessions that were not deleted, the one changed last first."""
+        with self._used() as connection:
+            rows = connection.execute(
+                f"{SESSION} WHERE deleted_s IS NULL ORDER BY changed_s DESC, number DESC LIMIT ?", (limit,)
+            )
+            return tuple(map(session_of, rows))
+
+    def rename(self, number: int, title: str) -> None:
+        """Give a session a title of its own; "" lets it come by itself again."""
+        self._write("UPDATE sessions SET title = ?, named = ? WHERE number = ?", title.strip(), bool(title), number)
+
+    def delete(self, number: int) -> None:
+        """Hide a session; `undelete` brings it back."""
+        self._write("UPDATE sessions SET deleted_s = ? WHERE number = ?", self._clock(), number)
+
+    def undelete(self, number: int) -> None:
+        """Bring a deleted session back."""
+        self._write("UPDATE sessions SET deleted_s = NULL WHERE number = ?", number)
+
+    def purge(self, older_than_s: float) -> int:
+        """Remove for good what was deleted that long ago; how many sessions."""
+        with self._used() as connection:
+            return connection.execute(
+                "DELETE FROM sessions WHERE deleted_s IS NOT NULL AND deleted_s <= ?", (self._clock() - older_than_s,)
+            ).rowcount
+
+    def set_leaf(self, number: int, leaf: int | None) -> None:
+        """Note which branch was shown last."""
+        self._write("UPDATE sessions SET leaf = ? WHERE number = ?", leaf, number)
+
+    def set_system(self, number: int, system: str | None) -> None:
+        """Change the system prompt."""
+        self._write("UPDATE sessions SET system = ? WHERE number = ?", system, number)
+
+    def set_model(self, number: int, model: str | None) -> None:
+        """Note which model answers."""
+        self._write("UPDATE sessions SET model = ? WHERE number = ?", model, number)
+
+    def add(
+        self,
+        session: int,
+        parent: int | None,
+        role: Role,
+        text: str,
+        *,
+        state: State = "whole",
+        model: str | None = None,
+        figures: Figures | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> KeptMessage:
+        """A message after `parent`, which becomes the end of the shown branch."""
+        now = self._clock()
+        values = (
+            session,
+            parent,
+            role,
+            _writable(text),
+            state,
+            now,
+            model,
+            figures_text(figures),
+            attachments_text(attachments),
+            self._writer if state == "writing" else None,
+        )
+        with self._used() as connection, transaction(connection):
+            number = connection.execute(
+                "INSERT INTO messages (session, parent, role, text, state, created_s, model, figures, attachments, "
+                "writer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            ).lastrowid
+            connection.execute(
+                "UPDATE sessions SET leaf = ?, changed_s = ?, model = coalesce(?, model) WHERE number = ?",
+                (number, now, model, session),
+            )
+            if role == "user":
+                connection.execute(
+                    "UPDATE sessions SET title = ? WHERE number = ? AND title = '' AND NOT named",
+                    (title_of(text), session),
+                )
+            return message_of(connection.execute("SELECT * FROM messages WHERE number = ?", (number,)).fetchone())
+
+    def write_text(self, message: int, text: str, state: State) -> None:
+        """Keep the text of an answer as far as it is."""
+        writer = self._writer if state == "writing" else None
+        self._write(
+            "UPDATE messages SET text = ?, state = ?, writer = ? WHERE number = ?",
+            _writable(text),
+            state,
+            writer,
+            message,
+        )
+
+    def finish(self, message: int, text: str, state: State, figures: Figures | None) -> None:
+        """An answer is over."""
+        with self._used() as connection, transaction(connection):
+            connection.execute(
+                "UPDATE messages SET text = ?, state = ?, figures = ?, writer = NULL WHERE number = ?",
+                (_writable(text), state, figures_text(figures), message),
+            )
+            connection.execute(
+                "UPDATE sessions SET changed_s = ? WHERE number = (SELECT session FROM messages WHERE number = ?)",
+                (self._clock(), message),
+            )
+
+    def messages(self, session: int) -> tuple[KeptMessage, ...]:
+        """All messages of a session, of all branches, in the order in which they were made."""
+        with self._used() as connection:
+            rows = connection.execute("SELECT * FROM messages WHERE session = ? ORDER BY number", (session,))
+            return tuple(map(message_of, rows))
+
+    def search(self, query: str, limit: int = 50) -> tuple[Hit, ...]:
+        """Messages and titles with all of these words, the last one perhaps unfinished, best first."""
+        if (match := match_of(query)) is None:
+            return ()
+        with self._used() as connection:
+            rows = connection.execute(HITS, {"match": match, "limit": limit})
+            return tuple(Hit(*row) for row in rows)
+
+    def _session(self, connection: sqlite3.Connection, number: int) -> KeptSession:
+        row = connection.execute(f"{SESSION} WHERE number = ?", (number,)).fetchone()
+        if row is None:
+            raise SessionsFailed(f"there is no kept chat {number}; it was removed for good")
+        return session_of(row)
+
+    def _write(self, statement: str, *values: object) -> None:
+        with self._used() as connection:
+            connection.execute(statement, values)
+
+    @contextmanager
+    def _used(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, told(self.path):
+            yield self._connection
+
+    def _end_broken_answers(self) -> None:
+        """Answers whose program has died are over, as far as they came."""
+        with self._used() as connection:
+            rows = connection.execute("SELECT number, writer FROM messages WHERE state = 'writing'").fetchall()
+            for row in rows:
+                if not is_alive(row["writer"]):
+                    connection.execute(
+                        "UPDATE messages SET state = 'stopped', writer = NULL WHERE number = ?", (row["number"],)
+                    )
+
+
+def title_of(text: str) -> str:
+    """The first line that says something, shortened."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
+
+
+def _writable(text: str) -> str:
+    """A text that SQLite takes: surrogates without a partner have no UTF-8."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,156 @@
+"""The one table of the chat screen's commands: slash commands, keys, the palette and the help are made from it.
+
+In: nothing. Out: commands, and what is made of them. A command's action is a method of the chat screen; what it does
+stands there.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from textual.binding import Binding, BindingType
+
+from edgeinfer.errors import BadSetting
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One thing to do.
+
+    id: of its key, for remapping; form: how it is written after the slash, "" where it has keys alone; keys: Textual's
+    names, with commas between them; action: the screen's; shown: whether the line of keys names it.
+    """
+
+    id: str
+    form: str
+    help: str
+    keys: str
+    action: str
+    group: str
+
+    @property
+    def word(self) -> str:
+        """The slash command without its arguments."""
+        return self.form.partition(" ")[0]
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether something may follow the word."""
+        return " " in self.form
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("stop", "", "stop the answer; what there is of it stays", "escape", "stop", "answer"),
+    Command("regen", "regen", "another answer to the same question", "ctrl+r", "regen", "answer"),
+    Command("continue", "continue", "write on where the answer ended", "alt+c", "continue", "answer"),
+    Command("edit", "edit", "edit the question; the old one stays as a branch", "alt+e", "edit", "answer"),
+    Command("unqueue", "unqueue", "take the queued questions back", "alt+q", "unqueue", "answer"),
+    Command("up", "", "select the message above", "alt+up", "select_previous", "transcript"),
+    Command("down", "", "select the message below", "alt+down", "select_next", "transcript"),
+    Command("latest", "", "go to the latest text", "alt+end", "follow", "transcript"),
+    Command("page-up", "", "scroll up", "pageup", "page_up", "transcript"),
+    Command("page-down", "", "scroll down", "pagedown", "page_down", "transcript"),
+    Command("copy", "copy", "copy the message as it was written", "ctrl+y", "copy", "transcript"),
+    Command("copy-fence", "fence [NUMBER]", "copy a code fence, the last one without a number", "alt+y", "copy_fence",
+            "transcript"),
+    Command("save-fence", "save [NUMBER] [PATH]", "save a code fence to a file", "alt+s", "save_fence", "transcript"),
+    Command("tint", "drafts", "show what was drafted, and by whom", "alt+d", "tint", "transcript"),
+    Command("thinking", "thinking", "open or fold what was thought before", "alt+t", "thinking", "transcript"),
+    Command("new", "new", "begin a new chat", "ctrl+n", "new", "chats"),
+    Command("sessions", "sessions", "kept chats: search, rename, delete, export", "ctrl+o", "sessions", "chats"),
+    Command("search", "search [WORDS]", "search the kept chats", "", "sessions", "chats"),
+    Command("rename", "rename TITLE", "give this chat a title", "", "rename", "chats"),
+    Command("fork", "fork", "go on in a new chat from here", "", "fork", "chats"),
+    Command("tree", "tree", "all branches of this chat", "ctrl+t", "tree", "chats"),
+    Command("previous-branch", "previous", "the branch before", "alt+left", "previous_branch", "chats"),
+    Command("next-branch", "next", "the branch after", "alt+right", "next_branch", "chats"),
+    Command("export", "export [PATH]", "write this chat to a file: .md or .json", "", "export", "chats"),
+    Command("import", "import PATH", "read a chat from a file", "", "import", "chats"),
+    Command("system", "system [TEXT|none]", "show or set the system prompt", "", "system", "conversation"),
+    Command("persona", "persona [NAME]", "kept system prompts", "f4", "personas", "conversation"),
+    Command("attach", "attach PATH", "attach a text file or a folder", "", "attach", "conversation"),
+    Command("prompt", "prompt", "what the model is given, special tokens and all", "", "prompt", "conversation"),
+    Command("compact", "compact", "have the oldest messages summed up", "", "compact", "conversation"),
+    Command("temp", "temp [NUMBER]", "show or set the temperature; 0 takes the most likely token", "", "temp",
+            "conversation"),
+    Command("seed", "seed [NUMBER|none]", "show or set the seed of the random choices", "", "seed", "conversation"),
+    Command("editor", "editor", "write in $EDITOR", "ctrl+g", "editor", "conversation"),
+    Command("models", "model [NAME]", "models: here and elsewhere; open another one", "ctrl+l", "models", "app"),
+    Command("machine", "stats", "what the machine is doing", "f3", "machine", "app"),
+    Command("settings", "settings", "see and change the settings", "f2", "settings", "app"),
+    Command("set", "set NAME VALUE", "change a setting for this run", "", "set", "app"),
+    Command("theme", "theme [NAME]", "change the colours", "", "theme", "app"),
+    Command("help", "help", "this list", "f1", "help", "app"),
+    Command("quit", "exit", "leave; everything is kept", "ctrl+q", "leave", "app"),
+)  # fmt: skip
+
+GROUPS = {
+    "answer": "the answer",
+    "transcript": "the messages",
+    "conversation": "the conversation",
+    "chats": "chats and branches",
+    "app": "the rest",
+}
+
+
+def bindings() -> list[BindingType]:
+    """The keys of all commands that have some."""
+    return [
+        Binding(
+            command.keys, command.action, command.help, id=command.id, show=False, priority="escape" not in command.keys
+        )
+        for command in COMMANDS
+        if command.keys
+    ]
+
+
+def slash_commands() -> tuple[Command, ...]:
+    """Commands that can be written."""
+    return tuple(command for command in COMMANDS if command.form)
+
+
+def find(line: str) -> tuple[Command, str]:
+    """The command of a line such as "/temp 0.2", and what follows its word. Raises BadSetting with the nearest."""
+    word, _, argument = line.strip().removeprefix("/").partition(" ")
+    words = {command.word: command for command in slash_commands()}
+    if word not in words:
+        near = difflib.get_close_matches(word, words, n=1)
+        hint = f"did you mean /{near[0]}?" if near else "/help lists them"
+        raise BadSetting(f"no command is called /{word}; {hint} To say a line that begins with /, begin it with //")
+    return words[word], argument.strip()
+
+
+def remapped(keys: Sequence[str], others: Sequence[str] = ()) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Keys by command from texts such as "copy=ctrl+k", and what is wrong with them.
+
+    `others`: ids of other screens' keys.
+    """
+    known = {command.id: command for command in COMMANDS if command.keys}
+    found: dict[str, str] = {}
+    notices = []
+    for text in keys:
+        name, equals, key = (part.strip() for part in text.partition("="))
+        if not equals or not key:
+            notices.append(f"keys: {text!r} is not NAME=KEY, such as copy=ctrl+k")
+        elif name not in known and name not in others:
+            near = difflib.get_close_matches(name, [*known, *others], n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
+            notices.append(f"keys: no command is called {name!r}; {hint}")
+        else:
+            found[name] = key
+    taken = {key: command.id for command in known.values() for key in found.get(command.id, command.keys).split(",")}
+    for name, key in found.items():
+        if name in known and taken.get(key) != name:
+            notices.append(f"keys: {key} is both {name}'s and {taken.get(key)}'s")
+    return found, tuple(notices)
+
+
+def palette(do: Callable[[str], Callable[[], None]]) -> list[tuple[str, str, Callable[[], None]]]:
+    """Title, help and what to do for the command palette; `do` makes that of an action."""
+    return [
+        (f"/{command.word}" if command.word else command.id, command.help, do(command.action))
+        for command in COMMANDS
+        if command.form
+    ]
