@@ -37,10 +37,11 @@ _CLOSING = ".,;:!?)]}>'"
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The files that were read, and sentences about what was left out or guessed."""
+    """The files that were read, and sentences about what was left out or guessed. `folder`: its name if it was one."""
 
     attachments: tuple[Attachment, ...]
     notices: tuple[str, ...] = ()
+    folder: str | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -170,7 +171,7 @@ def _attach_folder(folder: Path, base: Path) -> Attached:
         notices.append(f"{counted(len(left_out), 'file')} left out (not text, too large or not readable): {named}")
     if not attachments:
         raise EdgeInferError(f"{shown} holds no text files that can be attached; name a file")
-    return Attached(tuple(attachments), tuple(notices))
+    return Attached(tuple(attachments), tuple(notices), shown)
 
 
 def _tracked(folder: Path) -> list[Path]:
