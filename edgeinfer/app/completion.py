@@ -1,0 +1,152 @@
+"""What could stand at the cursor of the composer: files after an @, commands after a / at the beginning.
+
+In: the text before the cursor, a folder, the commands. Out: `Completion`s, best first. Looks at file names only, and at
+a bounded number of them. Knows no widgets.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.attachments import GENERATED
+
+COMPLETIONS_CAP = 30
+ENTRIES_CAP = 5000
+DEPTH_CAP = 6
+
+_OPEN_MENTION = re.compile(r"""(?:^|(?<=[\s(\[{<"',;]))@(?:"([^"\n]*)|([^\s"]*))$""")
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What would replace the fragment, how it is shown, and whether more can follow (a folder, an argument)."""
+
+    insertion: str
+    label: str
+    help: str = ""
+    goes_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """The beginning of an @path: where in its line it starts (the @), and the path so far."""
+
+    begin: int
+    path: str
+
+
+def fragment_at(line: str) -> Fragment | None:
+    """The @path that the end of a line is within, None where there is none."""
+    found = _OPEN_MENTION.search(line)
+    if found is None:
+        return None
+    quoted, bare = found.groups()
+    return Fragment(found.start(), quoted if quoted is not None else bare)
+
+
+def complete_path(path: str, base: Path) -> list[Completion]:
+    """Files and folders that a path so far could mean.
+
+    With a folder in it: that folder's entries. Without: all below `base`, nearest first, as far as the caps go. Hidden
+    ones only where the last part begins with a dot.
+    """
+    folder, cut, last = path.rpartition("/")
+    try:
+        root = base / Path(f"{folder}/").expanduser() if cut else base
+    except RuntimeError:
+        return []  # a home folder of someone who is not there
+    hidden = last.startswith(".")
+    names = _entries(root, hidden) if cut or not last or hidden else _below(root)
+    ranked = [(rank, name) for name in names if (rank := match_rank(last, name)) is not None]
+    ranked.sort(key=lambda each: (each[0], len(each[1]), each[1]))
+    prefix = folder + cut
+    return [_path_completion(prefix + name) for _, name in ranked[:COMPLETIONS_CAP]]
+
+
+def complete_command(line: str, commands: Iterable[tuple[str, str]]) -> list[Completion]:
+    """Commands, given as (form, help), whose name a line such as "/te" could mean; none once an argument has begun."""
+    if not line.startswith("/") or line.startswith("//") or any(c.isspace() for c in line):
+        return []
+    ranked = []
+    for order, (form, explanation) in enumerate(commands):
+        name, _, argument = form.partition(" ")
+        rank = match_rank(line[1:], name)
+        if rank is not None:
+            insertion = f"/{name} " if argument else f"/{name}"
+            ranked.append((rank, order, Completion(insertion, f"/{form}", explanation, bool(argument))))
+    return [completion for _, _, completion in sorted(ranked, key=lambda each: each[:2])]
+
+
+def match_rank(wanted: str, name: str) -> int | None:
+    """How well a name fits what was typed, 0 best, None where it does not: its signs must come in order in the name."""
+    wanted, name = wanted.casefold(), name.casefold()
+    last = name.rstrip("/").rpartition("/")[2]
+    if last.startswith(wanted) or name.startswith(wanted):
+        return 0
+    if wanted in last:
+        return 1
+    if wanted in name:
+        return 2
+    if _in_order(wanted, last):
+        return 3
+    return 4 if _in_order(wanted, name) else None
+
+
+def _in_order(wanted: str, name: str) -> bool:
+    rest = iter(name)
+    return all(sign in rest for sign in wanted)
+
+
+def _path_completion(name: str) -> Completion:
+    goes_on = name.endswith("/")
+    plain = not any(c.isspace() for c in name)
+    if plain:
+        return Completion(f"@{name}" if goes_on else f"@{name} ", name, goes_on=goes_on)
+    return Completion(f'@"{name}' if goes_on else f'@"{name}" ', name, goes_on=goes_on)
+
+
+def _below(base: Path) -> list[str]:
+    """The entries below a folder, nearest first, without hidden and generated ones; folders end with a /."""
+    found: list[str] = []
+    folders = deque([("", 0)])
+    while folders and len(found) < ENTRIES_CAP:
+        prefix, depth = folders.popleft()
+        for name in _entries(base / prefix, False, ENTRIES_CAP - len(found)):
+            found.append(prefix + name)
+            if name.endswith("/") and depth < DEPTH_CAP and name[:-1] not in GENERATED:
+                folders.append((prefix + name, depth + 1))
+    return found
+
+
+def _entries(folder: Path, hidden: bool, cap: int = ENTRIES_CAP) -> list[str]:
+    """Names in a folder, hidden ones or the others; folders end with a /, links to folders are not walked into."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(_names(entries, hidden, cap))
+    except (OSError, ValueError):
+        return []
+
+
+def _names(entries: Iterable[os.DirEntry[str]], hidden: bool, cap: int) -> Iterator[str]:
+    for number, entry in enumerate(entries):
+        if number >= cap:
+            return
+        name = entry.name
+        if name.startswith(".") != hidden or '"' in name or not _printable(name):
+            continue
+        try:
+            is_folder = entry.is_dir(follow_symlinks=False)
+        except OSError:
+            continue
+        yield f"{name}/" if is_folder else name
+
+
+def _printable(name: str) -> bool:
+    """Whether a name can be typed and shown as it is."""
+    return harmless(name) == name and not any(c in "\n\t" or "\ud800" <= c <= "\udfff" for c in name)

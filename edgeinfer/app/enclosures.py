@@ -1,0 +1,106 @@
+"""What goes along with the draft of a message: files it mentions, files that were added, long pasted texts.
+
+In: what was read, and the files that the draft mentions. Out: the attachments in order, and which mentioned files are
+still to be read. A mention that was taken away by hand stays text. Reads no files and counts no tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from edgeinfer.app.attachments import Attached
+from edgeinfer.app.counting import counted
+from edgeinfer.app.sessions.records import Attachment
+
+Origin = Literal["mention", "added", "pasted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Enclosure:
+    """One thing that goes along: a file, the files of a folder, or a pasted text."""
+
+    label: str
+    attachments: tuple[Attachment, ...]
+    origin: Origin
+    path: Path | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Its size in UTF-8."""
+        return sum(attachment.n_bytes for attachment in self.attachments)
+
+
+@dataclass(slots=True)
+class Enclosures:
+    """The enclosures of a draft, in the order they came."""
+
+    items: list[Enclosure] = field(default_factory=list)
+    refused: set[Path] = field(default_factory=set)  # mentioned, and not to be attached
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """Everything to send."""
+        return tuple(attachment for item in self.items for attachment in item.attachments)
+
+    def keep_mentioned(self, mentioned: Iterable[Path]) -> list[Path]:
+        """Let go of files that the draft no longer mentions; the mentioned ones that are still to be read."""
+        wanted = list(mentioned)
+        self.items = [item for item in self.items if item.origin != "mention" or item.path in wanted]
+        held = {item.path for item in self.items}
+        return [path for path in wanted if path not in held and path not in self.refused]
+
+    def add(self, path: Path, attached: Attached, origin: Origin) -> None:
+        """Put what was read at a path with the others, in the place of what was read there before."""
+        self.items = [item for item in self.items if item.path != path]
+        label = attached.attachments[0].name
+        if attached.folder is not None:
+            label = f"{attached.folder}/ ({counted(len(attached.attachments), 'file')})"
+        self.items.append(Enclosure(label, attached.attachments, origin, path))
+
+    def add_pasted(self, text: str) -> Enclosure:
+        """Put a pasted text with the others, under a name of its own."""
+        number = 1 + sum(item.origin == "pasted" for item in self.items)
+        while any(item.label.startswith(f"pasted text {number} ") for item in self.items):
+            number += 1
+        label = f"pasted text {number} ({counted(text.count(chr(10)) + 1, 'line')})"
+        item = Enclosure(label, (Attachment(f"pasted text {number}", text),), "pasted")
+        self.items.append(item)
+        return item
+
+    def add_kept(self, attachments: Iterable[Attachment]) -> None:
+        """Put the attachments of an earlier message with the others."""
+        self.items += [Enclosure(attachment.name, (attachment,), "added") for attachment in attachments]
+
+    def remove(self, item: Enclosure) -> None:
+        """Take one away for good: a file is not attached again because the draft mentions it."""
+        self.items = [each for each in self.items if each is not item]
+        if item.path is not None:
+            self.refused.add(item.path)
+
+
+@dataclass(slots=True)
+class TokenCounts:
+    """How many tokens texts have, as far as that is known."""
+
+    known: dict[str, int | None] = field(default_factory=dict)  # None: was asked, and could not be told
+
+    def of(self, texts: Iterable[str]) -> int | None:
+        """Tokens of texts together, None while one is unknown."""
+        counts = [0 if not text else self.known.get(text) for text in texts]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def missing(self, texts: Iterable[str]) -> str | None:
+        """The first text that is still to be counted. Forgets all that are no longer asked for."""
+        wanted = [text for text in texts if text]
+        self.known = {text: self.known[text] for text in wanted if text in self.known}
+        return next((text for text in wanted if text not in self.known), None)
+
+
+def chip_text(item: Enclosure, counts: Mapping[str, int | None], size: str) -> str:
+    """An enclosure in a few words: name, size, and tokens or … while they are not known."""
+    known = [counts.get(attachment.text) if attachment.text else 0 for attachment in item.attachments]
+    n_tokens = None if None in known else sum(count for count in known if count is not None)
+    return f"{item.label} {size}, {'…' if n_tokens is None else f'{n_tokens:,}'} tok"

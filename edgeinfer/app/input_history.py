@@ -1,0 +1,168 @@
+"""What was typed into the composer before, kept between runs.
+
+In: texts. Out: the same texts, oldest first, each once. One JSON string a line, so that an entry may have many lines;
+several instances append to the same file. A file that cannot be used is left alone. Knows no widgets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+ENTRIES_CAP = 1000
+ENTRY_CAP_CHARACTERS = 65_536
+READ_CAP_BYTES = 16 << 20
+PRIVATE = 0o600
+LOCK_PATIENCE_S = 0.05
+
+
+def history_path() -> Path:
+    """The file of inputs, beside the kept chats."""
+    from edgeinfer.models.store import default_root
+
+    return default_root().parent / "inputs.jsonl"
+
+
+class InputHistory:
+    """The inputs of this and earlier runs. Without a path they last as long as the object."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._entries: dict[str, None] = {}
+        if path is not None:
+            self._read(path)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Oldest first, each text once, where it was last used."""
+        return tuple(self._entries)
+
+    def add(self, text: str) -> None:
+        """Keep a text as the newest."""
+        text = text.strip("\n")
+        if not text.strip() or len(text) > ENTRY_CAP_CHARACTERS:
+            return
+        if next(reversed(self._entries), None) == text:
+            return
+        self._entries.pop(text, None)
+        self._entries[text] = None
+        while len(self._entries) > ENTRIES_CAP:
+            del self._entries[next(iter(self._entries))]
+        if self._path is not None:
+            with suppress(OSError):
+                self._append(self._path, text)
+
+    def _append(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path):
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE)
+            try:
+                os.write(descriptor, _line(text))
+            finally:
+                os.close(descriptor)
+
+    def _read(self, path: Path) -> None:
+        with suppress(OSError):
+            self._entries, n_lines = _entries_of(path)
+            if n_lines > 2 * ENTRIES_CAP:
+                self._shorten(path)
+
+    def _shorten(self, path: Path) -> None:
+        """Write the file anew with what counts, unless another instance has it just now."""
+        with _locked(path) as held:
+            if not held:
+                return
+            self._entries, _ = _entries_of(path)  # another instance may have added to it before it was locked
+            temporary = path.with_name(f"{path.name}.{os.getpid()}")
+            try:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.writelines(map(_line, self._entries))
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+
+class HistoryWalk:
+    """A walk through the history from the draft backwards, and back to the draft."""
+
+    def __init__(self, history: InputHistory) -> None:
+        self._history = history
+        self.reset()
+
+    def reset(self) -> None:
+        """Stand at the draft again."""
+        self._shown: tuple[str, ...] = ()
+        self._back = 0
+        self._draft = ""
+
+    def older(self, text: str) -> str | None:
+        """The text before the one that stands there, None at the oldest. What stands there at first is the draft."""
+        if self._back == 0:
+            self._shown, self._draft = self._history.entries, text
+        if self._back == len(self._shown):
+            return None
+        self._back += 1
+        return self._shown[-self._back]
+
+    def newer(self) -> str | None:
+        """The text after the one that stands there, at last the draft; None at the draft."""
+        if self._back == 0:
+            return None
+        self._back -= 1
+        return self._shown[-self._back] if self._back else self._draft
+
+
+def _entries_of(path: Path) -> tuple[dict[str, None], int]:
+    """The newest entries of a file, and how many lines it has."""
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - READ_CAP_BYTES))
+        lines = file.read(READ_CAP_BYTES).splitlines()
+    entries: dict[str, None] = {}
+    for text in filter(None, map(_text_of, lines)):
+        entries.pop(text, None)
+        entries[text] = None
+    return dict.fromkeys(list(entries)[-ENTRIES_CAP:]), len(lines)
+
+
+def _line(text: str) -> bytes:
+    return json.dumps(text).encode("ascii") + b"\n"
+
+
+def _text_of(line: bytes) -> str | None:
+    try:
+        text = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return text if isinstance(text, str) and text.strip() else None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Hold the lock beside a file if it can be had at once or nearly so; whether it is held."""
+    if sys.platform == "win32":
+        yield True  # a file that another process has open cannot be replaced there
+        return
+    import fcntl
+
+    descriptor = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, PRIVATE)
+    ends = time.monotonic() + LOCK_PATIENCE_S
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() > ends:
+                    yield False
+                    return
+                time.sleep(LOCK_PATIENCE_S / 10)
+            else:
+                yield True
+                return
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,104 @@
+"""Copying text out of the app: to the terminal's clipboard, through a program of the desktop, or into a file.
+
+In: text. Out: what became of it, in words that claim no more than is known. A terminal does not answer whether it took
+the text, so that is "sent"; a program that ended well has "copied". Knows no widgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+TERMINAL_SURE_BYTES = 100_000  # many terminals cut what is longer
+TERMINAL_CAP_BYTES = 1_000_000  # sending more blocks some of them
+TOOL_LIMIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What became of a text: a sentence, and whether a file should be offered besides."""
+
+    notice: str
+    offer_file: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program that puts its standard input on the clipboard."""
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+
+
+async def copy(app: App[object], text: str) -> Copied:
+    """Send a text to the terminal's clipboard, and give it to a program that can copy, if there is one."""
+    text = text.encode("utf-8", "replace").decode("utf-8")  # halves of characters cannot be sent
+    n_bytes = len(text.encode("utf-8"))
+    if n_bytes <= TERMINAL_CAP_BYTES:
+        app.copy_to_clipboard(text)
+    tool = await asyncio.to_thread(copy_by_tool, text)
+    return outcome(n_bytes, tool)
+
+
+def outcome(n_bytes: int, tool: str | None) -> Copied:
+    """The sentence for a text of so many bytes that a tool, or none, has taken."""
+    if tool is not None:
+        return Copied(f"copied with {tool}")
+    if n_bytes <= TERMINAL_SURE_BYTES:
+        return Copied("sent to the terminal's clipboard")
+    shown = f"{n_bytes / 1000:.0f} kB"
+    if n_bytes <= TERMINAL_CAP_BYTES:
+        return Copied(f"sent to the terminal's clipboard, but {shown} is more than many take; a file is safe", True)
+    return Copied(f"not copied: {shown} is more than terminals take; save it to a file", True)
+
+
+def copy_by_tool(text: str, environ: Mapping[str, str] | None = None, limit_s: float = TOOL_LIMIT_S) -> str | None:
+    """Give a text to the first program that takes it; its name, or None. All attempts together take `limit_s`."""
+    environ = os.environ if environ is None else environ
+    ends = time.monotonic() + limit_s
+    for tool in tools(environ):
+        program = shutil.which(tool.name, path=environ.get("PATH"))
+        left_s = ends - time.monotonic()
+        if program is None or left_s <= 0:
+            continue
+        try:
+            # what it says would land on the screen; some stay in the background, where a pipe would keep us waiting
+            done = subprocess.run(
+                [program, *tool.arguments],
+                input=text.encode(tool.encoding, "replace"),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=left_s,
+                env=dict(environ),
+                start_new_session=True,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0:
+            return tool.name
+    return None
+
+
+def tools(environ: Mapping[str, str], platform: str = sys.platform) -> list[Tool]:
+    """The programs that can reach a clipboard in this environment, best first."""
+    if platform == "darwin":
+        return [Tool("pbcopy")]
+    if platform == "win32":
+        return [Tool("clip.exe", encoding="utf-16")]
+    found = [Tool("wl-copy")] if environ.get("WAYLAND_DISPLAY") else []
+    if environ.get("DISPLAY"):
+        found += [Tool("xclip", ("-selection", "clipboard")), Tool("xsel", ("--clipboard", "--input"))]
+    if environ.get("WSL_DISTRO_NAME"):
+        found.append(Tool("clip.exe", encoding="utf-16"))
+    return found

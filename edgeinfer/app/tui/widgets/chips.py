@@ -1,0 +1,280 @@
+"""The line of what goes along with the draft: names, sizes, tokens.
+
+In: the draft's text, paths, pasted texts. Out: attachments, and a message when they have changed. Files are read and
+tokens counted in threads, one text at a time. By keyboard: Shift+Tab from the draft, left and right, Delete. Does not
+know the text area.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on, work
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Static
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.attachments import Attached, attach, mentions
+from edgeinfer.app.enclosures import Enclosure, Enclosures, TokenCounts, chip_text
+from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.download.space import size_text
+
+CountTokens = Callable[[str], int | None]
+
+
+class Chips(Static, can_focus=True):
+    """One chip per enclosure; nothing at all without any."""
+
+    DEFAULT_CSS = """
+    Chips {
+        display: none;
+        height: auto;
+        max-height: 4;
+        padding: 0 1;
+        color: $text-muted;
+        &.-filled { display: block; }
+        &:focus { color: $text; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "choose(-1)", "Previous", id="chips.previous", show=False),
+        Binding("right", "choose(1)", "Next", id="chips.next", show=False),
+        Binding("delete,backspace,ctrl+x", "drop", "Remove", id="chips.remove"),
+        Binding("enter", "unpack", "Into the text", id="chips.unpack", show=False),
+    ]
+
+    class Changed(Message):
+        """What goes along has changed, or all that was to be read is read. `failed`: something could not be read."""
+
+        def __init__(self, failed: bool = False) -> None:
+            super().__init__()
+            self.failed = failed
+
+    class Unpacked(Message):
+        """A pasted text is to be put into the draft."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Left(Message):
+        """The last one is gone, and with it the place for the keyboard."""
+
+    class Read(Message):
+        """What a thread has read: each path with its text, or why there is none."""
+
+        def __init__(self, scan_number: int | None, read: list[tuple[Path, Attached | str]], named: list[Path]) -> None:
+            super().__init__()
+            self.scan_number = scan_number  # None where a path was given
+            self.read = read
+            self.named = named  # all that the draft mentions
+
+    class Counted(Message):
+        """Tokens of a text that a thread has counted."""
+
+        def __init__(self, counts: TokenCounts, text: str, n_tokens: int | None) -> None:
+            super().__init__()
+            self.counts = counts  # those that were asked for: they may be for another model by now
+            self.text = text
+            self.n_tokens = n_tokens
+
+    def __init__(self, base: Path, count_tokens: CountTokens | None) -> None:
+        super().__init__(markup=False)
+        self._base = base
+        self._count_function = count_tokens
+        self._counting = False
+        self._counts = TokenCounts()
+        self._held = Enclosures()
+        self._draft_text = ""
+        self._chosen = 0
+        self._scan_number = 0
+        self._n_scanning = 0
+        self._n_reading = 0
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """All that goes along."""
+        return self._held.attachments
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is still being read."""
+        return self._n_scanning > 0 or self._n_reading > 0
+
+    @property
+    def n_tokens(self) -> int | None:
+        """Tokens of the draft and all attachments, None while they are not known."""
+        return self._counts.of(self._texts())
+
+    def hold(self, enclosures: Enclosures) -> Enclosures:
+        """Hold these instead; those from before."""
+        before, self._held = self._held, enclosures
+        self._scan_number += 1  # what is being looked for belongs to the draft before
+        self.refresh_chips()
+        return before
+
+    def hold_kept(self, text: str, attachments: Iterable[Attachment]) -> None:
+        """Hold the attachments of an earlier message with that text."""
+        kept = Enclosures()
+        kept.add_kept(attachments)
+        if kept.items:
+            kept.refused.update(mentions(text, self._base))  # they are among the attachments
+        self.hold(kept)
+
+    def scan(self, text: str) -> None:
+        """Attach what a text mentions, and let go of what it no longer does; `Changed` follows."""
+        self._scan_number += 1
+        self._n_scanning += 1
+        held = {item.path for item in self._held.items if item.path is not None}
+        self._scan(text, held | self._held.refused, self._scan_number)
+
+    def attach(self, path: Path) -> None:
+        """Attach a file or folder; `Changed` follows."""
+        self._n_reading += 1
+        self._read_path(path)
+
+    def add_pasted(self, text: str) -> Enclosure:
+        """Attach a long text."""
+        item = self._held.add_pasted(text)
+        self._tell()
+        return item
+
+    def remove_item(self, item: Enclosure) -> None:
+        """Take one away."""
+        self._held.remove(item)
+        self._tell()
+        if self.has_focus and not self._held.items:
+            self.post_message(self.Left())
+
+    def remove_last(self) -> bool:
+        """Take the last one away; whether there was one."""
+        if not self._held.items:
+            return False
+        self.remove_item(self._held.items[-1])
+        return True
+
+    def follow(self, text: str) -> None:
+        """Count the tokens of the draft's text too."""
+        self._draft_text = text
+        self.refresh_chips()
+
+    def recount(self) -> None:
+        """Count everything again."""
+        self._counts = TokenCounts()
+        self.refresh_chips()
+
+    def refresh_chips(self) -> None:
+        """Show what is held, and count what is not counted yet."""
+        self._chosen = max(0, min(self._chosen, len(self._held.items) - 1))
+        self.set_class(bool(self._held.items), "-filled")
+        if self._held.items:
+            self._draw()
+            self._count_next()
+
+    def on_focus(self) -> None:
+        self._chosen = max(0, len(self._held.items) - 1)
+        self._draw()
+
+    def on_blur(self) -> None:
+        self._draw()
+
+    def action_choose(self, step: int) -> None:
+        """Choose another chip."""
+        if self._held.items:
+            self._chosen = (self._chosen + step) % len(self._held.items)
+            self._draw()
+
+    def action_drop(self) -> None:
+        """Take the chosen one away."""
+        if self._held.items:
+            self.remove_item(self._held.items[self._chosen])
+
+    def action_unpack(self) -> None:
+        """Put the chosen pasted text into the draft."""
+        item = self._held.items[self._chosen] if self._held.items else None
+        if item is not None and item.origin == "pasted":
+            self.remove_item(item)
+            self.post_message(self.Unpacked(item.attachments[0].text))
+
+    def _draw(self) -> None:
+        line = Content("")
+        for number, item in enumerate(self._held.items):
+            text = harmless(chip_text(item, self._counts.known, size_text(item.n_bytes)))
+            style = "reverse" if self.has_focus and number == self._chosen else ""
+            line += Content.styled(f"+ {text}", style) + Content("  ")
+        if self.n_tokens is not None:
+            line += Content(f"= {self.n_tokens:,} tok in all  ")
+        self.update(line + Content("(Delete removes, Enter unpacks a paste)") if self.has_focus else line)
+
+    def _tell(self, failed: bool = False) -> None:
+        self.refresh_chips()
+        self.post_message(self.Changed(failed))
+
+    def _texts(self) -> list[str]:
+        return [self._draft_text, *(attachment.text for attachment in self._held.attachments)]
+
+    @work(thread=True, group="read")
+    def _scan(self, text: str, known: set[Path], number: int) -> None:
+        named = mentions(text, self._base)
+        read = [(path, _read(path, self._base)) for path in named if path not in known]
+        self.post_message(self.Read(number, read, named))
+
+    @work(thread=True, group="read")
+    def _read_path(self, path: Path) -> None:
+        self.post_message(self.Read(None, [(self._base / path, _read(path, self._base))], []))
+
+    @on(Read)
+    def _take_read(self, message: Read) -> None:
+        message.stop()
+        given = message.scan_number is None
+        if given:
+            self._n_reading -= 1
+        else:
+            self._n_scanning -= 1
+            if message.scan_number != self._scan_number:
+                return
+            self._held.keep_mentioned(message.named)
+        failed = False
+        for path, attached in message.read:
+            if isinstance(attached, str):
+                failed = True
+                self._held.refused.add(path)
+                self.notify(harmless(attached), severity="warning", markup=False)
+                continue
+            self._held.add(path, attached, "added" if given else "mention")
+            for notice in attached.notices:
+                self.notify(harmless(notice), markup=False)
+        self._tell(failed)
+
+    def _count_next(self) -> None:
+        text = self._counts.missing(self._texts())
+        if text is not None and self._count_function is not None and not self._counting:
+            self._counting = True
+            self._count(self._count_function, self._counts, text)
+
+    @work(thread=True, group="count")
+    def _count(self, count_tokens: CountTokens, counts: TokenCounts, text: str) -> None:
+        try:
+            n_tokens = count_tokens(text)
+        except EdgeInferError:
+            n_tokens = None  # no model is there to ask
+        self.post_message(self.Counted(counts, text, n_tokens))
+
+    @on(Counted)
+    def _take_count(self, counted: Counted) -> None:
+        counted.stop()
+        self._counting = False
+        counted.counts.known[counted.text] = counted.n_tokens
+        self.refresh_chips()
+
+
+def _read(path: Path, base: Path) -> Attached | str:
+    try:
+        return attach(path, base)
+    except EdgeInferError as error:
+        return str(error)

@@ -1,0 +1,149 @@
+"""The small list of completions over the composer.
+
+In: the text before the cursor, a folder, the commands. Out: the completion that is chosen, and where it begins. Files
+are looked up in a thread. It floats, so that opening it moves nothing; it never has the focus. Does not know the text
+area.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from textual import on, work
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.completion import Completion, complete_command, complete_path, fragment_at
+
+ROWS_CAP = 6
+LABEL_WIDTH = 20
+
+
+class CompletionList(OptionList):
+    """Up to six rows, shown while there is something to complete."""
+
+    can_focus = False
+    DEFAULT_CSS = """
+    CompletionList {
+        overlay: screen;
+        constrain: inside inside;
+        display: none;
+        height: auto;
+        max-height: 6;
+        border: none;
+        padding: 0 1;
+        background: $panel;
+        scrollbar-size-vertical: 1;
+        &.-open { display: block; }
+        & > .option-list--option-highlighted {
+            color: $block-cursor-foreground;
+            background: $block-cursor-background;
+            text-style: $block-cursor-text-style;
+        }
+        &:ansi > .option-list--option-highlighted { text-style: reverse; }
+    }
+    """
+
+    class Found(Message):
+        """Files that the thread has found; `number` says for which search."""
+
+        def __init__(self, number: int, completions: list[Completion], choose_first: bool) -> None:
+            super().__init__()
+            self.number = number
+            self.completions = completions
+            self.choose_first = choose_first
+
+    class Picked(Message):
+        """A row was clicked."""
+
+    def __init__(self, base: Path, commands: Sequence[tuple[str, str]]) -> None:
+        super().__init__(markup=False)
+        self._base = base
+        self._commands = tuple(commands)
+        self._completions: tuple[Completion, ...] = ()
+        self._search_number = 0
+        self._place: tuple[int, int] | None = None  # row and column where the fragment begins
+        self._closed_place: tuple[int, int] | None = None
+        self._path = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it shows something."""
+        return bool(self._completions)
+
+    @property
+    def begin(self) -> int:
+        """The column where what is completed begins."""
+        return 0 if self._place is None else self._place[1]
+
+    @property
+    def chosen(self) -> Completion | None:
+        """The highlighted completion."""
+        return None if self.highlighted is None or not self._completions else self._completions[self.highlighted]
+
+    def follow(self, row: int, before: str) -> None:
+        """Show what fits the cursor's row and the text before the cursor in it."""
+        commands = complete_command(before, self._commands) if row == 0 else []
+        fragment = None if commands else fragment_at(before)
+        place = (row, 0) if commands else None if fragment is None else (row, fragment.begin)
+        path = "" if fragment is None else fragment.path
+        if place == self._place and place is not None and fragment is not None and path == self._path:
+            return
+        self._place, self._path = place, path
+        self._search_number += 1
+        if place is None or place != self._closed_place:
+            self._closed_place = None
+        if self._closed_place is not None or fragment is None:
+            self._show(() if self._closed_place is not None else commands)
+        else:
+            self._search(fragment.path, self._search_number)
+
+    def close(self) -> None:
+        """Show nothing until something else is begun."""
+        self._closed_place = self._place
+        self._search_number += 1
+        self._show(())
+
+    def step(self, rows: int) -> None:
+        """Choose the next or previous row, around the ends."""
+        if self._completions:
+            first = 0 if rows > 0 else len(self._completions) - 1
+            here = self.highlighted
+            self.highlighted = first if here is None else (here + rows) % len(self._completions)
+
+    @work(thread=True, exclusive=True, group="complete")
+    def _search(self, path: str, number: int) -> None:
+        # in a folder that was just entered nothing is chosen: Enter sends the folder itself
+        self.post_message(self.Found(number, complete_path(path, self._base), not path.endswith("/")))
+
+    @on(Found)
+    def _take_found(self, found: Found) -> None:
+        found.stop()
+        if found.number == self._search_number:
+            self._show(found.completions, choose_first=found.choose_first)
+
+    @on(OptionList.OptionSelected)
+    def _tell_click(self, selected: OptionList.OptionSelected) -> None:
+        selected.stop()
+        self.post_message(self.Picked())
+
+    def _show(self, completions: Sequence[Completion], *, choose_first: bool = True) -> None:
+        completions = tuple(completions)
+        if completions != self._completions:
+            self._completions = completions
+            self.set_options([Option(_row(each)) for each in completions])
+            self.highlighted = 0 if completions and choose_first else None
+        self.set_class(bool(completions), "-open")
+        self.styles.offset = (0, -min(len(completions), ROWS_CAP))
+
+
+def _row(completion: Completion) -> Content:
+    label = Content(harmless(completion.label))
+    if not completion.help:
+        return label
+    space = " " * max(2, LABEL_WIDTH - label.cell_length)
+    return label + Content.styled(space + harmless(completion.help), "dim")

@@ -1,0 +1,399 @@
+"""The composer: where a message is written, with what goes along with it.
+
+In: keys, pastes, files, what was typed before. Out: messages: `Submitted`, `Command`, `Edited`, `Cancelled`,
+`TakeBack`. What was sent is gone from it; who cannot use it puts it back with `put`. Knows neither sessions nor the
+engine; tokens are counted by the function it is given, in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on
+from textual.actions import SkipAction
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.timer import Timer
+from textual.widgets import Static, TextArea
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.completion import Completion
+from edgeinfer.app.enclosures import Enclosure, Enclosures
+from edgeinfer.app.input_history import InputHistory
+from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.tui.editor import edit_text
+from edgeinfer.app.tui.widgets.chips import Chips, CountTokens
+from edgeinfer.app.tui.widgets.completion_list import CompletionList
+from edgeinfer.app.tui.widgets.draft_input import DraftInput
+from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
+
+SETTLED_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text and what goes along with it."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class Composer(Vertical):
+    """A text area with completions over it, chips for attachments, and what waits to be sent."""
+
+    DEFAULT_CSS = """
+    Composer {
+        height: auto;
+        max-height: 50vh;
+        & > #composer-mode { display: none; height: 1; padding: 0 1; color: $text-warning; }
+        & > #composer-mode.-filled { display: block; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "send", "Send", id="composer.send", priority=True),
+        Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line", id="composer.newline", priority=True),
+        Binding("up", "up", "Older input", id="composer.older", priority=True, show=False),
+        Binding("down", "down", "Newer input", id="composer.newer", priority=True, show=False),
+        Binding("tab", "complete", "Complete", id="composer.complete", priority=True, show=False),
+        Binding("escape", "close", "Close", id="composer.close", priority=True, show=False),
+        Binding("backspace", "remove_last", "Remove attachment", id="composer.remove", priority=True, show=False),
+        Binding("ctrl+e", "editor", "Editor", id="composer.editor", priority=True),
+    ]
+
+    class Submitted(Message):
+        """A message is to be sent; the composer is empty again."""
+
+        def __init__(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+            super().__init__()
+            self.text = text
+            self.attachments = attachments
+
+    class Edited(Message):
+        """The draft has changed, and then stayed so for a moment."""
+
+        def __init__(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+            super().__init__()
+            self.text = text
+            self.attachments = attachments
+
+    class Command(Message):
+        """A draft that begins with one / was entered: the whole of it, with the /."""
+
+        def __init__(self, line: str) -> None:
+            super().__init__()
+            self.line = line
+
+    class Cancelled(Message):
+        """The mode that `put` began was left with Escape; the draft from before it is back."""
+
+    class TakeBack(Message):
+        """The last of the queued prompts is wanted back: take it from the queue, and `put` it."""
+
+    def __init__(
+        self,
+        *,
+        base: Path | None = None,
+        history: InputHistory | None = None,
+        commands: Sequence[tuple[str, str]] = (),
+        count_tokens: CountTokens | None = None,
+        placeholder: str = "ask; @ attaches a file, / is a command",
+        id: str | None = None,
+    ) -> None:
+        super().__init__(id=id)
+        base = base or Path.cwd()
+        self._past = history or InputHistory()
+        self._mode = ""
+        self._before_mode: tuple[str, Enclosures] | None = None
+        self._settling: Timer | None = None
+        self._told = Draft("")
+        self._sending = False
+        self._last_paste: Enclosure | None = None
+        self._draft = DraftInput(placeholder, self._past)
+        self._list = CompletionList(base, commands)
+        self._chips = Chips(base, count_tokens)
+        self._mode_line = Static(id="composer-mode", markup=False)
+        self._waiting = WaitingLine()
+
+    def compose(self) -> ComposeResult:
+        yield self._list
+        yield self._waiting
+        yield self._mode_line
+        yield self._chips
+        yield self._draft
+
+    # what the app asks of it
+
+    @property
+    def draft(self) -> Draft:
+        """What stands there now."""
+        return Draft(self._draft.text, self._chips.attachments)
+
+    @property
+    def n_tokens(self) -> int | None:
+        """Tokens of the draft and its attachments, None while they are not known."""
+        return self._chips.n_tokens
+
+    def put(self, text: str, attachments: Iterable[Attachment] = (), mode: str = "") -> None:
+        """Have this as the draft. A `mode` ("edit message 3") is shown until it is sent or Escape cancels it; then the
+        draft from before comes back.
+        """
+        if mode:
+            if not self._mode:
+                self._before_mode = (self._draft.text, self._chips.hold(Enclosures()))
+            self._set_mode(mode)
+        self._chips.hold_kept(text, attachments)
+        self._draft.become(text)
+        self._leave_list()
+        self.focus()
+
+    def take(self) -> Draft:
+        """Empty it; what stood there."""
+        taken = self.draft
+        self.clear()
+        return taken
+
+    def clear(self) -> None:
+        """Empty it and leave its mode."""
+        self._before_mode = None
+        self._restore()
+
+    def attach(self, path: Path) -> None:
+        """Attach a file or folder, which is read in a thread; what goes wrong is told."""
+        self._chips.attach(path)
+
+    def queued(self, texts: Sequence[str]) -> None:
+        """Show the prompts that wait to be sent, none for none."""
+        self._waiting.show(texts)
+
+    def recount(self) -> None:
+        """Count all tokens again: there is a model now, or another one."""
+        self._chips.recount()
+
+    def action_editor(self) -> None:
+        """Go on with the draft in the user's editor."""
+        edited = edit_text(self.app, self._draft.text)
+        if edited.text is None:
+            self.notify(harmless(edited.notice), severity="warning", markup=False)
+        else:
+            self._draft.become(edited.text)
+        self._draft.focus()
+
+    def focus(self, scroll_visible: bool = True) -> Composer:
+        """Give the draft the keyboard."""
+        self._draft.focus(scroll_visible)
+        return self
+
+    # keys
+
+    def action_send(self) -> None:
+        """Accept the completion that is chosen, else send the draft."""
+        self._only_in_draft()
+        chosen = self._list.chosen
+        if chosen is not None and self._accept(chosen) and not self._is_whole_command(chosen):
+            return
+        text = self._draft.text
+        if self._sending or not (text.strip() or self._chips.attachments or self._chips.busy):
+            return
+        if self._is_command(text):
+            self._leave_list()
+            self._past.add(text)
+            self._draft.become("")
+            self.post_message(self.Command(text.strip()))
+        elif "@" in text or self._chips.busy:
+            self._sending = self._draft.read_only = True
+            self._chips.scan(text)
+        else:
+            self._submit()
+
+    def action_newline(self) -> None:
+        """Begin a new line."""
+        self._only_in_draft()
+        if not self._draft.read_only:
+            self._draft.type("\n")
+
+    def action_up(self) -> None:
+        """The row above in the list, the last queued prompt, or an older input."""
+        self._only_in_draft()
+        if self._list.is_open:
+            self._list.step(-1)
+        elif not self._draft.at_top:
+            raise SkipAction
+        elif self._waiting.n_waiting and not self._draft.text and not self._mode:
+            self.post_message(self.TakeBack())
+        else:
+            self._draft.older()
+            self._leave_list()
+
+    def action_down(self) -> None:
+        """The row below in the list, or a newer input."""
+        self._only_in_draft()
+        if self._list.is_open:
+            self._list.step(1)
+        elif not self._draft.at_bottom or not self._draft.newer():
+            raise SkipAction
+        else:
+            self._leave_list()
+
+    def action_complete(self) -> None:
+        """Accept the completion that is chosen, the first one if none is."""
+        self._only_in_draft()
+        if not self._list.is_open:
+            raise SkipAction
+        if self._list.chosen is None:
+            self._list.step(1)
+        if (chosen := self._list.chosen) is not None:
+            self._accept(chosen)
+
+    def action_close(self) -> None:
+        """Close the list, stop waiting for a file, go back to the draft, or leave the mode."""
+        if self._list.is_open:
+            self._leave_list()
+        elif self._sending:
+            self._sending = self._draft.read_only = False
+        elif self._chips.has_focus:
+            self._draft.focus()
+        elif self._mode:
+            self._restore()
+            self.post_message(self.Cancelled())
+        else:
+            raise SkipAction
+
+    def action_remove_last(self) -> None:
+        """At the beginning of the draft: take the last attachment away."""
+        self._only_in_draft()
+        start, end = self._draft.selection
+        if not start == end == (0, 0) or self._draft.read_only or not self._chips.remove_last():
+            raise SkipAction
+
+    def _only_in_draft(self) -> None:
+        if not self._draft.has_focus:
+            raise SkipAction
+
+    # what the parts tell
+
+    @on(TextArea.Changed)
+    def _text_changed(self, event: TextArea.Changed) -> None:
+        event.stop()
+        self._follow_cursor()
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(SETTLED_S, self._settle)
+
+    @on(TextArea.SelectionChanged)
+    def _cursor_moved(self, event: TextArea.SelectionChanged) -> None:
+        event.stop()
+        self._follow_cursor()
+
+    @on(DraftInput.LongPaste)
+    def _take_long_paste(self, paste: DraftInput.LongPaste) -> None:
+        paste.stop()
+        if self._last_paste is not None and self._last_paste.attachments[0].text == paste.text:
+            item, self._last_paste = self._last_paste, None
+            self._chips.remove_item(item)
+            self._draft.type(paste.text)
+            return
+        self._last_paste = self._chips.add_pasted(paste.text)
+        self.notify("pasted as an attachment; paste again to have it in the text", markup=False)
+
+    @on(Chips.Unpacked)
+    def _take_unpacked(self, unpacked: Chips.Unpacked) -> None:
+        unpacked.stop()
+        self._draft.type(unpacked.text)
+        self._draft.focus()
+
+    @on(Chips.Left)
+    def _take_keyboard(self, left: Chips.Left) -> None:
+        left.stop()
+        self._draft.focus()
+
+    @on(Chips.Changed)
+    def _chips_changed(self, changed: Chips.Changed) -> None:
+        changed.stop()
+        if self._sending and not self._chips.busy:
+            self._sending = self._draft.read_only = False
+            if not changed.failed:
+                self._submit()
+                return
+        self._tell()
+
+    @on(CompletionList.Picked)
+    def _take_click(self, picked: CompletionList.Picked) -> None:
+        picked.stop()
+        if (chosen := self._list.chosen) is not None:
+            self._accept(chosen)
+        self._draft.focus()
+
+    # what it does
+
+    def _follow_cursor(self) -> None:
+        row, column = self._draft.cursor_location
+        self._list.follow(row, self._draft.document.get_line(row)[:column])
+
+    def _leave_list(self) -> None:
+        """Complete nothing at the cursor until something else is begun."""
+        self._follow_cursor()
+        self._list.close()
+
+    def _accept(self, completion: Completion) -> bool:
+        """Put a completion into the draft; whether that changed anything."""
+        (row, column), begin = self._draft.cursor_location, self._list.begin
+        line = self._draft.document.get_line(row)
+        insertion = completion.insertion
+        if insertion.endswith(" ") and line[column : column + 1] == " ":
+            insertion = insertion[:-1]
+        if line[begin:column] == insertion:
+            return False
+        done = self._draft.replace(insertion, (row, begin), (row, column), maintain_selection_offset=False)
+        self._draft.move_cursor(done.end_location)
+        self._follow_cursor()
+        return True
+
+    def _is_whole_command(self, completion: Completion) -> bool:
+        return completion.insertion.startswith("/") and not completion.goes_on
+
+    def _is_command(self, text: str) -> bool:
+        return text.startswith("/") and not text.startswith("//")
+
+    def _submit(self) -> None:
+        text, attachments = self._draft.text, self._chips.attachments
+        self._past.add(text)
+        self._restore()
+        said = text.strip("\n")
+        self.post_message(self.Submitted(said[1:] if said.startswith("//") else said, attachments))
+
+    def _restore(self) -> None:
+        """Leave the mode with the draft from before it; without a mode, empty the draft."""
+        text, enclosures = self._before_mode or ("", Enclosures())
+        self._before_mode, self._last_paste = None, None
+        self._set_mode("")
+        self._draft.empty()
+        self._draft.become(text)
+        self._chips.hold(enclosures)
+        self._leave_list()
+
+    def _set_mode(self, mode: str) -> None:
+        self._mode = mode
+        self._mode_line.update(f"{harmless(mode)}: Escape cancels" if mode else "")
+        self._mode_line.set_class(bool(mode), "-filled")
+
+    def _settle(self) -> None:
+        """The draft has been as it is for a moment."""
+        self._settling = None
+        text = self._draft.text
+        self._chips.follow(text)
+        if not self._is_command(text) and ("@" in text or self._chips.attachments):
+            self._chips.scan(text)
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Say what the draft is now, if it is not what was said last."""
+        now = self.draft
+        if now != self._told and self._settling is None and not self._chips.busy:
+            self._told = now
+            self.post_message(self.Edited(now.text, now.attachments))

@@ -1,0 +1,373 @@
+"""The composer: every way to write a message, by keyboard, and what it tells the app."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from textual import events, on
+from textual.app import App, ComposeResult
+from textual.containers import VerticalScroll
+
+from edgeinfer.app.input_history import InputHistory
+from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.tui.widgets.chips import Chips, CountTokens
+from edgeinfer.app.tui.widgets.completion_list import CompletionList
+from edgeinfer.app.tui.widgets.composer import Composer, Draft
+from edgeinfer.app.tui.widgets.draft_input import LONG_PASTE_CHARACTERS, DraftInput
+from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
+from tests.app.tui.waiting import wait_until
+
+COMMANDS = (("help", "show this"), ("model [NAME]", "switch the model"), ("temp [NUMBER]", "show or set"))
+
+
+class ComposerApp(App[None]):
+    """A composer under some text, and all that it told."""
+
+    def __init__(self, base: Path, count_tokens: CountTokens | None = None, past: Sequence[str] = ()) -> None:
+        super().__init__()
+        history = InputHistory()
+        for text in past:
+            history.add(text)
+        self.composer = Composer(base=base, history=history, commands=COMMANDS, count_tokens=count_tokens)
+        self.told: list[object] = []
+        self.sent: list[Draft] = []
+        self.edits: list[Draft] = []
+
+    def compose(self) -> ComposeResult:
+        yield VerticalScroll()
+        yield self.composer
+
+    def on_mount(self) -> None:
+        self.composer.focus()
+
+    @on(Composer.Submitted)
+    def _submitted(self, message: Composer.Submitted) -> None:
+        self.sent.append(Draft(message.text, message.attachments))
+
+    @on(Composer.Edited)
+    def _edited(self, message: Composer.Edited) -> None:
+        self.edits.append(Draft(message.text, message.attachments))
+
+    @on(Composer.Command)
+    def _command(self, message: Composer.Command) -> None:
+        self.told.append(message.line)
+
+    @on(Composer.Cancelled)
+    @on(Composer.TakeBack)
+    def _other(self, message: Composer.Cancelled | Composer.TakeBack) -> None:
+        self.told.append(type(message).__name__)
+
+    @property
+    def text(self) -> str:
+        return self.composer.draft.text
+
+    @property
+    def names(self) -> list[str]:
+        return [attachment.name for attachment in self.composer.draft.attachments]
+
+    @property
+    def rows(self) -> CompletionList:
+        return self.query_one(CompletionList)
+
+    @property
+    def notices(self) -> list[str]:
+        return [notice.message for notice in self._notifications]
+
+    def paste(self, text: str) -> None:
+        self.query_one(DraftInput).post_message(events.Paste(text))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("notes.txt", "my file.md", "src/main.py", "src/other.py", "pic.png"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\0" if name == "pic.png" else f"text of {name}".encode())
+    return tmp_path
+
+
+async def test_enter_sends_and_other_keys_begin_a_line(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press("enter", *"one", "ctrl+j", *"two", "shift+enter", *"three", "alt+enter", *"four")
+        assert app.text == "one\ntwo\nthree\nfour"
+        await pilot.press("enter")
+        assert app.sent == [Draft("one\ntwo\nthree\nfour")]
+        assert app.text == ""
+
+
+async def test_it_grows_to_a_third_of_the_screen(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test(size=(40, 12)) as pilot:
+        area = app.query_one(DraftInput)
+        assert area.size.height == 1
+        await pilot.press("ctrl+j")
+        await wait_until(pilot, lambda: area.size.height == 2)
+        await pilot.press(*["ctrl+j"] * 8)
+        await wait_until(pilot, lambda: area.size.height == 3)
+        assert app.composer.region.bottom == 12
+        app.composer.clear()
+        await wait_until(pilot, lambda: area.size.height == 1)
+
+
+async def test_commands_are_told_apart_from_messages(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"/temp 0.2", "enter")
+        await pilot.press(*"//not one", "enter")
+        assert app.told == ["/temp 0.2"]
+        assert app.sent == [Draft("/not one")]
+
+
+async def test_commands_complete(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press("slash")
+        assert app.rows.is_open
+        assert app.rows.region.bottom == app.query_one(DraftInput).region.y
+        await pilot.press("down", "tab")
+        assert app.text == "/model "
+        assert not app.rows.is_open
+        app.composer.clear()
+        await pilot.press(*"/he", "enter")  # one that takes no argument is run at once
+        assert app.told == ["/help"]
+
+
+async def test_history_with_the_draft_kept(folder: Path) -> None:
+    app = ComposerApp(folder, past=["older", "two\nlines"])
+    async with app.run_test() as pilot:
+        await pilot.press(*"draft", "up")
+        assert app.text == "two\nlines"
+        await pilot.press("up")  # within the text first
+        assert app.text == "two\nlines"
+        await pilot.press("up")
+        assert app.text == "older"
+        await pilot.press("up")
+        assert app.text == "older"
+        await pilot.press("down", "down")
+        assert app.text == "draft"
+        await pilot.press("up", "x", "down")  # an old input that was changed is a draft
+        assert app.text == "two\nlinesx"
+        await pilot.press("enter", "up")
+        assert app.text == "two\nlinesx"
+
+
+async def test_a_completed_file_becomes_a_chip_and_goes_along(folder: Path) -> None:
+    app = ComposerApp(folder, count_tokens=len)
+    async with app.run_test() as pilot:
+        await pilot.press(*"see @not")
+        await wait_until(pilot, lambda: app.rows.is_open)
+        await pilot.press("enter")
+        assert app.text == "see @notes.txt "
+        await wait_until(pilot, lambda: app.names == ["notes.txt"])
+        await wait_until(pilot, lambda: app.composer.n_tokens == len("see @notes.txt ") + len("text of notes.txt"))
+        shown = str(app.query_one(Chips).content)
+        assert shown.startswith("+ notes.txt 17 bytes, 17 tok")
+        assert "= 32 tok in all" in shown
+        await wait_until(pilot, lambda: app.edits)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.sent)
+        assert app.sent == [Draft("see @notes.txt ", (Attachment("notes.txt", "text of notes.txt"),))]
+        assert app.names == []
+        assert not app.query_one(Chips).display
+
+
+async def test_sending_at_once_still_takes_the_file_along(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*'@"my file.md" and me@home', "escape", "enter")
+        await wait_until(pilot, lambda: app.sent)
+        assert [attachment.name for attachment in app.sent[0].attachments] == ["my file.md"]
+
+
+async def test_a_mention_that_goes_takes_its_file_with_it(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"@notes.txt x")
+        await wait_until(pilot, lambda: app.names == ["notes.txt"])
+        await pilot.press("home", "delete")
+        await wait_until(pilot, lambda: app.names == [])
+
+
+async def test_folders_are_entered_and_attached(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"@sr")
+        await wait_until(pilot, lambda: app.rows.is_open)
+        await pilot.press("tab")
+        assert app.text == "@src/"
+        await wait_until(pilot, lambda: app.rows.is_open and app.rows.chosen is None)
+        await pilot.press("tab")
+        assert app.text == "@src/main.py "
+        app.composer.put("@src/")
+        await pilot.press("space")
+        await wait_until(pilot, lambda: app.names == ["src/main.py", "src/other.py"])
+        assert str(app.query_one(Chips).content).startswith("+ src/ (2 files)")
+
+
+async def test_escape_closes_the_list_for_what_is_being_typed(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"@no")
+        await wait_until(pilot, lambda: app.rows.is_open)
+        await pilot.press("escape", "t")
+        await pilot.pause(0.1)
+        assert not app.rows.is_open
+        await pilot.press(*" @n")
+        await wait_until(pilot, lambda: app.rows.is_open)
+
+
+async def test_backspace_at_the_beginning_removes_the_last_chip(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        app.composer.attach(Path("notes.txt"))
+        app.composer.attach(Path("src/main.py"))
+        await wait_until(pilot, lambda: len(app.names) == 2)
+        await pilot.press("x", "backspace", "backspace")
+        assert len(app.names) == 1
+        await pilot.press("enter")
+        assert app.sent[0].text == ""
+        assert len(app.sent[0].attachments) == 1
+
+
+async def test_any_chip_is_removed_by_keyboard(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"@notes.txt ")
+        await wait_until(pilot, lambda: app.names == ["notes.txt"])
+        app.composer.attach(Path("src"))
+        await wait_until(pilot, lambda: len(app.names) == 3)
+        await pilot.press("shift+tab", "left", "delete")
+        assert app.names == ["src/main.py", "src/other.py"]
+        assert app.text == "@notes.txt "
+        await pilot.press("delete")
+        await wait_until(pilot, lambda: app.query_one(DraftInput).has_focus)
+        await pilot.press("enter")  # a mention whose chip was removed stays text
+        await wait_until(pilot, lambda: app.sent)
+        assert app.sent == [Draft("@notes.txt ")]
+
+
+async def test_a_file_that_cannot_go_along_is_told_before_it_is_sent(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"@pic.png", "escape", "enter")
+        await wait_until(pilot, lambda: app.notices == ["pic.png is not text; only text files can be attached"])
+        assert app.sent == []
+        assert app.text == "@pic.png"
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.sent)
+        app.composer.attach(Path("gone[b]"))
+        await wait_until(pilot, lambda: len(app.notices) == 2)
+        assert "gone[b] cannot be attached" in app.notices[1]
+
+
+async def test_pastes_are_harmless(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        app.paste("one\r\ntwo\rthree\x1b[31m\x07\tend\x9b")
+        await wait_until(pilot, lambda: app.text)
+        assert app.text == "one\ntwo\nthree[31m\tend"
+        assert app.sent == []
+
+
+async def test_a_long_paste_becomes_an_attachment_and_can_be_unpacked(folder: Path) -> None:
+    app = ComposerApp(folder)
+    long = "line\n" * (LONG_PASTE_CHARACTERS // 5 + 1)
+    async with app.run_test() as pilot:
+        app.paste(long)
+        await wait_until(pilot, lambda: app.names == ["pasted text 1"])
+        assert app.text == ""
+        assert str(app.query_one(Chips).content).startswith("+ pasted text 1 (802 lines) 4.0 kB")
+        app.paste(long)  # the same again: it is wanted in the text
+        await wait_until(pilot, lambda: app.text == long)
+        assert app.names == []
+        app.composer.clear()
+        app.paste(long)
+        await wait_until(pilot, lambda: app.names)
+        await pilot.press("shift+tab", "enter")
+        assert app.text == long
+
+
+async def test_editing_an_old_message_and_leaving_it(folder: Path) -> None:
+    app = ComposerApp(folder)
+    old = (Attachment("notes.txt", "as it was"),)
+    async with app.run_test() as pilot:
+        await pilot.press(*"draft")
+        app.composer.put("ask @notes.txt", old, mode="edit message 3")
+        await pilot.pause()
+        assert "edit message 3: Escape cancels" in str(app.query_one("#composer-mode").render())
+        await pilot.press("escape")
+        assert app.told == ["Cancelled"]
+        assert app.text == "draft"
+        assert app.names == []
+        app.composer.put("ask @notes.txt", old, mode="edit message 3")
+        await pilot.press("x", "enter")
+        await wait_until(pilot, lambda: app.sent)
+        assert app.sent == [Draft("ask @notes.txtx", old)]
+        assert app.text == "draft"
+        assert app.composer.take() == Draft("draft")
+        assert app.text == ""
+
+
+async def test_queued_prompts_are_shown_and_taken_back(folder: Path) -> None:
+    app = ComposerApp(folder, past=["old"])
+    async with app.run_test() as pilot:
+        app.composer.queued(["first", "second\nline\x1b[0m"])
+        await pilot.pause()
+        line = app.query_one(WaitingLine)
+        assert str(line.render()) == "waits: first\nwaits (Up takes it back): second line[0m"
+        await pilot.press("up")
+        assert app.told == ["TakeBack"]
+        app.composer.queued([])
+        await pilot.press("up")
+        assert app.text == "old"
+        assert not line.display
+
+
+async def test_edits_are_told_once_they_have_settled(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"hello")
+        await wait_until(pilot, lambda: app.edits)
+        assert app.edits == [Draft("hello")]
+        await pilot.press("left", "x", "backspace")
+        await pilot.pause(0.5)
+        assert app.edits == [Draft("hello")]
+
+
+async def test_one_text_is_counted_at_a_time_and_again_for_another_model(folder: Path) -> None:
+    inside, most, go = [0], [0], threading.Event()
+    factor = [1]
+
+    def count(text: str) -> int:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        go.wait(10)
+        inside[0] -= 1
+        return factor[0] * len(text)
+
+    app = ComposerApp(folder, count_tokens=count)
+    async with app.run_test() as pilot:
+        app.composer.attach(Path("notes.txt"))
+        app.composer.attach(Path("src"))
+        await wait_until(pilot, lambda: len(app.names) == 3)
+        assert "… tok" in str(app.query_one(Chips).content)
+        assert app.composer.n_tokens is None
+        go.set()
+        total = sum(len(attachment.text) for attachment in app.composer.draft.attachments)
+        await wait_until(pilot, lambda: app.composer.n_tokens == total)
+        assert most == [1]
+        factor[0] = 2
+        app.composer.recount()
+        await wait_until(pilot, lambda: app.composer.n_tokens == 2 * total)
+
+
+async def test_keys_can_be_remapped(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        app.set_keymap({"composer.send": "ctrl+s", "composer.newline": "enter"})
+        await pilot.press("a", "enter", "b", "ctrl+s")
+        assert app.sent == [Draft("a\nb")]
