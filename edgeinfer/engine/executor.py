@@ -23,13 +23,14 @@ from edgeinfer.backends.base import (
     Staffed,
     no_progress,
 )
-from edgeinfer.backends.stored import Reading, Streaming, with_activations
+from edgeinfer.backends.stored import Streaming
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.firing import keep_seen
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.lanes.opening import open_model
 from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.observed import Observed
 from edgeinfer.engine.opening import compiled
 from edgeinfer.engine.pressure import Pressure
 from edgeinfer.engine.regime import Regime
@@ -43,7 +44,7 @@ AUTO_DEVICE = "cpu"
 """What "auto" means: it runs on every machine."""
 
 
-class Executor:
+class Executor(Observed):
     """Runs one model on one device; owns both, use it with `with` or `close()`."""
 
     def __init__(
@@ -121,33 +122,13 @@ class Executor:
         return self._device.name
 
     @property
-    def shared(self) -> SharedLane | None:
-        """The lane of several devices, if they are several."""
-        return self._lane if isinstance(self._lane, SharedLane) else None
-
-    @property
     def n_workers(self) -> int:
         """Workers that may share a step just now, 1 where there is no team."""
         return min(self._n_workers, self.regime.policy.most_workers)
 
     @property
-    def affinity(self) -> tuple[tuple[int, ...], ...]:
-        """The cores that each worker may run on, read back from the system; () where nobody says."""
-        return () if self._pinned is None else self._pinned.affinity
-
-    @property
-    def reading(self) -> Reading:
-        """What was read of weights that do not stay in memory, and what was left out of activations."""
-        return with_activations(Reading() if self._pressure is None else self._pressure.reading, self._lane)
-
-    @property
     def limits(self) -> Limits:
         return self._limits
-
-    @property
-    def resident_bytes(self) -> int:
-        """Bytes of memory the lane holds; 0 when closed."""
-        return 0 if self._lane is None else self._lane.resident_bytes
 
     @property
     def n_free_pages(self) -> int:

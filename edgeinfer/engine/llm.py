@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.backends.base import Limits, Progress, no_progress
+from edgeinfer.backends.base import PAGE, Limits, Progress, no_progress
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.batching.batcher import Batcher
 from edgeinfer.engine.batching.passes import passes_of
@@ -22,9 +22,10 @@ from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.evaluators import Overlapping, Sharing, Subject, Tally
 from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.observed import LastStep, StageSeconds, StepTelling, stage_seconds
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options
-from edgeinfer.engine.residency import streamed_of
+from edgeinfer.engine.residency import StageBytes, stage_bytes_of, streamed_of
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
@@ -40,6 +41,8 @@ from edgeinfer.settings import KVKind, Mode
 
 PARALLEL = 8
 """Answers of a batch that are in the making at a time."""
+TIMED_PASSES = 5
+"""Passes whose ops are timed: the median one is shown. The first finds cold caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,52 @@ class LLM:
         return executor.shared if isinstance(executor, Sharing) else None
 
     @property
+    def last_step(self) -> LastStep | None:
+        """What the last step took and who took part in it; None where the device does not tell."""
+        executor = self._pool.executor
+        return executor.last_step if isinstance(executor, StepTelling) else None
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes that weights, buffers and the cache take now."""
+        return self._pool.executor.resident_bytes
+
+    @property
+    def n_workers(self) -> int:
+        """Workers that may share a step just now."""
+        return self._pool.executor.n_workers
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens of a page of the cache."""
+        return PAGE
+
+    @property
+    def n_free_pages(self) -> int:
+        """Pages of the cache that nothing is kept in."""
+        return self._pool.executor.n_free_pages
+
+    def time_stages(self, n_cached: int = 0) -> tuple[StageSeconds, ...]:
+        """What each stage takes of a pass of one token after so many, measured now, of some passes the median one.
+
+        () where the device does not tell, and while an answer is in the making: nothing waits for this.
+        """
+        executor, spec, found = self._pool.executor, self._subject.spec, list[tuple[StageSeconds, ...]]()
+        if spec is None or not isinstance(executor, StepTelling) or not self._pool.lock.acquire(blocking=False):
+            return ()
+        try:
+            while self._pool.idle_s > 0 and len(found) < TIMED_PASSES:
+                ops = executor.time_ops(n_cached)
+                if not ops:
+                    return ()
+                found.append(stage_seconds(spec, ops))
+        finally:
+            self._pool.lock.release()
+        return (
+            sorted(found, key=lambda stages: sum(stage.seconds for stage in stages))[len(found) // 2] if found else ()
+        )
+
+    @property
     def reading(self) -> Reading:
         """What was read so far of weights that do not stay in memory."""
         return self._pool.reading
@@ -139,6 +188,12 @@ class LLM:
         """What every pass reads of the weights; None where they all stay in memory."""
         stored, spec = self.limits.stored, self._subject.spec
         return None if stored is None or spec is None else streamed_of(spec, self._subject.file, stored)
+
+    @cached_property
+    def stage_bytes(self) -> tuple[StageBytes, ...]:
+        """Where the weights of each stage were to be when it was loaded; () where they all stay in memory."""
+        stored, spec = self.limits.stored, self._subject.spec
+        return () if stored is None or spec is None else stage_bytes_of(spec, self._subject.file, stored)
 
     @property
     def tallies(self) -> Mapping[Schedule, Tally]:

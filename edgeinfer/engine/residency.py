@@ -274,6 +274,27 @@ def streamed_of(spec: ModelSpec, file: Described, place: Stored) -> Streamed:
     return kept_of(_dense_loads(contents), found, experts, _neuron_loads(contents), firing, known_disk()).streamed
 
 
+@dataclass(frozen=True, slots=True)
+class StageBytes:
+    """Bytes of a stage's weights: those that stay, those that every pass reads, and those of which it needs some."""
+
+    stage: str
+    stay: int
+    read: int
+    some: int
+
+
+def stage_bytes_of(spec: ModelSpec, file: Described, place: Stored) -> tuple[StageBytes, ...]:
+    """Where the weights of each stage are that has any."""
+    from edgeinfer.backends.cpu.bundles.contents import contents_of
+
+    sums: dict[str, list[int]] = {}
+    for bundle in contents_of(spec, file.tensors, by_neurons=place.by_neurons).bundles:
+        kind = 0 if bundle.number in place.pinned else 1 if bundle.is_dense else 2
+        sums.setdefault(bundle.stage, [0, 0, 0])[kind] += bundle.padded_bytes
+    return tuple(StageBytes(stage, *counts) for stage, counts in sums.items())
+
+
 def _neuron_loads(contents: Contents) -> NeuronLoads | None:
     """The neurons of all sparse layers; None where there are none."""
     if not contents.layers:

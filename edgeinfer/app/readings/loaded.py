@@ -1,0 +1,158 @@
+"""A loaded model as the readings see it: what is worked out once, and what its answers came to.
+
+In: an `LLM`, the numbers of its answers. Out: parts of readings. What reads files is done in `of`; all else is quick.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Self
+
+from edgeinfer.app.disk_reading import read_since
+from edgeinfer.app.readings import strip
+from edgeinfer.app.readings.records import Counted, Drafting, PlanStrip, Roofline, Source, Stored
+from edgeinfer.app.readings.roofline import roofline
+from edgeinfer.errors import EdgeInferError
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.observed import StageSeconds
+    from edgeinfer.engine.stats import Stats
+    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.work import ModelWork
+
+DEPTH = 512
+"""Cached tokens of a pass whose shares are predicted."""
+COST_SIZES = (1, 2, 4, 8, 16, 32, 64)
+HOW_TO_MEASURE = "r measures each op"
+
+
+class Loaded:
+    """A model and its answers. `answered` is called by one thread, everything else by another one."""
+
+    def __init__(self, llm: LLM, work: ModelWork | None, profile: Profile | None) -> None:
+        self.llm = llm
+        self.work = work
+        self._profile = profile
+        self._shares, self._source = _shares(llm, work, profile)
+        self._read_shares = strip.read_shares(llm.stage_bytes)
+        self._stats: Stats | None = None
+        self._total: dict[str, Counted] = {}
+        self._waiting: float | None = None
+        self._reading = llm.reading
+        self._timed: tuple[StageSeconds, ...] = ()
+        self._lock = threading.Lock()  # one measured pass at a time; readings do not take it
+
+    @classmethod
+    def of(cls, llm: LLM, profile: Profile | None) -> Self:
+        """Work out what does not change. Takes some milliseconds: reads no weights."""
+        work: ModelWork | None = None
+        with suppress(EdgeInferError):
+            work = llm.work
+        return cls(llm, work, profile)
+
+    @property
+    def stats(self) -> Stats | None:
+        """The numbers of the last answer."""
+        return self._stats
+
+    def answered(self, stats: Stats) -> None:
+        """An answer is over."""
+        if stats.draft is not None:
+            total = dict(self._total)
+            for name, count in stats.draft.sources.items():
+                total[name] = total.get(name, Counted()) + Counted(count.proposed, count.accepted)
+            self._total = total
+        reading = self.llm.reading
+        read, self._reading = read_since(self._reading, reading), reading
+        seconds = (stats.ttft_s or 0.0) + (stats.n_generated / stats.decode_tok_s if stats.decode_tok_s else 0.0)
+        self._waiting = min(1.0, read.waited_s / seconds) if seconds else None
+        self._stats = stats
+
+    def time_stages(self) -> bool:
+        """Measure a pass op by op; whether that could be done now. Takes some passes' time."""
+        with self._lock:
+            stats = self._stats
+            depth = DEPTH if stats is None else stats.n_prompt + stats.n_generated
+            found = self.llm.time_stages(depth)
+            if found:
+                self._timed = found
+            return bool(found)
+
+    @property
+    def stored(self) -> Stored | None:
+        """What does not stay in memory."""
+        return strip.stored_of(self.llm, self.llm.reading, self._waiting)
+
+    def plan(self) -> PlanStrip:
+        """Where a pass of one token spends its time."""
+        llm, timed = self.llm, self._timed
+        name, device = llm.facts.name, llm.device
+        if llm.shared is not None and llm.shared.timeline.spans:
+            timeline = llm.shared.timeline
+            whole = timeline.ended - timeline.began
+            stretches = strip.of_devices(timeline)
+            return PlanStrip(name, device, stretches, whole, "measured", overlap=timeline.overlap)
+        if timed:
+            stretches = strip.in_turn(device, {each.stage: each.seconds for each in timed}, self._read_shares)
+            whole, kinds = sum(each.seconds for each in timed), strip.kinds_of(timed)
+            return PlanStrip(name, device, stretches, whole, "measured", kinds, stored=self.stored)
+        pass_s = self._pass_s
+        parts = {stage: share * (pass_s or 1.0) for stage, share in self._shares.items()}
+        stretches = strip.in_turn(device, parts, self._read_shares)
+        return PlanStrip(name, device, stretches, pass_s, self._source, stored=self.stored, note=self._note)
+
+    def roofline(self) -> Roofline:
+        """What the last answer reached."""
+        llm = self.llm
+        return roofline(self.work, self._stats, self._profile, llm.device, llm.facts.kv, llm.limits.max_tokens)
+
+    def drafting(self) -> Drafting:
+        """What was drafted and accepted."""
+        drafts, stats = self.llm.drafts, self._stats
+        report = None if stats is None else stats.draft
+        sources = {} if report is None else report.sources
+        costs = None if drafts is None else drafts.costs
+        return Drafting(
+            is_on=drafts is not None,
+            last=_in_order({name: Counted(count.proposed, count.accepted) for name, count in sources.items()}),
+            total=_in_order(self._total),
+            accepted_per_step=None if stats is None else stats.accepted_per_step,
+            single_s=None if report is None else report.single_s,
+            costs=() if costs is None else tuple((size, cost) for size in COST_SIZES if (cost := costs.of_one(size))),
+        )
+
+    @property
+    def _pass_s(self) -> float | None:
+        """Seconds of a pass of one token, or of a mean one where that is not known."""
+        stats = self._stats
+        if stats is None:
+            return None
+        if stats.plain_tok_s:
+            return 1 / stats.plain_tok_s
+        return stats.accepted_per_step / stats.decode_tok_s if stats.accepted_per_step and stats.decode_tok_s else None
+
+    @property
+    def _note(self) -> str:
+        if self.work is None:
+            return f"{self.llm.device} runs this model by itself and tells of no layers"
+        if self.llm.shared is not None:
+            return "each device's times come with the first answer"
+        return HOW_TO_MEASURE if self.llm.last_step is not None else f"{self.llm.device} does not time its ops"
+
+
+def _shares(llm: LLM, work: ModelWork | None, profile: Profile | None) -> tuple[Mapping[str, float], Source]:
+    """The share of a pass that each stage takes while nobody measured it."""
+    if work is None:
+        return {}, "unknown"
+    if profile is not None and llm.device == "cpu":
+        return strip.shares_predicted(profile, work, DEPTH, llm.facts.kv), "predicted"
+    return strip.shares_by_bytes(work), "by bytes"
+
+
+def _in_order(counts: Mapping[str, Counted]) -> tuple[tuple[str, Counted], ...]:
+    """Those that proposed anything, by what was accepted of them."""
+    known = [(name, count) for name, count in counts.items() if count.proposed]
+    return tuple(sorted(known, key=lambda each: (-each[1].accepted, -each[1].proposed, each[0])))

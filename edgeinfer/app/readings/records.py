@@ -1,0 +1,195 @@
+"""What the live view of the machine consists of: plain values, None wherever nobody knows.
+
+In and out: frozen records. Knows neither the engine nor the terminal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Source = Literal["measured", "predicted", "by bytes", "unknown"]
+"""Of the times in a plan: measured op by op or device by device; a measured whole, shared out as the machine's profile
+predicts, or by the bytes that are read; not known at all."""
+Phase = Literal["prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A device works on `label` (a stage, or "first to last") for a part of a pass, in seconds from its beginning.
+
+    `read_share`: of its weights, what every pass reads from disk.
+    """
+
+    device: str
+    label: str
+    began_s: float
+    ended_s: float
+    read_share: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.ended_s - self.began_s
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Weights of which only some stay in memory.
+
+    `n_staying` of `n_stages` stages stay whole. `disk_bytes_s` is of all that was read since the model was loaded,
+    `waiting_share` of the time that the last answer took.
+    """
+
+    stay_bytes: int
+    read_bytes: int
+    some_bytes: int
+    window_bytes: int
+    n_staying: int
+    n_stages: int
+    token_bytes: float
+    disk_bytes_s: float | None
+    waiting_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStrip:
+    """Where a pass of one token spends its time.
+
+    kinds    seconds by what they are spent on, () where only a measured pass would tell
+    overlap  of the time of the less busy of several devices, the share in which another worked too
+    note     what the reader should know, or could do to know more; "" for nothing
+    """
+
+    model: str | None = None
+    device: str | None = None
+    stretches: tuple[Stretch, ...] = ()
+    pass_s: float | None = None
+    source: Source = "unknown"
+    kinds: tuple[tuple[str, float], ...] = ()
+    overlap: float | None = None
+    stored: Stored | None = None
+    note: str = ""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices that take part, in order of their first stretch."""
+        return tuple(dict.fromkeys(stretch.device for stretch in self.stretches))
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What passes of the last answer came to: multiply-adds and bytes of weights and cache, a second."""
+
+    phase: Phase
+    madds_s: float
+    bytes_s: float
+
+    @property
+    def intensity(self) -> float:
+        """Multiply-adds for each byte that is read."""
+        return self.madds_s / self.bytes_s
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """What was reached and what the machine allows: the lesser of `madds_s` and intensity times `bytes_s`.
+
+    The last two as the machine's profile has them for the model's formats and its size; None without one.
+    """
+
+    reached: tuple[Reached, ...] = ()
+    madds_s: float | None = None
+    bytes_s: float | None = None
+    note: str = ""
+
+    def roof(self, intensity: float) -> float | None:
+        """The most multiply-adds a second."""
+        return None if self.madds_s is None or self.bytes_s is None else min(self.madds_s, intensity * self.bytes_s)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreReading:
+    """A core, or a worker that may move between cores (`is_worker`).
+
+    share  of the last step, None where it took no part
+    speed  of its work in that step, the fastest one is 1
+    busy   share of the time in which it did something for anybody since the last reading
+    """
+
+    number: int
+    kind: str = ""
+    is_worker: bool = False
+    share: float | None = None
+    speed: float | None = None
+    busy: float | None = None
+    hz: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """All cores this process may use. `n_working`: of `n_workers`, those that took part in the last step."""
+
+    cores: tuple[CoreReading, ...] = ()
+    n_working: int | None = None
+    n_workers: int | None = None
+    step_s: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes. `weights`: what the model holds besides its cache; `stored`: as in the plan."""
+
+    process_bytes: int | None = None
+    available_bytes: int | None = None
+    total_bytes: int | None = None
+    weight_bytes: int | None = None
+    kv_used_bytes: int | None = None
+    kv_bytes: int | None = None
+    n_kv_tokens: int | None = None
+    n_kv_most: int | None = None
+    stored: Stored | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Drafted tokens, and those of them that the model chose too."""
+
+    proposed: int = 0
+    accepted: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(self.proposed + other.proposed, self.accepted + other.accepted)
+
+    @property
+    def share(self) -> float | None:
+        return self.accepted / self.proposed if self.proposed else None
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """Acceptance by drafter, of the last answer and of all since the model was loaded.
+
+    costs  (tokens of a pass, what it costs where one of a single token costs 1)
+    """
+
+    is_on: bool = False
+    last: tuple[tuple[str, Counted], ...] = ()
+    total: tuple[tuple[str, Counted], ...] = ()
+    accepted_per_step: float | None = None
+    single_s: float | None = None
+    costs: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """What computing takes and what the governor makes of it. `watts`: of all CPU packages, whoever used them."""
+
+    joules_per_token: float | None = None
+    watts: float | None = None
+    mode: str | None = None
+    policy: str | None = None
+    plugged_in: bool | None = None
+    battery_percent: float | None = None
+    temperature_c: float | None = None
+    high_c: float | None = None

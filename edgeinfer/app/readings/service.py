@@ -1,0 +1,141 @@
+"""What the machine does while a model runs: asked for when somebody looks, and nothing otherwise.
+
+In: a loaded model or none yet, and the numbers of its answers. Out: one frozen record for each part of the view. Any
+thread may ask while the engine's own one decodes: no lock of the engine is taken. Only `follow` and `time_stages` take
+long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import psutil
+
+from edgeinfer.app.readings.cores import CoreWatch
+from edgeinfer.app.readings.loaded import Loaded
+from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
+from edgeinfer.engine.power import EnergyCounter, Sensors
+from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
+from edgeinfer.scheduling.topology import Topology, available_bytes, read_topology
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.stats import Stats
+    from edgeinfer.scheduling.profile import Profile
+
+LEAST_WATTS_S = 0.5
+"""Between two counts of energy that make a power."""
+
+
+class Readings:
+    """Readings of this machine and of the model that `follow` was given last. `clock` gives seconds."""
+
+    def __init__(
+        self,
+        llm: LLM | None = None,
+        *,
+        topology: Topology | None = None,
+        profile: Callable[[], Profile | None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`profile`: finds that of this machine; None: the one that was kept."""
+        self._topology = read_topology() if topology is None else topology
+        self._find_profile = _kept_profile if profile is None else profile
+        self._clock = clock
+        self._process = psutil.Process()
+        self._watch = CoreWatch(self._topology, clock)
+        self._sensors, self._energy = Sensors(clock=clock), EnergyCounter.open()
+        self._counted: tuple[float, float | None] = clock(), self._energy.joules()
+        self._watts: float | None = None
+        self._loaded: Loaded | None = None
+        if llm is not None:
+            self.follow(llm)
+
+    def follow(self, llm: LLM | None) -> None:
+        """Read of this model from now on, or of none. Reads the profile and works out the model's work: some ms."""
+        self._loaded = None
+        if llm is not None:
+            self._loaded = Loaded.of(llm, self._find_profile())
+
+    def answered(self, stats: Stats) -> None:
+        """An answer of the model is over; from the thread that made it, or another."""
+        if self._loaded is not None:
+            self._loaded.answered(stats)
+
+    @property
+    def can_time_stages(self) -> bool:
+        """Whether `time_stages` could help."""
+        loaded = self._loaded
+        return loaded is not None and loaded.work is not None and loaded.llm.last_step is not None
+
+    def time_stages(self) -> bool:
+        """Measure a pass op by op, if nothing is generated; whether that was done. For a thread that may wait."""
+        return self._loaded is not None and self._loaded.time_stages()
+
+    def plan(self) -> PlanStrip:
+        """Where a pass of one token spends its time."""
+        return PlanStrip(note="no model is loaded yet") if self._loaded is None else self._loaded.plan()
+
+    def roofline(self) -> Roofline:
+        """What the last answer reached of what the machine allows."""
+        return Roofline(note="no model is loaded yet") if self._loaded is None else self._loaded.roofline()
+
+    def drafting(self) -> Drafting:
+        """What was drafted and accepted."""
+        return Drafting() if self._loaded is None else self._loaded.drafting()
+
+    def cores(self) -> Cores:
+        """Every core, and what it had of the last step."""
+        loaded = self._loaded
+        if loaded is None:
+            return self._watch.read(None, (), None)
+        llm = loaded.llm
+        return self._watch.read(llm.last_step, llm.affinity, llm.n_workers)
+
+    def memory(self) -> Memory:
+        """What this process, the model and its cache take."""
+        free, total = available_bytes(), self._topology.total_bytes
+        process = self._process.memory_info().rss
+        if self._loaded is None:
+            return Memory(process, free, total)
+        llm, work = self._loaded.llm, self._loaded.work
+        n_pages, n_free = llm.limits.n_pages, llm.n_free_pages
+        held, page_tokens = llm.resident_bytes, llm.page_tokens
+        token = None if work is None else work.kv_bytes_per_token(KV_ELEMENT_BYTES[llm.facts.kv])
+        kv, used = (None if token is None else round(n * page_tokens * token) for n in (n_pages, n_pages - n_free))
+        weights = None if not held else held if kv is None else max(0, held - kv)
+        n_used, n_most = (n_pages - n_free) * page_tokens, n_pages * page_tokens
+        return Memory(process, free, total, weights, used, kv, n_used, n_most, self._loaded.stored)
+
+    def energy(self) -> Energy:
+        """What computing takes, and how much of the machine may be used."""
+        loaded, condition = self._loaded, self._sensors.condition()
+        stats = None if loaded is None else loaded.stats
+        return Energy(
+            joules_per_token=None if stats is None else stats.joules_per_token,
+            watts=self._power(),
+            mode=None if loaded is None else loaded.llm.facts.mode,
+            policy=None if loaded is None else loaded.llm.policy.reason,
+            plugged_in=condition.plugged_in,
+            battery_percent=condition.battery_percent,
+            temperature_c=condition.temperature_c,
+            high_c=condition.high_c,
+        )
+
+    def _power(self) -> float | None:
+        now, (before, joules_before) = self._clock(), self._counted
+        if joules_before is None:
+            return None
+        if now - before >= LEAST_WATTS_S:
+            joules = self._energy.joules()
+            self._watts = None if joules is None else (joules - joules_before) / (now - before)
+            self._counted = now, joules
+        return self._watts
+
+
+def _kept_profile() -> Profile | None:
+    from edgeinfer.app.machine_profile import kept_profile
+
+    return kept_profile()

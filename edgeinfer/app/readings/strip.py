@@ -1,0 +1,88 @@
+"""The plan strip: what each device works on and for how long in a pass of one token.
+
+In: a timeline of several devices, measured stages, or a model's work with the seconds of a whole pass. Out: stretches.
+Equal neighbours are not joined here: how many there is room for is known where they are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.readings.records import Stored, Stretch
+from edgeinfer.scheduling.cost import Pass
+from edgeinfer.scheduling.placement import all_on
+from edgeinfer.scheduling.profile import CPU
+from edgeinfer.scheduling.step_time import step_time
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.stored import Reading
+    from edgeinfer.engine.lanes.timeline import Timeline
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.observed import StageSeconds
+    from edgeinfer.engine.residency import StageBytes
+    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.work import ModelWork
+
+
+def of_devices(timeline: Timeline) -> tuple[Stretch, ...]:
+    """What several devices did in the last pass."""
+    began = timeline.began
+    return tuple(Stretch(span.device, span.stages, span.began - began, span.ended - began) for span in timeline.spans)
+
+
+def in_turn(device: str, stages: Mapping[str, float], read_shares: Mapping[str, float]) -> tuple[Stretch, ...]:
+    """Stages one after the other on one device, by the seconds of each."""
+    found, now = list[Stretch](), 0.0
+    for name, seconds in stages.items():
+        found.append(Stretch(device, name, now, now + seconds, read_shares.get(name, 0.0)))
+        now += seconds
+    return tuple(found)
+
+
+def kinds_of(stages: Sequence[StageSeconds]) -> tuple[tuple[str, float], ...]:
+    """Seconds of a pass by what they are spent on."""
+    return (
+        ("products", sum(stage.products_s for stage in stages)),
+        ("attention", sum(stage.attention_s for stage in stages)),
+        ("other ops", sum(stage.others_s for stage in stages)),
+    )
+
+
+def shares_predicted(profile: Profile, work: ModelWork, depth: int, kv: str) -> dict[str, float]:
+    """The share of a pass that each stage is predicted to take on the cpu."""
+    time = step_time(profile, work, all_on(work, CPU), Pass(1, depth), kv)
+    return _shares({stage.name: each.seconds for stage, each in zip(work.stages, time.stages, strict=True)})
+
+
+def shares_by_bytes(work: ModelWork) -> dict[str, float]:
+    """The share of the weights that each stage has."""
+    return _shares({stage.name: stage.shape.weight_bytes for stage in work.stages if stage.shape.weight_bytes})
+
+
+def _shares(parts: Mapping[str, float]) -> dict[str, float]:
+    whole = sum(parts.values()) or 1.0
+    return {name: part / whole for name, part in parts.items()}
+
+
+def read_shares(stages: Sequence[StageBytes]) -> dict[str, float]:
+    """The share of each stage's weights that comes from disk."""
+    return {each.stage: (each.read + each.some) / max(1, each.stay + each.read + each.some) for each in stages}
+
+
+def stored_of(llm: LLM, reading: Reading, waiting_share: float | None) -> Stored | None:
+    """What stays and what is read of a model that streams. `waiting_share`: of the time of the last answer."""
+    streamed, place, stages = llm.streamed, llm.limits.stored, llm.stage_bytes
+    if streamed is None or place is None:
+        return None
+    return Stored(
+        stay_bytes=sum(stage.stay for stage in stages),
+        read_bytes=sum(stage.read for stage in stages),
+        some_bytes=sum(stage.some for stage in stages),
+        window_bytes=place.window_bytes + place.cache_bytes + place.neuron_bytes,
+        n_staying=sum(not stage.read and not stage.some for stage in stages),
+        n_stages=len(stages),
+        token_bytes=streamed.nbytes,
+        disk_bytes_s=reading.n_bytes / reading.read_s if reading.read_s else None,
+        waiting_share=waiting_share,
+    )

@@ -1,0 +1,57 @@
+"""Numbers as the terminal app writes them: short, of one width each, "–" for what nobody knows.
+
+In: numbers. Out: text without markup. Knows no widget.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.scheduling.memory import in_gigabytes
+
+UNKNOWN = "–"
+FULL, DRAFTED, EMPTY = "█", "▒", "░"
+"""Cells of a bar; three glyphs, so that it can be read without colour."""
+RATE_WIDTH, BYTES_WIDTH = 5, 8
+
+
+def rate(value: float | None) -> str:
+    """Tokens per second, or whatever has as many digits: three that count."""
+    if value is None:
+        return UNKNOWN.rjust(RATE_WIDTH)
+    text = f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
+    return text.rjust(RATE_WIDTH)
+
+
+def n_bytes(count: float | None, width: int = BYTES_WIDTH) -> str:
+    """Bytes as "1.23 GB" or "45 MB"."""
+    return (UNKNOWN if count is None else in_gigabytes(int(count))).rjust(width)
+
+
+def seconds(value: float | None) -> str:
+    """A short time: "3.42 ms", "1.20 s"."""
+    if value is None:
+        return UNKNOWN
+    if value < 1e-3:
+        return f"{1e6 * value:.0f} µs"
+    return f"{1e3 * value:.3g} ms" if value < 1 else f"{value:.2f} s"
+
+
+def percent(share: float | None) -> str:
+    """A share as " 42 %"."""
+    return f"{UNKNOWN if share is None else f'{100 * share:.0f}':>3} %"
+
+
+def bar(share: float, width: int, added: float = 0.0) -> str:
+    """A bar of `width` cells: so much of it full, then `added`. What is there at all takes a cell of its own."""
+    full = _cells(share, width)
+    more = min(_cells(added, width), width)
+    full = min(full, width - more)
+    return FULL * full + DRAFTED * more + EMPTY * (width - full - more)
+
+
+def _cells(share: float, width: int) -> int:
+    return 0 if share <= 0 else min(width, max(1, round(share * width)))
+
+
+def longest_that_fits(width: int, *texts: str) -> str:
+    """The first of these texts that `width` cells hold; of the last what they hold."""
+    return next((text for text in texts if len(text) <= width), texts[-1][:width])

@@ -1,0 +1,183 @@
+"""The machine screen: what the model does on this machine, as calm panels.
+
+In: what gives readings (`readings.Readings`, or a double). Out: panels, side by side where there is room, else one at
+a time. It looks once a second while it is shown, at what is shown alone, and does nothing otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Grid
+from textual.content import Content
+from textual.events import Resize, ScreenResume, ScreenSuspend
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static
+
+from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
+from edgeinfer.app.tui.widgets.acceptance import AcceptanceTable
+from edgeinfer.app.tui.widgets.core_bars import CoreBars
+from edgeinfer.app.tui.widgets.energy_panel import EnergyPanel
+from edgeinfer.app.tui.widgets.memory_panel import MemoryPanel
+from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
+from edgeinfer.app.tui.widgets.roofline import RooflinePanel
+
+LOOK_S = 1.0
+WIDE, HIGH_ENOUGH = 100, 30
+"""Columns and rows from which panels stand side by side."""
+TABS = ("plan", "roof", "cores", "memory", "drafts", "energy")
+BUSY = "an answer is in the making, or the model is closed; press r when it is done"
+UNTIMED = "this device does not tell what its ops take"
+
+
+class Source(Protocol):
+    """What gives readings: quick, but for `time_stages`."""
+
+    def plan(self) -> PlanStrip: ...
+    def roofline(self) -> Roofline: ...
+    def cores(self) -> Cores: ...
+    def memory(self) -> Memory: ...
+    def drafting(self) -> Drafting: ...
+    def energy(self) -> Energy: ...
+
+    @property
+    def can_time_stages(self) -> bool: ...
+
+    def time_stages(self) -> bool:
+        """Measure a pass op by op; whether that could be done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A panel and what brings it up to date."""
+
+    panel: PlanStripPanel | RooflinePanel | CoreBars | MemoryPanel | AcceptanceTable | EnergyPanel
+    look: Callable[[], None]
+
+
+class MachineScreen(Screen[None]):
+    """Six panels over one source of readings."""
+
+    DEFAULT_CSS = """
+    MachineScreen { layout: vertical; }
+    MachineScreen #tabs, MachineScreen #machine-hint { height: 1; width: 1fr; text-wrap: nowrap; }
+    MachineScreen #machine-hint { color: $text-muted; }
+    MachineScreen #panels { grid-size: 2 3; grid-gutter: 0 1; height: 1fr; }
+    MachineScreen.-narrow #panels { grid-size: 1 1; }
+    MachineScreen.-narrow Panel { display: none; border: none; padding: 0; }
+    MachineScreen.-narrow Panel.-current { display: block; }
+    MachineScreen.-wide #tabs { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "leave", "Back", id="machine.leave"),
+        Binding("right,tab,l", "turn(1)", "Next panel", id="machine.next"),
+        Binding("left,shift+tab,h", "turn(-1)", "Previous panel", id="machine.previous"),
+        Binding("r", "measure", "Measure each op", id="machine.measure"),
+    ]
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self._source = source
+        self._current = 0
+        self._timer: Timer | None = None
+        self._shown = self._panels(source)
+
+    @staticmethod
+    def _panels(source: Source) -> Mapping[str, _Shown]:
+        """Panels by their tab."""
+        plan, roof, cores = PlanStripPanel(id="plan"), RooflinePanel(id="roof"), CoreBars(id="cores")
+        memory, drafts, energy = MemoryPanel(id="memory"), AcceptanceTable(id="drafts"), EnergyPanel(id="energy")
+        return {
+            "plan": _Shown(plan, lambda: plan.show(source.plan())),
+            "roof": _Shown(roof, lambda: roof.show(source.roofline())),
+            "cores": _Shown(cores, lambda: cores.show(source.cores())),
+            "memory": _Shown(memory, lambda: memory.show(source.memory())),
+            "drafts": _Shown(drafts, lambda: drafts.show(source.drafting())),
+            "energy": _Shown(energy, lambda: energy.show(source.energy())),
+        }
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="tabs", markup=False)
+        with Grid(id="panels"):
+            for tab in TABS:
+                yield self._shown[tab].panel
+        yield Static(id="machine-hint", markup=False)
+
+    def on_mount(self) -> None:
+        self._timer = self.set_interval(LOOK_S, self.look)
+        self._arrange()
+
+    def on_screen_resume(self, _event: ScreenResume) -> None:
+        if self._timer is not None:
+            self._timer.resume()
+        self.call_after_refresh(self.look)
+
+    def on_screen_suspend(self, _event: ScreenSuspend) -> None:
+        if self._timer is not None:
+            self._timer.pause()
+
+    def on_resize(self, _event: Resize) -> None:
+        self._arrange()
+        self.call_after_refresh(self.look)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether panels stand side by side."""
+        width, height = self.app.size
+        return width >= WIDE and height >= HIGH_ENOUGH
+
+    def look(self) -> None:
+        """Bring what is shown up to date."""
+        for place, tab in enumerate(TABS):
+            if self.is_wide or place == self._current:
+                self._shown[tab].look()
+
+    def action_leave(self) -> None:
+        """Go back to the screen below."""
+        self.dismiss(None)
+
+    def action_turn(self, step: int) -> None:
+        """Show the next panel, or the one before, where there is one at a time."""
+        if not self.is_wide:
+            self._current = (self._current + step) % len(TABS)
+            self._arrange()
+            self.call_after_refresh(self.look)
+
+    def action_measure(self) -> None:
+        """Time a pass op by op, where that can be done."""
+        if self._source.can_time_stages:
+            self._measure()
+        else:
+            self.notify(UNTIMED, markup=False)
+
+    @work(thread=True, exclusive=True, group="machine-measure")
+    def _measure(self) -> None:
+        is_done = self._source.time_stages()
+        if self.is_attached:
+            self.app.call_from_thread(self._measured, is_done)
+
+    def _measured(self, is_done: bool) -> None:
+        if is_done:
+            self.look()
+        else:
+            self.notify(BUSY, markup=False)
+
+    def _arrange(self) -> None:
+        """Panels side by side, or the current one alone under its tab."""
+        is_wide = self.is_wide
+        self.set_class(is_wide, "-wide")
+        self.set_class(not is_wide, "-narrow")
+        for place, tab in enumerate(TABS):
+            self._shown[tab].panel.set_class(place == self._current, "-current")
+        tabs = [(tab, "reverse" if place == self._current else "dim") for place, tab in enumerate(TABS)]
+        gaps = [part for tab in tabs for part in (tab, " ")][:-1]
+        self.query_one("#tabs", Static).update(Content.assemble(*gaps), layout=False)
+        hint = "esc back  r measures each op" if is_wide else "esc back  ←→ panels  r measures ops"
+        self.query_one("#machine-hint", Static).update(Content(hint), layout=False)

@@ -1,0 +1,61 @@
+"""Drafting as a table: what each drafter proposed and how much of it was accepted, and what larger passes cost.
+
+In: a `readings.Drafting`. Out: lines.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.app.readings.records import Counted, Drafting
+from edgeinfer.app.tui.figures import bar, percent, seconds
+from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, STRONG, Line, Panel, line
+
+NAME_WIDTH, COUNT_WIDTH = 11, 13
+BAR_FROM = 60
+"""Cells from which a share has a bar as well."""
+
+
+class AcceptanceTable(Panel[Drafting]):
+    """The panel of drafting."""
+
+    TITLE = "drafts"
+
+    def lines(self, record: Drafting, width: int, height: int) -> list[Line]:
+        return draft_lines(record, width, height)
+
+
+def draft_lines(drafting: Drafting, width: int, height: int) -> list[Line]:
+    """The table, and T(k) below it."""
+    if not drafting.is_on:
+        return [line(("nothing is drafted with this model", MUTED))]
+    if not drafting.total:
+        return [line(("nothing was drafted yet", MUTED)), *_costs(drafting, width)]
+    step = "–" if drafting.accepted_per_step is None else f"{drafting.accepted_per_step:.2f}"
+    head = f"{'drafter':<{NAME_WIDTH}}{'last answer':>{COUNT_WIDTH}}{'since loaded':>{COUNT_WIDTH}}"
+    last, tail = dict(drafting.last), _costs(drafting, width)
+    room = max(1, height - 2 - len(tail))
+    rows = [_row(name, last.get(name, Counted()), total, width) for name, total in drafting.total[:room]]
+    return [line((step, STRONG), " tokens a step in the last answer"), line((head[:width], MUTED)), *rows, *tail]
+
+
+def _row(name: str, last: Counted, total: Counted, width: int) -> Line:
+    counts = f"{_count(last):>{COUNT_WIDTH}}{_count(total):>{COUNT_WIDTH}}"
+    drawn = f" {bar(total.share or 0.0, 10)} {percent(total.share)}" if width >= BAR_FROM else ""
+    return line((f"{name[: NAME_WIDTH - 1]:<{NAME_WIDTH}}", MAIN), counts, drawn)
+
+
+def _count(counted: Counted) -> str:
+    return f"{counted.accepted:,}/{counted.proposed:,}" if counted.proposed else "–"
+
+
+def _costs(drafting: Drafting, width: int) -> list[Line]:
+    """What passes of more tokens cost, as many sizes as fit."""
+    if not drafting.costs:
+        return []
+    text = "T(k)"
+    for size, cost in drafting.costs:
+        more = f"  {size}: {cost:.2f}"
+        if len(text) + len(more) > width:
+            break
+        text += more
+    single = "" if drafting.single_s is None else f"T(1) is {seconds(drafting.single_s)}"
+    return [line((text, MUTED)), *([line((single, MUTED))] if single else [])]

@@ -1,0 +1,57 @@
+"""Cores as bars: the share of the last step that each had, how fast it was with it, and how busy it is.
+
+In: a `readings.Cores`. Out: a line for each core, as many as there is room for.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.app.counting import counted
+from edgeinfer.app.readings.records import CoreReading, Cores
+from edgeinfer.app.tui.figures import bar, percent, seconds
+from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, Line, Panel, line
+
+KINDS = {"performance": "P", "efficiency": "E", "low-power": "L"}
+WIDE = 56
+"""Cells from which there is room for every figure."""
+
+
+class CoreBars(Panel[Cores]):
+    """The panel of the cores."""
+
+    TITLE = "cores"
+
+    def lines(self, record: Cores, width: int, height: int) -> list[Line]:
+        return core_lines(record, width, height)
+
+
+def core_lines(cores: Cores, width: int, height: int) -> list[Line]:
+    """What all did together, and each one."""
+    found = [line((_together(cores)[:width], MUTED))]
+    if cores.note:
+        found.append(line((cores.note[:width], MUTED)))
+    room = max(1, height - len(found))
+    shown = cores.cores if len(cores.cores) <= room else cores.cores[: room - 1]
+    largest = max((core.share or 0.0 for core in cores.cores), default=0.0)
+    found += [_core(core, largest, width) for core in shown]
+    if len(shown) < len(cores.cores):
+        found.append(line((f"and {len(cores.cores) - len(shown)} more", MUTED)))
+    return found
+
+
+def _together(cores: Cores) -> str:
+    if cores.n_workers is None:
+        return f"{counted(len(cores.cores), 'core')}, no model is loaded yet"
+    if cores.n_working is None:
+        return f"{counted(cores.n_workers, 'worker')}; this device tells nothing of steps"
+    return f"{cores.n_working} of {counted(cores.n_workers, 'worker')} took part; last step {seconds(cores.step_s)}"
+
+
+def _core(core: CoreReading, largest: float, width: int) -> Line:
+    """A bar of its share, as long as the largest share allows; of an idle core how busy it is with other things."""
+    name = f"{'w' if core.is_worker else ''}{core.number}".rjust(3) + f" {KINDS.get(core.kind, ' ')} "
+    busy = "" if core.busy is None else f" busy {percent(core.busy)}"
+    speed = " " * 6 if core.speed is None else f" ×{core.speed:.2f}"
+    clock = "" if core.hz is None or width < WIDE else f" {core.hz / 1e9:.1f} GHz"
+    after = f" {percent(core.share)}{speed}{busy}{clock}"
+    room = max(4, width - len(name) - len(after))
+    return line((name, MUTED), (bar((core.share or 0.0) / largest if largest else 0.0, room), MAIN), after)

@@ -1,0 +1,50 @@
+"""Energy, heat, and what the governor makes of them.
+
+In: a `readings.Energy`. Out: lines.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.app.readings.records import Energy
+from edgeinfer.app.tui.widgets.panel import ALARM, MUTED, Line, Panel, line
+
+NAME_WIDTH = 10
+NOT_TOLD = "this system does not tell"
+
+
+class EnergyPanel(Panel[Energy]):
+    """The panel of energy."""
+
+    TITLE = "energy"
+
+    def lines(self, record: Energy, width: int, height: int) -> list[Line]:
+        return energy_lines(record)
+
+
+def energy_lines(energy: Energy) -> list[Line]:
+    """What is known, and in one line what is not."""
+    found = [line(f"{'governor':<{NAME_WIDTH}}{energy.policy or 'no model is loaded yet'}")]
+    if energy.watts is None and energy.joules_per_token is None:
+        found.append(line(f"{'power':<{NAME_WIDTH}}", (NOT_TOLD, MUTED)))
+    else:
+        watts = "–" if energy.watts is None else f"{energy.watts:.1f} W, all programs together"
+        joules = "–" if energy.joules_per_token is None else f"{energy.joules_per_token:.2f} J a token, last answer"
+        found += [line(f"{'power':<{NAME_WIDTH}}{watts}"), line(f"{'energy':<{NAME_WIDTH}}{joules}")]
+    return [*found, _battery(energy), _temperature(energy)]
+
+
+def _battery(energy: Energy) -> Line:
+    name = f"{'battery':<{NAME_WIDTH}}"
+    if energy.plugged_in is None and energy.battery_percent is None:
+        return line(name, ("none, or not told", MUTED))
+    charge = "" if energy.battery_percent is None else f"{energy.battery_percent:.0f} %, "
+    return line(name, f"{charge}{'plugged in' if energy.plugged_in else 'unplugged'}")
+
+
+def _temperature(energy: Energy) -> Line:
+    name, now, high = f"{'CPU':<{NAME_WIDTH}}", energy.temperature_c, energy.high_c
+    if now is None:
+        return line(name, (NOT_TOLD, MUTED))
+    limit = "" if high is None else f" of {high:.0f} °C"
+    is_hot = high is not None and now >= high - 5
+    return line(name, (f"{now:.0f}{limit or ' °C'}", ALARM if is_hot else ""))

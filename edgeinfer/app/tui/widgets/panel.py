@@ -1,0 +1,73 @@
+"""A panel of the machine screen: lines that a record makes, drawn only where they have become others.
+
+In: records. Out: text of the panel's own size. What a panel shows is for its subclass; it asks for nothing itself.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from textual.content import Content
+from textual.events import Resize
+from textual.widgets import Static
+
+Record = TypeVar("Record")
+Line = tuple[tuple[str, str], ...]
+"""Texts in a row, each with its style, "" for none."""
+
+MUTED, STRONG, MAIN, SECOND, ALARM = "dim", "bold", "$primary", "$secondary", "$warning"
+
+
+def line(*parts: str | tuple[str, str]) -> Line:
+    """A line of texts, plain or with a style."""
+    return tuple((part, "") if isinstance(part, str) else part for part in parts)
+
+
+def plain(lines: Sequence[Line]) -> list[str]:
+    """The lines without styles."""
+    return ["".join(text for text, _ in each) for each in lines]
+
+
+class Panel(Static, Generic[Record]):
+    """What all panels do: keep the record, and draw it again when the room changes."""
+
+    DEFAULT_CSS = """
+    Panel { height: 1fr; width: 1fr; border: round $surface-lighten-2; border-title-color: $text-muted; padding: 0 1; }
+    """
+
+    TITLE = ""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__("", markup=False, id=id, classes=classes)
+        self.border_title = self.TITLE
+        self._record: Record | None = None
+        self._lines: tuple[Line, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What is drawn, without styles."""
+        return "\n".join(plain(self._lines))
+
+    @abstractmethod
+    def lines(self, record: Record, width: int, height: int) -> list[Line]:
+        """The lines of a record for so much room."""
+
+    def show(self, record: Record) -> None:
+        """Draw this record, if anything is different."""
+        self._record = record
+        self._draw()
+
+    def on_resize(self, _event: Resize) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        width, height = self.content_size
+        if self._record is None or width < 1 or height < 1:
+            return
+        lines = tuple(self.lines(self._record, width, height)[:height])
+        if lines != self._lines:
+            self._lines = lines
+            rows = (Content.assemble(*((text, style) if style else text for text, style in each)) for each in lines)
+            self.update(Content("\n").join(list(rows)), layout=False)

@@ -1,0 +1,121 @@
+"""The roofline: multiply-adds a second over multiply-adds for each byte, both by powers, drawn in braille.
+
+In: a `readings.Roofline`. Out: lines: the roof, P for prefill and D for decoding, and their figures in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, floor, log2
+
+from edgeinfer.app.readings.records import Reached, Roofline
+from edgeinfer.app.tui.figures import percent
+from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, SECOND, STRONG, Line, Panel, line
+
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bits of a braille cell by row and column."""
+BRAILLE = 0x2800
+LETTERS = {"prefill": "P", "decode": "D"}
+LEAST_PLOT = (16, 3)
+"""Cells below which there are words only."""
+LEAST_DOUBLINGS_X, LEAST_DOUBLINGS_Y = 6, 4
+
+
+class RooflinePanel(Panel[Roofline]):
+    """The panel of the roofline."""
+
+    TITLE = "roofline"
+
+    def lines(self, record: Roofline, width: int, height: int) -> list[Line]:
+        return roofline_lines(record, width, height)
+
+
+def roofline_lines(roofline: Roofline, width: int, height: int) -> list[Line]:
+    """The plot, as far as there is room for one, and the figures."""
+    words = [line for each in roofline.reached for line in _words(each, roofline, width)]
+    if roofline.bytes_s is not None and roofline.madds_s is not None:
+        roof = f"roof {roofline.bytes_s / 1e9:.1f} GB/s, {_giga(roofline.madds_s)} multiply-adds/s"
+        words.append(line((roof, MUTED)))
+    if roofline.note:
+        words.append(line((roofline.note, MUTED)))
+    room = height - len(words)
+    has_plot = (roofline.reached or roofline.bytes_s) and width >= LEAST_PLOT[0] and room >= LEAST_PLOT[1]
+    return [*(_plot(roofline, width, room) if has_plot else []), *words]
+
+
+def _words(reached: Reached, roofline: Roofline, width: int) -> list[Line]:
+    roof = roofline.roof(reached.intensity)
+    share = "" if roof is None else f", {percent(reached.madds_s / roof).strip()} of the roof"
+    letter = (LETTERS[reached.phase], STRONG)
+    madds, gigabytes = _giga(reached.madds_s), f"{reached.bytes_s / 1e9:.1f} GB/s"
+    first = f" {reached.phase} {gigabytes}, {madds} madd/s{share}"
+    if len(first) < width:
+        return [line(letter, first)]
+    return [line(letter, f" {reached.phase} {gigabytes}, {madds} madd/s"), line(f"  {share.removeprefix(', ')}")]
+
+
+def _giga(rate: float) -> str:
+    return f"{rate / 1e9:.0f} G" if rate >= 1e10 else f"{rate / 1e9:.1f} G"
+
+
+class _Axes:
+    """A plot of `width` times `height` cells, each of two by four dots, both axes by powers of two."""
+
+    def __init__(self, roofline: Roofline, width: int, height: int) -> None:
+        places = [log2(each.intensity) for each in roofline.reached]
+        rates = [log2(each.madds_s) for each in roofline.reached]
+        if roofline.madds_s is not None and roofline.bytes_s is not None:
+            places.append(log2(roofline.madds_s / roofline.bytes_s))
+            rates.append(log2(roofline.madds_s))
+        self.left, right = _around(places, LEAST_DOUBLINGS_X)
+        self.bottom, top = _around(rates, LEAST_DOUBLINGS_Y)
+        self.n_columns, self.n_rows = 2 * width, 4 * height
+        self.per_column = (right - self.left) / self.n_columns
+        self.per_row = (top - self.bottom) / self.n_rows
+
+    def dot(self, intensity: float, rate: float) -> tuple[int, int]:
+        """Column from the left, and row from the top; it may lie outside."""
+        column = int((log2(intensity) - self.left) / self.per_column)
+        return column, self.n_rows - 1 - int((log2(rate) - self.bottom) / self.per_row)
+
+    def roof(self, roofline: Roofline) -> Iterator[tuple[int, int]]:
+        """Dots of the roof."""
+        for column in range(self.n_columns):
+            intensity = 2 ** (self.left + (column + 0.5) * self.per_column)
+            if rate := roofline.roof(intensity):
+                row = self.dot(intensity, rate)[1]
+                if 0 <= row < self.n_rows:
+                    yield column, row
+
+
+def _plot(roofline: Roofline, width: int, height: int) -> list[Line]:
+    axes = _Axes(roofline, width, height)
+    cells = [[0] * width for _ in range(height)]
+    for column, row in axes.roof(roofline):
+        cells[row // 4][column // 2] |= DOTS[row % 4][column % 2]
+    letters: dict[tuple[int, int], str] = {}
+    for each in roofline.reached:
+        column, row = axes.dot(each.intensity, each.madds_s)
+        place = min(max(row // 4, 0), height - 1), min(max(column // 2, 0), width - 1)
+        letters[place] = "*" if place in letters else LETTERS[each.phase]
+    return [_row(number, dots, letters) for number, dots in enumerate(cells)]
+
+
+def _row(number: int, dots: list[int], letters: dict[tuple[int, int], str]) -> Line:
+    """A row of cells: runs of the roof, and letters between."""
+    runs: list[tuple[str, str]] = []
+    for column, bits in enumerate(dots):
+        letter = letters.get((number, column))
+        text, style = (letter, f"{STRONG} {SECOND}") if letter else (chr(BRAILLE + bits) if bits else " ", MAIN)
+        if runs and runs[-1][1] == style:
+            runs[-1] = runs[-1][0] + text, style
+        else:
+            runs.append((text, style))
+    return tuple(runs)
+
+
+def _around(values: list[float], least: int) -> tuple[int, int]:
+    """Whole numbers around these with one more at each side, at least so far apart."""
+    low, high = floor(min(values)) - 1, ceil(max(values)) + 1
+    missing = max(0, least - (high - low))
+    return low - missing // 2, high + (missing + 1) // 2

@@ -1,0 +1,143 @@
+"""What can be asked of an executor while it works: which devices, cores and weights, and what steps and ops took.
+
+In: an executor's lane. Out: plain values. All but `time_ops` may be asked from any thread and wait for nothing: they
+tell of the last step, or of the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from edgeinfer.backends.base import PAGE, WHOLE, Batch, Lane, Limits, OpSeconds, Pinned, Staffed, Timed
+from edgeinfer.backends.stored import Reading, with_activations
+from edgeinfer.engine.kvcache import KVCache
+from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.pressure import Pressure
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.ops import Attention, GatedAct
+
+SPARE_PAGES = 2
+"""That a timed pass leaves free, its own one among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastStep:
+    """A step: which workers took part, the share of it that each was given, and how long each was busy with that.
+
+    `busy` is in a unit of its own, () where a step that runs now has other workers.
+    """
+
+    seconds: float
+    workers: tuple[int, ...]
+    shares: tuple[float, ...]
+    busy: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeconds:
+    """What a stage took in a pass, by what it was spent on. A gate counts with its product."""
+
+    stage: str
+    products_s: float
+    attention_s: float
+    others_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.products_s + self.attention_s + self.others_s
+
+
+@runtime_checkable
+class StepTelling(Protocol):
+    """An evaluator that tells what steps and ops took."""
+
+    @property
+    def last_step(self) -> LastStep | None:
+        """None where there are no workers to share a step."""
+        ...
+
+    def time_ops(self, n_cached: int) -> Sequence[OpSeconds]:
+        """Run a pass of one token, after about so many, and tell what each op took; () where nobody can.
+
+        Nothing else may run meanwhile, as for `evaluate`.
+        """
+        ...
+
+
+class Observed:
+    """The part of an executor that is looked at."""
+
+    _lane: Lane | None
+    _limits: Limits
+    _cache: KVCache
+    _pinned: Pinned | None
+    _pressure: Pressure | None
+
+    @property
+    def shared(self) -> SharedLane | None:
+        """The lane of several devices, if they are several."""
+        return self._lane if isinstance(self._lane, SharedLane) else None
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that each worker may run on, read back from the system; () where nobody says."""
+        return () if self._pinned is None else self._pinned.affinity
+
+    @property
+    def reading(self) -> Reading:
+        """What was read of weights that do not stay in memory, and what was left out of activations."""
+        return with_activations(Reading() if self._pressure is None else self._pressure.reading, self._lane)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of memory the lane holds; 0 when closed."""
+        return 0 if self._lane is None else self._lane.resident_bytes
+
+    @property
+    def last_step(self) -> LastStep | None:
+        """As `StepTelling.last_step`."""
+        lane = self._lane
+        if not isinstance(lane, Staffed):
+            return None
+        crew, timing = lane.crew, lane.timing
+        shares = tuple((stop - start) / WHOLE for start, stop in pairwise(crew.cuts))
+        busy = timing.busy if len(timing.busy) == len(crew.workers) else ()
+        return LastStep(timing.seconds, crew.workers, shares, busy)
+
+    def time_ops(self, n_cached: int) -> Sequence[OpSeconds]:
+        """As `StepTelling.time_ops`."""
+        lane, room = self._lane, (self._cache.n_free_pages - SPARE_PAGES) * PAGE
+        n_cached = min(n_cached, room, self._limits.n_context - 1)
+        if not isinstance(lane, Timed) or n_cached < 0:
+            return ()
+        sequence = self._cache.create()
+        try:
+            pages = self._cache.refill(sequence, n_cached)
+            if len(pages):
+                lane.write_pages(pages, np.zeros_like(lane.read_pages(pages)))
+            placement = self._cache.place(_one_token(sequence, n_cached))
+            placement.copies.apply(lane)
+            return lane.time_ops(placement.step)
+        finally:
+            self._cache.free(sequence)
+
+
+def _one_token(sequence: int, n_cached: int) -> Batch:
+    nothing, first = np.zeros(1, np.int32), np.full(1, -1, np.int32)
+    return Batch(nothing, np.full(1, sequence, np.int32), np.full(1, n_cached, np.int32), first, nothing)
+
+
+def stage_seconds(spec: ModelSpec, ops: Sequence[OpSeconds]) -> tuple[StageSeconds, ...]:
+    """What each stage of a model took, of the ops of a pass."""
+    stage_of = {id(op): stage.name for stage in spec.stages for op in stage.ops}
+    sums = {stage.name: [0.0, 0.0, 0.0] for stage in spec.stages}
+    for each in ops:
+        is_product = each.multiplies or isinstance(each.op, GatedAct)
+        kind = 0 if is_product else 1 if isinstance(each.op, Attention) else 2
+        sums[stage_of[id(each.op)]][kind] += each.seconds
+    return tuple(StageSeconds(stage, *seconds) for stage, seconds in sums.items())
