@@ -34,6 +34,7 @@ class Unfinished:
     name: str
     nbytes: int  # of the whole model, 0 while that is not known
     parts: tuple[Path, ...] = ()
+    note: Path | None = None  # the file that says so
 
     @property
     def done_bytes(self) -> int:
@@ -43,6 +44,8 @@ class Unfinished:
     def discard(self) -> None:
         """Delete what has arrived."""
         discard_parts(self.parts)
+        if self.note is not None:
+            self.note.unlink(missing_ok=True)
 
 
 def discard_parts(parts: tuple[Path, ...]) -> None:
@@ -108,6 +111,6 @@ def _read(path: Path) -> Unfinished | None:
         parts = tuple(Path(str(part)) for part in record["parts"])
         if any(part.suffix != ".part" for part in parts):
             return None  # what is listed here may be deleted
-        return Unfinished(str(record["source"]), str(record["name"]), int(record["nbytes"]), parts)
+        return Unfinished(str(record["source"]), str(record["name"]), int(record["nbytes"]), parts, path)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -103,10 +103,10 @@ class Pulling:
             if self._status.state == "done":
                 return
             self._status = replace(self._status, state="cancelled", done_bytes=0, message="")
-        discard_parts(self._parts)
         for found in self._store.unfinished():
             if found.source == self.source:
                 found.discard()
+        discard_parts(self._parts)  # of an address that was not written down
 
     def run(self) -> None:
         """Fetch it, unless it no longer waits; how that ended is in `status`."""

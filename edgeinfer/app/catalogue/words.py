@@ -37,12 +37,12 @@ def size_word(entry: Entry) -> str:
 
 
 def fit_word(found: Forecast | None) -> str:
-    """Whether it fits: yes, from disk (weights that do not fit are read in every pass), no."""
+    """Whether it fits: yes, disk (weights that have no room are read from there in every pass), no."""
     if found is None:
         return UNKNOWN
     if not found.fits:
         return "no"
-    return "from disk" if found.streamed_bytes else "yes"
+    return "disk" if found.streamed_bytes else "yes"
 
 
 def rate_word(found: Forecast | None) -> str:

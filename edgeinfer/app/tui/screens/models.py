@@ -376,7 +376,7 @@ class ModelsScreen(Screen[Chosen | None]):
         line.update(one_line(text))
 
     def _show_title(self) -> None:
-        text = f"models at a context of {context_word(self._n_context)}: ~ is predicted, the rest measured"
+        text = f"models, context {context_word(self._n_context)} ([ ]), ~ is predicted"
         self.query_one("#models-title", Static).update(text)
 
     def action_source(self) -> None:

@@ -16,12 +16,13 @@ from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import UNKNOWN, fit_word, one_line, rate_word, size_word, state_word
 
-WIDTHS = {"state": 9, "name": 0, "quant": 7, "size": 9, "fits": 9, "tok/s": 6, "source": 34}
+WIDTHS = {"state": 8, "name": 0, "quant": 7, "size": 9, "fits": 4, "tok/s": 6, "source": 34}
 """Cells of each column; the name takes what is left."""
 WIDE, MIDDLE = 110, 70
-NARROW_COLUMNS = ("state", "name", "tok/s")
+NARROW_COLUMNS = ("state", "name", "fits", "tok/s")
 NAME_LEAST = 12
 PADDING = 2
+SCROLLBAR = 1
 
 
 def columns_for(width: int) -> tuple[str, ...]:
@@ -34,8 +35,16 @@ def columns_for(width: int) -> tuple[str, ...]:
 def name_width(width: int) -> int:
     """Cells of the name."""
     columns = columns_for(width)
-    taken = sum(WIDTHS[name] + PADDING for name in columns if name != "name") + PADDING + 2
+    taken = sum(WIDTHS[name] + PADDING for name in columns) + SCROLLBAR
     return max(NAME_LEAST, width - taken)
+
+
+def shortened(name: str, width: int) -> str:
+    """A name without its middle, where it is too long: quants stand at the end."""
+    if len(name) <= width:
+        return name
+    tail = (width - 1) // 2
+    return f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
 
 
 class ModelTable(DataTable[Text]):
@@ -134,7 +143,7 @@ class ModelTable(DataTable[Text]):
         is_pending = entry.key not in self._forecasts
         words = {
             "state": state_word(entry, self._statuses.get(entry.source), self._current),
-            "name": one_line(entry.name),
+            "name": shortened(one_line(entry.name), name_width(self._shown_width)),
             "quant": one_line(entry.quant or UNKNOWN),
             "size": size_word(entry),
             "fits": "…" if is_pending else fit_word(found),
