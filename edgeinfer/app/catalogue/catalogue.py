@@ -15,6 +15,7 @@ from edgeinfer.app.catalogue.entries import Entry, local_entries, offered, start
 from edgeinfer.app.catalogue.forecast import Forecast, by_size, estimated, forecast_of
 from edgeinfer.app.catalogue.pulling import PullQueue
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.file_names import quant_of
 from edgeinfer.models.look import Look
 from edgeinfer.models.store import Store
 from edgeinfer.settings import CTX_CAP
@@ -47,7 +48,7 @@ class Catalogue:
     ) -> None:
         """`held_bytes`: of memory that the model in use holds, which comes free when another takes its place."""
         self.store = store or Store()
-        self.pulls = PullQueue(self.store, _approve)
+        self.pulls = PullQueue(self.store, self._approve)
         self._kv: KVKind = kv
         self._held_bytes = held_bytes
         self._threads = threads
@@ -70,12 +71,12 @@ class Catalogue:
         here = local_entries(self.store)
         starter = starter_offer(self.store)
         offers = [] if starter is None else [starter]
-        known = {entry.source for entry in offers}
-        offers += [
-            Entry(found.name, found.source, None, found.nbytes or None)
-            for found in self.store.unfinished()
-            if found.source not in known
-        ]
+        begun = {found.source: found for found in self.store.unfinished()}
+        sources = {*begun, *(each.source for each in self.pulls.statuses() if each.state not in ("done", "cancelled"))}
+        for source in sorted(sources - {entry.source for entry in offers}):
+            found = begun.get(source)
+            name, nbytes = (source, None) if found is None else (found.name, found.nbytes or None)
+            offers.append(Entry(name, source, quant_of(name), nbytes))
         return (*here, *offers)
 
     def offers(self, source: str) -> tuple[Entry, ...]:
@@ -101,6 +102,11 @@ class Catalogue:
             with self._lock:
                 self._looks[entry.source] = known
         return known
+
+    def was_looked_at(self, entry: Entry) -> bool:
+        """Whether the header of a model is known."""
+        with self._lock:
+            return entry.path is not None or entry.source in self._looks
 
     def forecast(self, entry: Entry, n_context: int | None = None) -> Forecast | None:
         """What to expect of a model at a context, without asking the network; None where nothing is known of it.
@@ -145,6 +151,12 @@ class Catalogue:
 
         return profile_or_short_probe(formats, progress)
 
+    def _approve(self, header: Header, nbytes: int) -> None:
+        """Let a model through that this machine can run. Raises DoesNotFit."""
+        from edgeinfer.app.fit import check_fits
+
+        check_fits(header, nbytes, freed_bytes=self._held_bytes())
+
     def _of_look(self, seen: Look, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
         if seen.n_files > 1:
             note = f"judged by its size: the first of its {seen.n_files} files does not list all tensors"
@@ -175,13 +187,6 @@ class Catalogue:
                 measured=SpeedLog().find(known, AUTO_DEVICE, self._threads or len(usable_cores()), self._kv),
             )
         return replace(found, note=entry.notice or found.note)
-
-
-def _approve(header: Header, nbytes: int) -> None:
-    """Let a model through that this machine can run. Raises DoesNotFit."""
-    from edgeinfer.app.fit import check_fits
-
-    check_fits(header, nbytes)
 
 
 def _repository(source: str) -> str:

@@ -195,6 +195,12 @@ class PullQueue:
         with self._lock:
             return self._pulls[source].status if source in self._pulls else None
 
+    def meant(self, source: str) -> PullStatus | None:
+        """The pull of `source`; of a source that nobody asked for the only pull that is not over, if there is one."""
+        found = self.status(source)
+        under_way = [each for each in self.statuses() if each.is_active or each.state == "paused"]
+        return under_way[0] if found is None and len(under_way) == 1 else found
+
     def close(self) -> None:
         """Pause everything, and wait a moment for the transfer to end."""
         with self._lock:

@@ -74,7 +74,8 @@ def why_not(found: Forecast) -> str:
 def pull_line(status: PullStatus) -> str:
     """How far a pull is."""
     whole = "" if status.total_bytes is None else f" of {size_text(status.total_bytes)}"
-    parts = [f"{one_line(status.source)}: {status.state}"]
+    is_asking = status.state == "running" and not status.total_bytes
+    parts = [f"{one_line(status.source)}: {'asking' if is_asking else status.state}"]
     if status.done_bytes or status.total_bytes:
         parts.append(f"{size_text(status.done_bytes)}{whole}")
     if status.bytes_per_s and status.state == "running":

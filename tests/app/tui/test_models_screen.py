@@ -21,10 +21,12 @@ from edgeinfer.app.tui.screens.models import Chosen, ModelsScreen
 from edgeinfer.app.tui.widgets.model_detail import ModelDetail
 from edgeinfer.app.tui.widgets.model_table import ModelTable
 from edgeinfer.app.tui.widgets.pull_lines import PullLines
+from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.models.download.policy import Policy
 from edgeinfer.models.store import STARTER_NAME, Store
+from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.topology import read_topology
 from tests.app.tui.waiting import wait_until
 from tests.unit.scheduling.profiles import machine
@@ -307,6 +309,53 @@ async def test_what_is_known_is_shown(catalogue: Catalogue, tiny: str) -> None:
         await pilot.press("escape")
         assert not detail.display
         assert app.answers == []
+
+
+async def test_the_machine_can_be_measured(catalogue: Catalogue, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(formats: tuple[str, ...] = (), progress: Progress = no_progress) -> Profile:
+        progress("reading", 1, 2)
+        found = replace(machine(), fingerprint=fingerprint_of(read_topology()), measured="now")
+        ProfileStore().save(found)
+        return found
+
+    monkeypatch.setattr(catalogue, "measure_machine", measure)
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        assert rows(app)[0]["tok/s"] == "?"
+        await wait_until(pilot, lambda: "m measures" in notice(app))
+        await pilot.press("m")
+        await wait_until(pilot, lambda: rows(app)[0]["tok/s"].startswith("~"))
+        assert "is measured" in notice(app)
+
+
+async def test_nothing_looks_while_nothing_is_fetched(
+    catalogue: Catalogue, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test() as pilot:
+        await listed(pilot, app)
+        looked: list[bool] = []
+        monkeypatch.setattr(PullLines, "look", lambda self: looked.append(True))
+        await pilot.pause(1.2)
+        assert looked == []
+
+
+async def test_a_pull_goes_on_while_the_screen_is_left(catalogue: Catalogue, server: FileServer, data: bytes) -> None:
+    served = Served(data, stall=threading.Event())
+    server.files["/big.gguf"] = served
+    first, second = Bare(ModelsScreen(catalogue)), Bare(ModelsScreen(catalogue))
+    async with first.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, first)
+        await look_up(pilot, first, server.url("/big.gguf"))
+        await wait_until(pilot, lambda: any(row["name"] == "big" for row in rows(first)))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: any("%" in row["state"] for row in rows(first)))
+        await pilot.press("escape")
+    assert served.stall is not None
+    served.stall.set()
+    async with second.run_test(size=(100, 30)) as pilot:
+        await wait_until(pilot, lambda: any((row["name"], row["state"]) == ("big", "here") for row in rows(second)))
 
 
 async def test_names_are_no_markup(catalogue: Catalogue, tiny_model: Path) -> None:

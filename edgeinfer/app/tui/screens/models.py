@@ -6,18 +6,21 @@ network runs in workers, which post messages; pulls belong to the catalogue and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
-from textual import on, work
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
-from textual.worker import get_current_worker
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
 from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.forecast import UNMEASURED
+from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import context_word, one_line, size_word, why_not
 from edgeinfer.app.tui.screens.model_messages import (
     EntriesRead,
@@ -29,14 +32,13 @@ from edgeinfer.app.tui.screens.model_messages import (
     Trouble,
 )
 from edgeinfer.app.tui.screens.model_question import ModelQuestion
+from edgeinfer.app.tui.screens.model_work import CatalogueWork
 from edgeinfer.app.tui.widgets.model_detail import ModelDetail
 from edgeinfer.app.tui.widgets.model_table import ModelTable
 from edgeinfer.app.tui.widgets.pull_lines import PullLines
-from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.download.space import size_text
 
 CONTEXTS = tuple(1024 << doubling for doubling in range(1, 8))
-FAILURES = (EdgeInferError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,14 @@ class ModelsScreen(Screen[Chosen | None]):
     def __init__(self, catalogue: Catalogue, current: str | None = None, n_context: int = 4096) -> None:
         super().__init__()
         self._catalogue = catalogue
+        self._work = CatalogueWork(catalogue, self.post_message)
         self._current_model = current
         self._contexts = tuple(sorted({*CONTEXTS, n_context}))
         self._n_context = n_context
         self._read: tuple[Entry, ...] = ()
         self._offers: tuple[Entry, ...] = ()
         self._shows_detail = False
+        self._said_unmeasured = False
 
     def compose(self) -> ComposeResult:
         """Title, source, table, and lines that show when there is something to say."""
@@ -101,15 +105,14 @@ class ModelsScreen(Screen[Chosen | None]):
     def _table(self) -> ModelTable:
         return self.query_one(ModelTable)
 
+    def _begin(self, group: str, work: Callable[[], None]) -> None:
+        """Run work in a thread, instead of what its group still does."""
+        self.run_worker(work, thread=True, exclusive=True, group=f"models-{group}")
+
     # What is listed
 
-    @work(thread=True, exclusive=True, group="models-entries")
     def _read_entries(self, chosen: str = "") -> None:
-        """List models; `chosen` is the one to go to."""
-        try:
-            self.post_message(EntriesRead(self._catalogue.entries(), chosen))
-        except FAILURES as error:
-            self.post_message(Trouble(f"models cannot be listed: {error}"))
+        self._begin("entries", lambda: self._work.entries(chosen))
 
     @on(EntriesRead)
     def _show_entries(self, event: EntriesRead) -> None:
@@ -130,13 +133,6 @@ class ModelsScreen(Screen[Chosen | None]):
             self._notice("no models here; / looks up a source to fetch one from")
         self._forecast_all()
 
-    @work(thread=True, exclusive=True, group="models-lookup")
-    def _look_up(self, source: str) -> None:
-        try:
-            self.post_message(OffersFound(source, self._catalogue.offers(source)))
-        except FAILURES as error:
-            self.post_message(Trouble(str(error)))
-
     @on(Input.Submitted, "#models-source")
     def _source_given(self, event: Input.Submitted) -> None:
         source = event.value.strip()
@@ -144,7 +140,7 @@ class ModelsScreen(Screen[Chosen | None]):
         self._table.focus()
         if source:
             self._notice(f"looking up {source} …")
-            self._look_up(source)
+            self._begin("offers", lambda: self._work.offers(source))
 
     @on(OffersFound)
     def _show_offers(self, event: OffersFound) -> None:
@@ -157,25 +153,18 @@ class ModelsScreen(Screen[Chosen | None]):
 
     def _forecast_all(self) -> None:
         entries = (*self._read, *(entry for entry in self._offers if entry not in self._read))
-        self._forecast(entries, self._n_context)
-
-    @work(thread=True, exclusive=True, group="models-forecasts")
-    def _forecast(self, entries: tuple[Entry, ...], n_context: int) -> None:
-        worker = get_current_worker()
-        for entry in entries:
-            if worker.is_cancelled:
-                return
-            try:
-                found = self._catalogue.forecast(entry, n_context)
-            except FAILURES:
-                found = None  # the state of such a model is shown as unread
-            self.post_message(ForecastMade(entry.key, n_context, found))
+        n_context = self._n_context
+        self._begin("forecasts", lambda: self._work.forecasts(entries, n_context))
 
     @on(ForecastMade)
     def _show_forecast(self, event: ForecastMade) -> None:
         if event.n_context != self._n_context:
             return
         self._table.set_forecast(event.key, event.found)
+        is_unmeasured = event.found is not None and event.found.note == UNMEASURED
+        if is_unmeasured and not self._said_unmeasured and not self.query_one("#models-notice").display:
+            self._said_unmeasured = True
+            self._notice("speeds are not predicted yet: m measures this machine")
         chosen = self._table.chosen
         if chosen is not None and chosen.key == event.key:
             self._show_detail()
@@ -192,19 +181,7 @@ class ModelsScreen(Screen[Chosen | None]):
     def action_measure(self) -> None:
         """Measure this machine, so that speeds can be predicted."""
         self._notice("measuring this machine; predictions follow …")
-        self._measure()
-
-    @work(thread=True, exclusive=True, group="models-measure")
-    def _measure(self) -> None:
-        def progress(what: str, done: int, total: int) -> None:
-            self.post_message(Measuring(min(0.99, done / max(1, total)), what))
-
-        try:
-            self._catalogue.measure_machine(progress=progress)
-        except FAILURES as error:
-            self.post_message(Trouble(str(error)))
-        else:
-            self.post_message(Measuring(1.0, "this machine"))
+        self._begin("measurement", self._work.measurement)
 
     @on(Measuring)
     def _show_measuring(self, event: Measuring) -> None:
@@ -218,20 +195,13 @@ class ModelsScreen(Screen[Chosen | None]):
 
     def action_detail(self) -> None:
         """Show or hide what is known of a model; of an offer its header is fetched for that."""
-        self._shows_detail = not self._shows_detail
         chosen = self._table.chosen
+        is_new = chosen is not None and not self._catalogue.was_looked_at(chosen)
+        self._shows_detail = is_new or not self._shows_detail
         self._show_detail()
-        if self._shows_detail and chosen is not None and chosen.path is None:
+        if is_new and chosen is not None:
             self._notice(f"looking at the header of {chosen.name} …")
-            self._look(chosen)
-
-    @work(thread=True, exclusive=True, group="models-look")
-    def _look(self, entry: Entry) -> None:
-        try:
-            self._catalogue.look(entry)
-            self.post_message(LookTaken(entry))
-        except FAILURES as error:
-            self.post_message(Trouble(str(error)))
+            self._begin("look", lambda: self._work.look(chosen))
 
     @on(LookTaken)
     def _look_taken(self, event: LookTaken) -> None:
@@ -262,12 +232,18 @@ class ModelsScreen(Screen[Chosen | None]):
         if chosen is None:
             return
         if chosen.path is not None:
-            if not chosen.path.exists():
-                self._notice(f"{chosen.path} is gone; the list is read again")
-                self._read_entries()
-                return
+            self._use(chosen, chosen.path)
+        else:
+            self._ask_or_pull(chosen)
+
+    def _use(self, chosen: Entry, path: Path) -> None:
+        if path.exists():
             self.dismiss(Chosen(chosen.name, self._n_context))
-            return
+        else:
+            self._notice(f"{path} is gone; the list is read again")
+            self._read_entries()
+
+    def _ask_or_pull(self, chosen: Entry) -> None:
         found, status = self._table.forecast(chosen), self._catalogue.pulls.status(chosen.source)
         if status is not None and status.is_active:
             self._notice(f"{chosen.name} is being fetched; p pauses, x cancels")
@@ -292,23 +268,27 @@ class ModelsScreen(Screen[Chosen | None]):
 
     def action_pause(self) -> None:
         """Pause the pull under the cursor, or go on with it."""
-        chosen = self._table.chosen
-        status = None if chosen is None else self._catalogue.pulls.status(chosen.source)
-        if chosen is None or status is None:
+        status = self._meant_pull()
+        if status is None:
             self._notice("nothing is being fetched here; Enter pulls the model under the cursor")
         elif status.state in ("running", "waiting"):
-            self._catalogue.pulls.pause(chosen.source)
+            self._catalogue.pulls.pause(status.source)
         else:
-            self._catalogue.pulls.add(chosen.source)
+            self._catalogue.pulls.add(status.source)
         self._pulls.look()
+
+    def _meant_pull(self) -> PullStatus | None:
+        """The pull under the cursor; elsewhere the only one there is."""
+        chosen = self._table.chosen
+        return self._catalogue.pulls.meant("" if chosen is None or chosen.path is not None else chosen.source)
 
     def action_cancel(self) -> None:
         """Cancel the pull under the cursor; what has arrived is deleted."""
-        chosen = self._table.chosen
-        if chosen is None or self._catalogue.pulls.status(chosen.source) is None:
+        status = self._meant_pull()
+        if status is None:
             self._notice("nothing is being fetched here")
             return
-        self._catalogue.pulls.cancel(chosen.source)
+        self._catalogue.pulls.cancel(status.source)
         self._pulls.look()
 
     def action_delete(self) -> None:
@@ -324,16 +304,9 @@ class ModelsScreen(Screen[Chosen | None]):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._remove(chosen)
+                self._begin("removal", lambda: self._work.remove(chosen))
 
         self.app.push_screen(ModelQuestion(f"delete {chosen.name} ({size_word(chosen)}, {where})?"), answered)
-
-    @work(thread=True, group="models-remove")
-    def _remove(self, entry: Entry) -> None:
-        try:
-            self.post_message(ModelRemoved(entry, self._catalogue.remove(entry)))
-        except FAILURES as error:
-            self.post_message(Trouble(str(error)))
 
     @on(ModelRemoved)
     def _removed(self, event: ModelRemoved) -> None:
@@ -376,7 +349,7 @@ class ModelsScreen(Screen[Chosen | None]):
         line.update(one_line(text))
 
     def _show_title(self) -> None:
-        text = f"models, context {context_word(self._n_context)} ([ ]), ~ is predicted"
+        text = f"context {context_word(self._n_context)} ([ ]), ~ is predicted"
         self.query_one("#models-title", Static).update(text)
 
     def action_source(self) -> None:
