@@ -75,14 +75,14 @@ def pull_line(status: PullStatus) -> str:
     """How far a pull is."""
     whole = "" if status.total_bytes is None else f" of {size_text(status.total_bytes)}"
     is_asking = status.state == "running" and not status.total_bytes
-    parts = [f"{one_line(status.source)}: {'asking' if is_asking else status.state}"]
+    parts = ["asking" if is_asking else str(status.state)]
     if status.done_bytes or status.total_bytes:
         parts.append(f"{size_text(status.done_bytes)}{whole}")
     if status.bytes_per_s and status.state == "running":
         parts.append(f"{size_text(int(status.bytes_per_s))}/s")
     if status.eta_s is not None:
         parts.append(f"{duration(status.eta_s)} left")
-    return ", ".join(parts)
+    return f"{', '.join(parts)}: {one_line(status.source)}"
 
 
 def duration(seconds: float) -> str:

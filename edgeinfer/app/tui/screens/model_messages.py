@@ -51,6 +51,10 @@ class ModelRemoved(Message):
         self.entry, self.freed_bytes = entry, freed_bytes
 
 
+class PullCancelled(Message):
+    """A pull is stopped, or about to stop, and what had arrived of it goes."""
+
+
 class Measuring(Message):
     """How far the short probe of this machine is; done at 1."""
 

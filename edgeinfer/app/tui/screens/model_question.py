@@ -17,7 +17,7 @@ class ModelQuestion(ModalScreen[bool]):
     DEFAULT_CSS = """
     ModelQuestion { align: center bottom; background: transparent; }
     ModelQuestion > Static {
-        width: 100%; height: auto; max-height: 100%; padding: 0 1; background: $surface; color: $warning;
+        width: 100%; height: auto; max-height: 100%; padding: 0 1; background: $surface; color: $text-warning;
         border-top: solid $warning;
     }
     """

@@ -19,6 +19,7 @@ from edgeinfer.app.tui.screens.model_messages import (
     Measuring,
     ModelRemoved,
     OffersFound,
+    PullCancelled,
     Trouble,
 )
 from edgeinfer.errors import EdgeInferError
@@ -53,6 +54,15 @@ class CatalogueWork:
     def remove(self, entry: Entry) -> None:
         """Delete a model."""
         self._try(lambda: ModelRemoved(entry, self._catalogue.remove(entry)))
+
+    def cancel(self, source: str) -> None:
+        """Stop a pull and delete what has arrived: large files take their time to go."""
+
+        def cancelled() -> Message:
+            self._catalogue.pulls.cancel(source)
+            return PullCancelled()
+
+        self._try(cancelled)
 
     def forecasts(self, entries: tuple[Entry, ...], n_context: int) -> None:
         """Forecast for models one after the other, until others are asked for."""

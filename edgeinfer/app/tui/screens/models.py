@@ -29,6 +29,7 @@ from edgeinfer.app.tui.screens.model_messages import (
     Measuring,
     ModelRemoved,
     OffersFound,
+    PullCancelled,
     Trouble,
 )
 from edgeinfer.app.tui.screens.model_question import ModelQuestion
@@ -55,9 +56,9 @@ class ModelsScreen(Screen[Chosen | None]):
     AUTO_FOCUS = "ModelTable"
     DEFAULT_CSS = """
     ModelsScreen { layout: vertical; background: $background; }
-    ModelsScreen #models-title { height: 1; padding: 0 1; color: $text-muted; text-overflow: ellipsis; }
+    ModelsScreen #models-title { height: 1; padding: 0 1; color: $text-muted; }
     ModelsScreen #models-source { height: 1; border: none; padding: 0 1; background: $surface; }
-    ModelsScreen #models-notice { height: auto; max-height: 3; padding: 0 1; color: $warning; display: none; }
+    ModelsScreen #models-notice { height: auto; max-height: 3; padding: 0 1; color: $text-warning; display: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "back", id="models.back"),
@@ -65,7 +66,7 @@ class ModelsScreen(Screen[Chosen | None]):
         Binding("enter", "use", "use or pull", id="models.use", show=False),
         Binding("i", "detail", "detail", id="models.detail"),
         Binding("p", "pause", "pause", id="models.pause"),
-        Binding("x", "cancel", "cancel pull", id="models.cancel"),
+        Binding("x", "cancel", "cancel", id="models.cancel"),
         Binding("delete", "delete", "delete", id="models.delete"),
         Binding("left_square_bracket", "context(-1)", "less context", id="models.less", show=False),
         Binding("right_square_bracket", "context(1)", "context", id="models.more", key_display="[ ]"),
@@ -288,8 +289,7 @@ class ModelsScreen(Screen[Chosen | None]):
         if status is None:
             self._notice("nothing is being fetched here")
             return
-        self._catalogue.pulls.cancel(status.source)
-        self._pulls.look()
+        self._begin("cancelling", lambda: self._work.cancel(status.source))
 
     def action_delete(self) -> None:
         """Delete the model under the cursor, after a question."""
@@ -318,6 +318,10 @@ class ModelsScreen(Screen[Chosen | None]):
     @property
     def _pulls(self) -> PullLines:
         return self.query_one(PullLines)
+
+    @on(PullCancelled)
+    def _pull_cancelled(self) -> None:
+        self._pulls.look()
 
     @on(PullLines.Moved)
     def _pulls_moved(self, event: PullLines.Moved) -> None:

@@ -22,7 +22,10 @@ class PullLines(Static):
     """How far pulls are."""
 
     DEFAULT_CSS = """
-    PullLines { height: auto; max-height: 4; padding: 0 1; color: $accent; display: none; }
+    PullLines {
+        height: auto; max-height: 4; padding: 0 1; color: $text-accent; display: none; text-wrap: nowrap;
+        text-overflow: ellipsis;
+    }
     """
 
     class Moved(Message):

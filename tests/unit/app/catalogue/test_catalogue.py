@@ -146,7 +146,7 @@ def test_words() -> None:
     assert rate_word(Forecast(1, True, 1, 2, decode_tok_s=7.25, measured=Speeds(decode_tok_s=90.0))) == "90"
     assert [duration(seconds) for seconds in (40, 720, 12000)] == ["40 s", "12 min", "3 h 20 min"]
     line = pull_line(PullStatus("hf:a/b", "running", 2_000_000, 10_000_000, 1e6))
-    assert line == "hf:a/b: running, 2.0 MB of 10.0 MB, 1.0 MB/s, 8 s left"
+    assert line == "running, 2.0 MB of 10.0 MB, 1.0 MB/s, 8 s left: hf:a/b"
 
 
 def test_headers_cannot_steer_the_terminal() -> None:

@@ -151,6 +151,29 @@ def test_a_paused_one_that_waits_does_not_start(server: FileServer, store: Store
     assert state(queue, second) == "paused"
 
 
+def test_a_pull_that_is_wanted_again_while_it_stops_goes_on(
+    server: FileServer, store: Store, data: bytes, held: Served
+) -> None:
+    queue, source = PullQueue(store), server.url("/tiny.gguf")
+    begin(queue, source)
+    queue.pause(source)
+    queue.add(source)
+    release(held)
+    wait(lambda: state(queue, source) == "done")
+    assert store.find("tiny").path.read_bytes() == data
+
+
+def test_without_a_model_named_the_only_pull_is_meant(server: FileServer, store: Store, held: Served) -> None:
+    queue, source = PullQueue(store), server.url("/tiny.gguf")
+    assert queue.meant("") is None
+    begin(queue, source)
+    found = queue.meant("")
+    assert found is not None
+    assert found.source == source
+    queue.cancel(source)
+    wait(lambda: queue.meant("") is None)
+
+
 def test_a_refused_model_can_be_forced(server: FileServer, store: Store, data: bytes) -> None:
     def refuse(header: Header, nbytes: int) -> None:
         raise DoesNotFit(f"{nbytes} bytes are too many")
