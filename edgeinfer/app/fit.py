@@ -47,17 +47,20 @@ def plan_for(
     return spec, plan.Plan(key, workers, len(spec.stages), need, available, speeds or plan.Speeds())
 
 
-def check_fits(header: Header, nbytes: int, device: str = "auto", n_context: int | None = None) -> str | None:
+def check_fits(
+    header: Header, nbytes: int, device: str = "auto", n_context: int | None = None, *, freed_bytes: int = 0
+) -> str | None:
     """What to know of a model that this machine holds in part and reads the rest of in every pass; None of others.
 
-    `nbytes` is the size of the file. A header that edgeinfer cannot plan for is judged by that size alone, so that a
-    vocabulary or a model for another program can still be pulled. Raises DoesNotFit, with the numbers and what would
-    work, for a model too large for this machine, or for its disk with the bundle file that it needs.
+    `nbytes` is the size of the file; `freed_bytes` of memory come free before the model is loaded. A header that
+    edgeinfer cannot plan for is judged by that size alone, so that a vocabulary or a model for another program can
+    still be pulled. Raises DoesNotFit, with the numbers and what would work, for a model too large for this machine, or
+    for its disk with the bundle file that it needs.
     """
     from edgeinfer.errors import EdgeInferError
     from edgeinfer.scheduling import memory, topology
 
-    available = topology.available_bytes()
+    available = topology.available_bytes() + freed_bytes
     try:
         spec, plan = plan_for(header.metadata, header.tensors, device=device, n_context=n_context)
     except EdgeInferError:
@@ -67,17 +70,18 @@ def check_fits(header: Header, nbytes: int, device: str = "auto", n_context: int
         return None
     if device not in ("auto", "cpu"):
         memory.require_fit(plan.need, available)
-    return _read_in_part(header, spec, plan.need.n_context, nbytes)
+    return _read_in_part(header, spec, plan.need.n_context, nbytes, freed_bytes)
 
 
-def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int) -> str | None:
+def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int) -> str | None:
     """How fast a model can be at most that does not fit as a whole. Raises DoesNotFit, also where the disk is full."""
     from edgeinfer.engine.bundle_room import require_room_after_download
-    from edgeinfer.engine.limits import limits_for
+    from edgeinfer.engine.limits import limits_for, memory_for_model
     from edgeinfer.engine.residency import Holding, known_disk, planned_weights, told
 
     name, disk = header.metadata.text("general.name", "the model"), known_disk()
-    kept, _ = planned_weights(spec, header, name, limits_for(n_context), Holding(), disk)
+    available = memory_for_model() + freed_bytes if freed_bytes else None
+    kept, _ = planned_weights(spec, header, name, limits_for(n_context), Holding(), disk, available)
     if kept is None:
         return None
     require_room_after_download(name, nbytes, kept.total_bytes)

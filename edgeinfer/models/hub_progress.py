@@ -17,7 +17,6 @@ def progress_bar_class(progress: Progress, before_bytes: int, total_bytes: int) 
     """A `tqdm` class for the hub client; `before_bytes` of the model's `total_bytes` are there already."""
     base: Any = importlib.import_module("tqdm").tqdm
     meter = Meter(progress)
-    meter.start(before_bytes, total_bytes)
 
     class SilentBar(base):  # type: ignore[misc]
         """A bar that reports instead of drawing."""
@@ -25,6 +24,7 @@ def progress_bar_class(progress: Progress, before_bytes: int, total_bytes: int) 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             options.pop("name", None)
             super().__init__(*arguments, **{**options, "file": io.StringIO(), "disable": False})
+            meter.start(before_bytes + int(self.n), total_bytes)  # bytes of an earlier download are no speed
 
         def update(self, n: float | None = 1) -> bool | None:
             """Count `n` more bytes and report them."""

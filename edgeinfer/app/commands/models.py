@@ -56,15 +56,9 @@ def models(
 
 
 def _remove(store: Store, name: str, *, as_json: bool) -> None:
-    from edgeinfer.app.bundled import bundles_of
-    from edgeinfer.models.bundle_places import remove_bundles
+    from edgeinfer.app.bundled import remove_model
 
-    try:
-        bundles = bundles_of(store.find(name))
-    except EdgeInferError:  # a model whose file is gone already can be taken off the list
-        bundles = []
-    gone = store.remove(name)
-    freed_bytes = sum(map(remove_bundles, bundles))
+    gone, freed_bytes = remove_model(store, name)
     if as_json:
         typer.echo(json.dumps({"removed": gone.name, "bundle_bytes": freed_bytes}))
     else:

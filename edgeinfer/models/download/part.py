@@ -19,6 +19,16 @@ from edgeinfer.models.download.space import FULL, disk_full
 READ_BYTES = 1 << 20
 
 
+def part_path(folder: Path, file_name: str, url: str) -> Path:
+    """Where the beginning of a download is kept: one place per address."""
+    return folder / f"{file_name}.{hashlib.sha256(url.encode()).hexdigest()[:10]}.part"
+
+
+def record_path(part: Path) -> Path:
+    """Where it is kept what a part is the beginning of."""
+    return part.with_name(part.name + ".json")
+
+
 class Part:
     """An append-only file that may be continued by a later process; use with `with`.
 
@@ -29,7 +39,7 @@ class Part:
         """Open the part at `path`, going on with what is there if it is the beginning of the same file."""
         self.path = path
         self.nbytes = 0
-        self._record_path = path.with_name(path.name + ".json")
+        self._record_path = record_path(path)
         self._record = {
             "url": hashlib.sha256(remote.url.encode()).hexdigest(),
             "nbytes": remote.nbytes,

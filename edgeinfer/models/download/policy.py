@@ -9,12 +9,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.errors import EdgeInferError
 
 Progress = Callable[[int, int | None, float], None]
-"""Called with bytes done, bytes in all (None while unknown) and bytes per second."""
+"""Called with bytes done, bytes in all (None while unknown) and bytes per second; may raise PullStopped."""
 
 REPORT_EVERY_S = 0.1
 RATE_MEMORY = 0.7  # weight of the older rate in the moving average
+
+
+class PullStopped(EdgeInferError):
+    """Raised by a `Progress` to end a transfer. What has arrived is kept, and the next pull goes on from there.
+
+    `keeps` False: it is deleted. `parts`: where it is, once the pull has ended.
+    """
+
+    def __init__(self, *, keeps: bool = True) -> None:
+        super().__init__("the pull was stopped; the same one goes on from there" if keeps else "the pull was cancelled")
+        self.keeps = keeps
+        self.parts: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +51,15 @@ class Policy:
 
 def silent(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
     """A `Progress` that shows nothing."""
+
+
+def shifted(progress: Progress, before_bytes: int, total_bytes: int) -> Progress:
+    """`progress` of one file, told as progress of a model of which `before_bytes` are done."""
+
+    def report(done_bytes: int, file_bytes: int | None, bytes_per_s: float) -> None:
+        progress(before_bytes + done_bytes, total_bytes if file_bytes is not None else None, bytes_per_s)
+
+    return report
 
 
 class Meter:

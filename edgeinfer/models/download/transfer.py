@@ -122,6 +122,7 @@ class Transfer:
                 if not self._part.nbytes:
                     self._part.discard()
                 raise
+            self._meter.report(self._part.nbytes, self._remote.nbytes, last=True)  # the moment to be stopped
             time.sleep(self._policy.wait_s(max(failures, 1)))
         self._meter.report(self._part.nbytes, self._remote.nbytes, last=True)
         if self._watcher is not None:

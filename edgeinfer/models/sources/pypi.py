@@ -19,7 +19,7 @@ from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import HeaderWatch
 from edgeinfer.models.download.http import Remote
 from edgeinfer.models.download.package_index import NotResolvedError, WheelAddress, download_wheel, resolve_wheel
-from edgeinfer.models.download.part import Part
+from edgeinfer.models.download.part import Part, part_path
 from edgeinfer.models.download.policy import Progress, silent
 from edgeinfer.models.download.ranged import open_ranged
 from edgeinfer.models.download.space import require_space
@@ -34,7 +34,6 @@ from edgeinfer.models.download.wheel import (
     unpack,
 )
 from edgeinfer.models.file_names import model_name
-from edgeinfer.models.sources.url import part_path
 
 PREFIX = "pypi:"
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._\-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.!+_\-]+))?")
@@ -89,8 +88,9 @@ class PypiSource:
                 _approve(archive, members, pull, text)
             unpacked_bytes = sum(member.nbytes for member in members)
             watch.decided = True
+        pull.begin_body(text)
         file_name = f"{self.package}-{address.version}.whl"
-        with Part(part_path(pull.folder, file_name, address.url), remote, address.sha256) as part:
+        with Part(pull.part(file_name, address.url), remote, address.sha256) as part:
             receive(
                 remote,
                 part,
@@ -109,6 +109,7 @@ class PypiSource:
         return delivery
 
     def _fetch_with_pip(self, pull: Pull) -> Delivery:
+        pull.begin_body(self.text)
         with tempfile.TemporaryDirectory(prefix=".pip-", dir=pull.folder) as folder:
             wheel = download_wheel(self.requirement, Path(folder))
             version = wheel.name.split("-")[1] if wheel.name.count("-") >= 4 else "unknown"

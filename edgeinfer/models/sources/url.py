@@ -18,18 +18,13 @@ from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import HeaderWatch, Readable, beginning_header, file_header, read_header
 from edgeinfer.models.download.http import Remote, shown
 from edgeinfer.models.download.part import Part
-from edgeinfer.models.download.policy import Progress
+from edgeinfer.models.download.policy import shifted
 from edgeinfer.models.download.ranged import open_ranged
 from edgeinfer.models.download.transfer import ask, receive
 from edgeinfer.models.file_names import model_name, safe_file_name, shard_names
 from edgeinfer.models.gguf import Header, HeaderIncomplete
 
 SHA256 = re.compile(r"sha256[=:]([0-9a-fA-F]{64})")
-
-
-def part_path(folder: Path, file_name: str, url: str) -> Path:
-    """Where the beginning of a download is kept: one place per address."""
-    return folder / f"{file_name}.{hashlib.sha256(url.encode()).hexdigest()[:10]}.part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +55,10 @@ class UrlSource:
             with open_ranged(remotes[0], pull.policy) as stream:
                 pull.approve(_whole_header(stream, remotes[0].nbytes, self.text), _model_bytes(remotes))
             watch.decided = True
+        pull.begin_body(self.text)
         with ExitStack() as stack:
             parts = [
-                stack.enter_context(Part(part_path(pull.folder, shard, remote.url), remote, self.expected_sha256))
+                stack.enter_context(Part(pull.part(shard, remote.url), remote, self.expected_sha256))
                 for shard, remote in zip(shards, remotes, strict=True)
             ]
             files = self._receive_all(pull, remotes, shards, parts, watch)
@@ -76,7 +72,7 @@ class UrlSource:
         total_bytes = _model_bytes(remotes)
         files: list[Received] = []
         for shard, remote, part in zip(shards, remotes, parts, strict=True):
-            progress = _shifted(pull.progress, sum(file.nbytes for file in files), total_bytes)
+            progress = shifted(pull.progress, sum(file.nbytes for file in files), total_bytes)
             later = range(len(files) + 1, len(parts))
             digest = receive(
                 remote,
@@ -123,15 +119,6 @@ def _header_so_far(path: Path, total_bytes: int | None, remotes: list[Remote]) -
         return None
     header = beginning_header(path, total_bytes, shown(remotes[0].url))
     return None if header is None else (header, _model_bytes(remotes))
-
-
-def _shifted(progress: Progress, before_bytes: int, total_bytes: int) -> Progress:
-    """`progress` of one file, told as progress of a model of which `before_bytes` are done."""
-
-    def report(done_bytes: int, file_bytes: int | None, bytes_per_s: float) -> None:
-        progress(before_bytes + done_bytes, total_bytes if file_bytes is not None else None, bytes_per_s)
-
-    return report
 
 
 def _parse(text: str) -> UrlSource:

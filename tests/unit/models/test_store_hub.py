@@ -41,6 +41,37 @@ except EdgeInferError as error:
 """
 
 
+LIST = """
+import json, sys
+from pathlib import Path
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.store import Store
+store = Store(Path(sys.argv[1]))
+try:
+    found = store.listed(sys.argv[2])
+    look = store.look(found[0].source)
+    print(json.dumps({"listed": [[each.source, each.name, each.quant, each.nbytes, each.n_files] for each in found],
+                      "look": [look.name, look.nbytes, len(look.header.tensors)]}))
+except EdgeInferError as error:
+    print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+"""
+PAUSE = """
+import json, sys
+from pathlib import Path
+from edgeinfer.models.download.policy import Policy, PullStopped
+from edgeinfer.models.store import Store
+store = Store(Path(sys.argv[1]), Policy(chunk_bytes=1 << 14, report_every_s=0))
+def stop(done, total, rate):
+    if done > 100_000:
+        raise PullStopped(keeps=sys.argv[3] == "keep")
+try:
+    store.pull(sys.argv[2], progress=stop)
+except PullStopped:
+    print(json.dumps({"kept": [[each.source, each.name, each.nbytes, each.done_bytes] for each in store.unfinished()],
+                      "parts": [str(part) for each in store.unfinished() for part in each.parts]}))
+"""
+
+
 @pytest.mark.parametrize(
     ("files", "quant", "chosen"),
     [
@@ -86,6 +117,7 @@ class Hub(ThreadingHTTPServer):
     daemon_threads = True
     files: dict[str, bytes]
     token: str | None = None
+    ranges: list[str]
 
 
 class HubHandler(BaseHTTPRequestHandler):
@@ -118,6 +150,7 @@ class HubHandler(BaseHTTPRequestHandler):
             return self._answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
         headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
         wanted = self.headers.get("Range", "").removeprefix("bytes=")
+        self.server.ranges.append(wanted)
         if not wanted:
             return self._answer(200, data, headers)
         first, _, last = wanted.partition("-")
@@ -140,6 +173,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     """A hub with one repository of two models."""
     pytest.importorskip("huggingface_hub")
     with Hub(("127.0.0.1", 0), HubHandler) as server:
+        server.ranges = []
         server.files = {
             "tiny-Q4_K_M.gguf": write_model(tmp_path / "a.gguf"),
             "tiny-Q8_0.gguf": write_model(tmp_path / "b.gguf", seed=1),
@@ -151,7 +185,9 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         thread.join()
 
 
-def pull_from(hub: Hub, tmp_path: Path, source: str, **environment: str) -> dict[str, object]:
+def pull_from(
+    hub: Hub, tmp_path: Path, source: str, script: str = PULL, *arguments: str, **environment: str
+) -> dict[str, object]:
     """Pull in a process of its own: the client reads its environment once."""
     variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("HF_")},
@@ -163,7 +199,7 @@ def pull_from(hub: Hub, tmp_path: Path, source: str, **environment: str) -> dict
         **environment,
     }
     done = subprocess.run(
-        [sys.executable, "-c", PULL, str(tmp_path / "models"), source],
+        [sys.executable, "-c", script, str(tmp_path / "models"), source, *arguments],
         env=variables,
         capture_output=True,
         text=True,
@@ -210,3 +246,38 @@ def test_failures_of_the_hub_are_explained(hub: Hub, tmp_path: Path) -> None:
     offline = pull_from(hub, tmp_path, "hf:u/r", HF_HUB_OFFLINE="1")
     assert "HF_HUB_OFFLINE" in str(offline["error"])
     assert Store(tmp_path / "models").models() == []
+
+
+def test_a_repository_lists_what_it_offers(hub: Hub, tmp_path: Path) -> None:
+    hub.files |= {"README.md": b"text", "tiny-F16-00001-of-00002.gguf": b"half of a model"}
+    answer = pull_from(hub, tmp_path, "hf:u/r", LIST)
+    data = hub.files["tiny-Q4_K_M.gguf"]
+    assert sorted(answer["listed"]) == [  # type: ignore[call-overload]
+        ["hf:u/r:Q4_K_M", "tiny-Q4_K_M", "Q4_K_M", len(data), 1],
+        ["hf:u/r:Q8_0", "tiny-Q8_0", "Q8_0", len(data), 1],
+    ]
+    assert answer["look"][1:] == [len(data), 1]  # type: ignore[index]
+    assert not any((tmp_path / "hf").rglob("*.gguf"))
+    one = pull_from(hub, tmp_path, "hf:u/r:q8_0", LIST)
+    assert [each[0] for each in one["listed"]] == ["hf:u/r:Q8_0"]  # type: ignore[attr-defined]
+    assert "hf:u/r:Q8_0" in str(pull_from(hub, tmp_path, "hf:u/r:Q2_K", LIST)["error"])
+    hub.token = "secret"
+    assert "gated" in str(pull_from(hub, tmp_path, "hf:u/r", LIST)["error"])
+
+
+def test_a_stopped_pull_goes_on_where_it_ended(hub: Hub, tmp_path: Path) -> None:
+    answer = pull_from(hub, tmp_path, "hf:u/r:Q8_0", PAUSE, "keep")
+    data = hub.files["tiny-Q8_0.gguf"]
+    ((source, name, nbytes, kept),) = answer["kept"]  # type: ignore[misc]
+    assert (source, name, nbytes) == ("hf:u/r:Q8_0", "tiny-Q8_0", len(data))
+    assert 100_000 < kept < len(data)
+    hub.ranges.clear()
+    whole = pull_from(hub, tmp_path, "hf:u/r:Q8_0")
+    assert f"{kept}-" in hub.ranges
+    assert Path(whole["paths"][0]).read_bytes() == data  # type: ignore[index]
+    assert not list((tmp_path / "hf").rglob("*.part"))
+
+
+def test_a_cancelled_pull_leaves_no_part(hub: Hub, tmp_path: Path) -> None:
+    assert pull_from(hub, tmp_path, "hf:u/r:Q8_0", PAUSE, "drop") == {"kept": [], "parts": []}
+    assert not list((tmp_path / "hf").rglob("*.part*"))

@@ -11,8 +11,8 @@ from file_server import FileServer, Served
 from tiny_models import write_model
 
 from edgeinfer.errors import BadGGUF, DoesNotFit, DownloadFailed
+from edgeinfer.models.download.part import part_path
 from edgeinfer.models.gguf import Header
-from edgeinfer.models.sources.url import part_path
 from edgeinfer.models.store import Store
 
 ROOT = Path(__file__).resolve().parents[3]

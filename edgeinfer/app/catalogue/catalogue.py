@@ -1,0 +1,194 @@
+"""The catalogue: what is here, what a source offers, what to expect of either, and the pulls in between.
+
+In: a store; sources as people write them. Out: `Entry`s, `Forecast`s, `PullStatus`es. Its methods read disk and network
+and are for workers. Asks the network only for a source that somebody named. Knows no screen.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.catalogue.entries import Entry, local_entries, offered, starter_offer
+from edgeinfer.app.catalogue.forecast import Forecast, by_size, estimated, forecast_of
+from edgeinfer.app.catalogue.pulling import PullQueue
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.file_names import quant_of
+from edgeinfer.models.look import Look
+from edgeinfer.models.store import Store
+from edgeinfer.settings import CTX_CAP
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.base import Progress
+    from edgeinfer.models.gguf import Header
+    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.settings import KVKind
+
+USUAL_QUANTS = ("Q4_K_M", "Q4_0", "Q4_1", "Q8_0")
+"""Of several quants the first of these is looked at; the others are reckoned from it."""
+
+
+def nothing_held() -> int:
+    """No memory comes free when a model is chosen."""
+    return 0
+
+
+class Catalogue:
+    """Models here and elsewhere. Owns a thread while something is fetched; `close` it, or use `with`."""
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        kv: KVKind = "f16",
+        held_bytes: Callable[[], int] = nothing_held,
+        threads: int | None = None,
+    ) -> None:
+        """`held_bytes`: of memory that the model in use holds, which comes free when another takes its place."""
+        self.store = store or Store()
+        self.pulls = PullQueue(self.store, self._approve)
+        self._kv: KVKind = kv
+        self._held_bytes = held_bytes
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._looks: dict[str, Look] = {}
+
+    def __enter__(self) -> Catalogue:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Pause what is being fetched."""
+        self.pulls.close()
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The models here, the starter model where it is not, and what was begun to be fetched."""
+        self.pulls.find_unfinished()
+        here = local_entries(self.store)
+        starter = starter_offer(self.store)
+        offers = [] if starter is None else [starter]
+        begun = {found.source: found for found in self.store.unfinished()}
+        sources = {*begun, *(each.source for each in self.pulls.statuses() if each.state not in ("done", "cancelled"))}
+        for source in sorted(sources - {entry.source for entry in offers}):
+            found = begun.get(source)
+            name, nbytes = (source, None) if found is None else (found.name, found.nbytes or None)
+            offers.append(Entry(name, source, quant_of(name), nbytes))
+        return (*here, *offers)
+
+    def offers(self, source: str) -> tuple[Entry, ...]:
+        """What a source offers, one entry per quant; one of them is looked at.
+
+        Raises DownloadFailed, ModelNotFound, BadGGUF.
+        """
+        found = tuple(offered(listed) for listed in self.store.listed(source))
+        by_quant = {entry.quant: entry for entry in reversed(found)}
+        usual = next((by_quant[quant] for quant in USUAL_QUANTS if quant in by_quant), found[0])
+        try:
+            self.look(usual)
+        except EdgeInferError:
+            return found  # the list is worth showing all the same
+        return found
+
+    def look(self, entry: Entry) -> Look:
+        """The header of an offer, fetched once. Raises DownloadFailed, ModelNotFound, BadGGUF."""
+        with self._lock:
+            known = self._looks.get(entry.source)
+        if known is None:
+            known = self.store.look(entry.source)
+            with self._lock:
+                self._looks[entry.source] = known
+        return known
+
+    def was_looked_at(self, entry: Entry) -> bool:
+        """Whether the header of a model is known."""
+        with self._lock:
+            return entry.path is not None or entry.source in self._looks
+
+    def forecast(self, entry: Entry, n_context: int | None = None) -> Forecast | None:
+        """What to expect of a model at a context, without asking the network; None where nothing is known of it.
+
+        Raises BadGGUF for a model here that cannot be read.
+        """
+        from edgeinfer.app.machine_profile import kept_profile
+        from edgeinfer.engine.limits import memory_for_model
+
+        available, profile = memory_for_model() + self._held_bytes(), kept_profile()
+        if entry.path is not None:
+            return self._of_local(entry, n_context, profile, available)
+        with self._lock:
+            looks = dict(self._looks)
+        if (seen := looks.get(entry.source)) is not None:
+            return self._of_look(seen, n_context, profile, available)
+        sibling = next(
+            (seen for source, seen in looks.items() if _repository(source) == _repository(entry.source)), None
+        )
+        if sibling is not None and entry.nbytes and sibling.n_files == 1:
+            known = self._of_look(sibling, n_context, profile, available)
+            return estimated(known, sibling.nbytes, entry.nbytes)
+        if entry.nbytes is None:
+            return None
+        return by_size(entry.nbytes, n_context or CTX_CAP, available, "judged by its size; i looks at its header")
+
+    def remove(self, entry: Entry) -> int:
+        """Delete a model, with its packed weights; gives the bytes that came free. Raises ModelNotFound."""
+        from edgeinfer.app.bundled import remove_model
+
+        gone, bundle_bytes = remove_model(self.store, entry.name)
+        was_ours = gone.path.parent.resolve() == self.store.root.resolve()
+        return bundle_bytes + (gone.nbytes if was_ours else 0)
+
+    def is_referenced(self, entry: Entry) -> bool:
+        """Whether the files of a model belong to someone else, and stay when it is deleted."""
+        return entry.path is not None and entry.path.parent.resolve() != self.store.root.resolve()
+
+    def measure_machine(self, formats: tuple[str, ...] = (), progress: Progress | None = None) -> Profile:
+        """The machine's profile: the one that is kept, or what a short probe measures now."""
+        from edgeinfer.app.machine_profile import profile_or_short_probe
+
+        return profile_or_short_probe(formats, progress)
+
+    def _approve(self, header: Header, nbytes: int) -> None:
+        """Let a model through that this machine can run. Raises DoesNotFit."""
+        from edgeinfer.app.fit import check_fits
+
+        check_fits(header, nbytes, freed_bytes=self._held_bytes())
+
+    def _of_look(self, seen: Look, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
+        if seen.n_files > 1:
+            note = f"judged by its size: the first of its {seen.n_files} files does not list all tensors"
+            return by_size(seen.nbytes, n_context or CTX_CAP, available, note)
+        return forecast_of(seen.header, seen.nbytes, n_context, profile=profile, kv=self._kv, available_bytes=available)
+
+    def _of_local(self, entry: Entry, n_context: int | None, profile: Profile | None, available: int) -> Forecast:
+        from edgeinfer.app.speeds import SpeedLog
+        from edgeinfer.engine.executor import AUTO_DEVICE
+        from edgeinfer.engine.fingerprint import fingerprint
+        from edgeinfer.models.decoder_folder import is_decoder_folder
+        from edgeinfer.models.gguf import GGUFFile
+        from edgeinfer.scheduling.topology import usable_cores
+
+        if entry.path is None or is_decoder_folder(entry.path):
+            note = "a folder with an ONNX decoder is judged by its size"
+            return by_size(entry.nbytes or 0, n_context or CTX_CAP, available, note)
+        with GGUFFile.open(entry.path) as file:
+            known = fingerprint(file)
+            found = forecast_of(
+                file,
+                entry.nbytes or 0,
+                n_context,
+                profile=profile,
+                kv=self._kv,
+                available_bytes=available,
+                fingerprint=known,
+                measured=SpeedLog().find(known, AUTO_DEVICE, self._threads or len(usable_cores()), self._kv),
+            )
+        return replace(found, note=entry.notice or found.note)
+
+
+def _repository(source: str) -> str:
+    """What the quants of one model have in common."""
+    return source.rpartition(":")[0] if source.count(":") > 1 else source

@@ -1,0 +1,89 @@
+"""What the catalogue lists: models on this machine, and models that could be fetched.
+
+In: the store. Out: `Entry` values. Reads headers of local files; asks no network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.app.bundled import bundle_bytes
+from edgeinfer.errors import EdgeInferError, ModelNotFound
+from edgeinfer.models.decoder_folder import is_decoder_folder
+from edgeinfer.models.delivery import Listed
+from edgeinfer.models.download.header import file_header
+from edgeinfer.models.file_names import quant_of
+from edgeinfer.models.file_types import quant_name
+from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, LocalModel, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model. `path` is None for one that would have to be fetched from `source` first.
+
+    `nbytes`: of all of its files, None while unknown; `bundle_bytes`: of its packed weights; `notice`: what is wrong.
+    """
+
+    name: str
+    source: str
+    quant: str | None
+    nbytes: int | None
+    n_files: int = 1
+    path: Path | None = None
+    architecture: str | None = None
+    bundle_bytes: int = 0
+    is_last_used: bool = False
+    notice: str = ""
+
+    @property
+    def key(self) -> str:
+        """Tells entries apart: a model that is here from the offer it came from."""
+        return f"{'offer' if self.path is None else 'here'} {self.source if self.path is None else self.name}"
+
+
+def local_entries(store: Store) -> tuple[Entry, ...]:
+    """The models on this machine, by name."""
+    last = store.last_used()
+    return tuple(_local(model, is_last_used=last in (model.name, str(model.path))) for model in store.models())
+
+
+def starter_offer(store: Store) -> Entry | None:
+    """The starter model as an offer; None where it is here."""
+    try:
+        store.find(STARTER_NAME)
+    except ModelNotFound:
+        return Entry(STARTER_NAME, STARTER_SOURCE, None, None)
+    except EdgeInferError:
+        return None
+    return None
+
+
+def offered(listed: Listed) -> Entry:
+    """An offer of a source."""
+    return Entry(listed.name, listed.source, listed.quant, listed.nbytes, listed.n_files)
+
+
+def _local(model: LocalModel, *, is_last_used: bool) -> Entry:
+    architecture, quant, notice = None, quant_of(model.name), ""
+    if is_decoder_folder(model.path):
+        architecture = "onnx decoder"
+    else:
+        try:
+            header = file_header(model.path)
+            architecture = header.metadata.text("general.architecture", None)
+            quant = quant_name(header) or quant
+        except EdgeInferError as error:
+            notice = str(error)
+    return Entry(
+        model.name,
+        model.source,
+        quant,
+        model.nbytes,
+        len(model.paths),
+        model.path,
+        architecture,
+        bundle_bytes(model),
+        is_last_used,
+        notice,
+    )

@@ -1,0 +1,224 @@
+"""Whether a model fits this machine at a context, and how fast it would be, before it is fetched or loaded.
+
+In: a header (or an open file), a context, the machine's profile where one is kept. Out: a `Forecast`. Loads no weights,
+times nothing; what is not known is None, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from edgeinfer.errors import DoesNotFit, EdgeInferError, UnsupportedModel
+from edgeinfer.scheduling.memory import MemoryNeed, missing_bytes, require_fit
+from edgeinfer.scheduling.plan import Speeds
+
+if TYPE_CHECKING:
+    from edgeinfer.app.planning import Planned
+    from edgeinfer.models.gguf import Metadata, TensorInfo
+    from edgeinfer.models.spec import ModelSpec
+    from edgeinfer.scheduling.profile import Profile
+    from edgeinfer.scheduling.streaming import Kept
+    from edgeinfer.scheduling.work import ModelWork
+    from edgeinfer.settings import KVKind
+
+UNMEASURED = "this machine was not measured yet; edgeinfer probe measures it"
+UNMEASURED_DISK = "the disk of this machine was not measured; edgeinfer probe measures it"
+
+
+class Described(Protocol):
+    """A model's header, or its open file."""
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What to expect of a model on this machine.
+
+    n_context           tokens that it is about
+    fits                whether it can be run: as a whole, or with weights read from disk
+    ram_bytes           what it takes; weight_bytes and kv_bytes are parts of it
+    available_bytes     what there is
+    streamed_bytes      of weights, read from disk for every token; 0 where all stay in memory
+    decode_tok_s        at the beginning of a conversation, full_decode_tok_s when the context is full
+    prefill_tok_s       of prompts
+    bound_by            what decoding waits for
+    measured            what answers took on this machine
+    is_estimate         reckoned from the header of another quant of the same model
+    note                why it does not fit, or why figures are missing
+    n_params, n_context_trained, architecture, licence, title: what the header says; 0 and "" where it does not
+    """
+
+    n_context: int
+    fits: bool
+    ram_bytes: int
+    available_bytes: int
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    streamed_bytes: int = 0
+    decode_tok_s: float | None = None
+    full_decode_tok_s: float | None = None
+    prefill_tok_s: float | None = None
+    bound_by: str = ""
+    plan: str = ""
+    measured: Speeds = field(default_factory=Speeds)
+    is_estimate: bool = False
+    note: str = ""
+    n_params: int = 0
+    n_context_trained: int = 0
+    architecture: str = ""
+    licence: str = ""
+    title: str = ""
+
+
+def by_size(nbytes: int, n_context: int, available_bytes: int, note: str = "") -> Forecast:
+    """A forecast from the size of the files alone."""
+    need = MemoryNeed(nbytes, 1, 0, 0, n_context)
+    missing = missing_bytes(need, available_bytes)
+    return Forecast(n_context, not missing, need.total_bytes, available_bytes, nbytes, note=note)
+
+
+def estimated(known: Forecast, known_bytes: int, nbytes: int) -> Forecast:
+    """The forecast of another quant, from one that is known: weights and decoding in proportion to bytes."""
+    share = nbytes / max(1, known_bytes)
+    weight_bytes = int(known.weight_bytes * share)
+    ram_bytes = known.ram_bytes - known.weight_bytes + weight_bytes
+    need = MemoryNeed(weight_bytes, 1, ram_bytes - weight_bytes, 0, known.n_context)
+    is_whole = not missing_bytes(need, known.available_bytes) and not known.streamed_bytes
+
+    def slower(rate: float | None) -> float | None:
+        return rate / share if rate is not None and is_whole else None
+
+    return replace(
+        known,
+        fits=is_whole,
+        ram_bytes=ram_bytes,
+        weight_bytes=weight_bytes,
+        streamed_bytes=0,
+        decode_tok_s=slower(known.decode_tok_s),
+        full_decode_tok_s=slower(known.full_decode_tok_s),
+        measured=Speeds(),
+        is_estimate=True,
+        note="reckoned from another quant of it; i looks at this one" if is_whole else "larger than the memory",
+    )
+
+
+def forecast_of(
+    file: Described,
+    nbytes: int,
+    n_context: int | None,
+    *,
+    profile: Profile | None,
+    kv: KVKind = "f16",
+    available_bytes: int | None = None,
+    fingerprint: str | None = None,
+    measured: Speeds | None = None,
+) -> Forecast:
+    """The forecast for a model on the CPU. `fingerprint`: of a model that is here, whose earlier runs count."""
+    from edgeinfer.app.fit import plan_for
+    from edgeinfer.engine.limits import memory_for_model
+    from edgeinfer.settings import CTX_CAP
+
+    available = memory_for_model() if available_bytes is None else available_bytes
+    try:
+        spec, plan = plan_for(file.metadata, file.tensors, device="cpu", n_context=n_context, kv=kv)
+    except EdgeInferError as error:
+        found = by_size(nbytes, n_context or CTX_CAP, available, str(error))
+        return _described(replace(found, fits=False) if isinstance(error, UnsupportedModel) else found, file, 0)
+    found = Forecast(
+        plan.need.n_context,
+        True,
+        plan.need.total_bytes,
+        available,
+        plan.need.weight_bytes,
+        plan.need.kv_bytes,
+        measured=measured or Speeds(),
+        plan=plan.line,
+        n_context_trained=spec.n_context_trained,
+    )
+    try:
+        found = _predicted(found, spec, file, profile, kv, fingerprint)
+    except DoesNotFit as refusal:
+        found = replace(found, fits=False, note=str(refusal))
+    names = {weight.tensor for weight in spec.weights()}
+    return _described(found, file, sum(math.prod(file.tensors[name].shape) for name in names))
+
+
+def _described(found: Forecast, file: Described, n_params: int) -> Forecast:
+    texts = [file.metadata.text(f"general.{key}", "") for key in ("architecture", "license", "name")]
+    return replace(found, n_params=n_params, architecture=texts[0], licence=texts[1], title=texts[2])
+
+
+def _predicted(
+    found: Forecast, spec: ModelSpec, file: Described, profile: Profile | None, kv: KVKind, fingerprint: str | None
+) -> Forecast:
+    """With what stays in memory, and rates where the machine is known. Raises DoesNotFit."""
+    from edgeinfer.app.planning import Wanted, plan_model, plan_streamed
+    from edgeinfer.engine.limits import limits_for, memory_need
+    from edgeinfer.engine.residency import Holding, firing_seen, planned_weights
+    from edgeinfer.scheduling.firing import Firing
+    from edgeinfer.scheduling.residency import USUAL
+    from edgeinfer.scheduling.work import work_of
+
+    disk = None if profile is None else profile.disk
+    firing: Firing = USUAL if fingerprint is None else firing_seen(spec, fingerprint)
+    name = file.metadata.text("general.name", "the model")
+    limits = limits_for(found.n_context, kv=kv)
+    kept, limits = planned_weights(spec, file, name, limits, Holding(), disk, found.available_bytes, firing)
+    need = memory_need("cpu", spec, file.tensors, limits)
+    if kept is None:
+        require_fit(need, found.available_bytes)
+    else:
+        need = replace(need, weight_bytes=kept.held_bytes)
+    found = replace(found, ram_bytes=need.total_bytes, weight_bytes=need.weight_bytes, kv_bytes=need.kv_bytes)
+    if kept is not None:
+        found = replace(found, streamed_bytes=kept.flash_bytes)
+    if profile is None:
+        return replace(found, note=UNMEASURED)
+    if kept is not None and disk is None:
+        return replace(found, note=UNMEASURED_DISK)
+    work = work_of(spec, file.tensors)
+    wanted = Wanted(found.n_context, kv, schedule="cpu", most_tokens=limits.max_tokens)
+    if kept is None:
+        planned = plan_model(profile, work, wanted, fits=True)
+    else:
+        planned = plan_streamed(profile, work, wanted, kept)
+    return _rated(found, profile, work, planned, kept, kv)
+
+
+def _rated(
+    found: Forecast, profile: Profile, work: ModelWork, planned: Planned, kept: Kept | None, kv: KVKind
+) -> Forecast:
+    """With rates, corrected by what answers took here."""
+    from edgeinfer.app.expectation import corrections_of
+    from edgeinfer.engine.staffing import teams_of
+    from edgeinfer.scheduling.predict import Predictor
+
+    corrections = corrections_of(profile, streams=kept is not None)
+    planned = replace(planned, corrections=corrections)
+    decoding, _ = teams_of(profile, work, kv, None)
+    predictor = Predictor(decoding, work, kv)
+    if kept is not None and profile.disk is not None:
+        streamed, disk = kept.streamed, profile.disk
+        predictor = Predictor(
+            decoding,
+            work,
+            kv,
+            disk_s=lambda n_tokens: streamed.ahead_s(disk, n_tokens),
+            waiting_s=lambda n_tokens: streamed.neuron_reads(n_tokens).seconds,
+        )
+    full_s = predictor.decode_s(1, max(1, found.n_context - 1)) * corrections[1]
+    return replace(
+        found,
+        decode_tok_s=planned.decode_tok_s,
+        full_decode_tok_s=1.0 / full_s,
+        prefill_tok_s=planned.prefill_tok_s,
+        bound_by=planned.decode.time.bound_by,
+    )

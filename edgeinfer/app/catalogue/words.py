@@ -1,0 +1,143 @@
+"""What the catalogue says to people: cells of a table, lines of detail, lines of progress.
+
+In: `Entry`, `Forecast`, `PullStatus`. Out: plain text without control characters. Knows no screen.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.forecast import Forecast
+from edgeinfer.app.catalogue.pulling import PullStatus
+from edgeinfer.models.download.space import size_text
+from edgeinfer.scheduling.memory import in_gigabytes
+
+UNKNOWN = "?"
+
+
+def one_line(text: str) -> str:
+    """Text of a file or of the network as one line."""
+    return " ".join(harmless(text).split())
+
+
+def state_word(entry: Entry, status: PullStatus | None, current: str | None) -> str:
+    """Where a model is, in at most eight characters."""
+    if entry.path is not None:
+        return "in use" if entry.name == current else "unread" if entry.notice else "here"
+    if status is None or status.state in ("done", "cancelled"):
+        return "offer"
+    if status.state in ("running", "stopping") and status.total_bytes:
+        return f"{100 * status.done_bytes // status.total_bytes} %"
+    return {"running": "asking", "refused": "no fit"}.get(status.state, status.state)
+
+
+def size_word(entry: Entry) -> str:
+    """How large a model is."""
+    return UNKNOWN if entry.nbytes is None else size_text(entry.nbytes)
+
+
+def fit_word(found: Forecast | None) -> str:
+    """Whether it fits: yes, disk (weights that have no room are read from there in every pass), no."""
+    if found is None:
+        return UNKNOWN
+    if not found.fits:
+        return "no"
+    return "disk" if found.streamed_bytes else "yes"
+
+
+def rate_word(found: Forecast | None) -> str:
+    """Tokens per second of decoding: measured as they are, predicted ones with a tilde."""
+    if found is None:
+        return UNKNOWN
+    if found.measured.decode_tok_s is not None:
+        return rate(found.measured.decode_tok_s)
+    return UNKNOWN if found.decode_tok_s is None else f"~{rate(found.decode_tok_s)}"
+
+
+def rate(tok_s: float) -> str:
+    """A rate in at most four characters below ten thousand."""
+    return f"{tok_s:.0f}" if tok_s >= 10 else f"{tok_s:.2g}"
+
+
+def context_word(n_context: int) -> str:
+    """A context: 2k, 8k, 1500."""
+    return f"{n_context // 1024}k" if n_context % 1024 == 0 else str(n_context)
+
+
+def why_not(found: Forecast) -> str:
+    """Why a model does not fit, with the numbers."""
+    if found.note:
+        return one_line(found.note)
+    return f"it needs {in_gigabytes(found.ram_bytes)} and {in_gigabytes(found.available_bytes)} are available"
+
+
+def pull_line(status: PullStatus) -> str:
+    """How far a pull is."""
+    whole = "" if status.total_bytes is None else f" of {size_text(status.total_bytes)}"
+    is_asking = status.state == "running" and not status.total_bytes
+    parts = ["asking" if is_asking else str(status.state)]
+    if status.done_bytes or status.total_bytes:
+        parts.append(f"{size_text(status.done_bytes)}{whole}")
+    if status.bytes_per_s and status.state == "running":
+        parts.append(f"{size_text(int(status.bytes_per_s))}/s")
+    if status.eta_s is not None:
+        parts.append(f"{duration(status.eta_s)} left")
+    return f"{', '.join(parts)}: {one_line(status.source)}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: 40 s, 12 min, 3 h 20 min."""
+    minutes = int(seconds) // 60
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def detail_lines(entry: Entry, found: Forecast | None) -> list[str]:
+    """Everything that is known of a model."""
+    lines = [f"{one_line(entry.name)} from {one_line(entry.source)}"]
+    if found is None:
+        return [*lines, "nothing is known of it yet; i looks at its header, Enter fetches it"]
+    facts = [
+        one_line(found.title),
+        one_line(found.architecture),
+        f"{found.n_params / 1e6:.0f} M parameters" if found.n_params else "",
+        entry.quant or "",
+        f"licence {one_line(found.licence)}" if found.licence else "",
+        f"trained for a context of {found.n_context_trained}" if found.n_context_trained else "",
+    ]
+    lines.append(", ".join(fact for fact in facts if fact) or "its header says nothing of it")
+    lines.append(_memory_line(found))
+    if entry.bundle_bytes:
+        lines.append(f"packed weights on the disk: {size_text(entry.bundle_bytes)}")
+    if found.streamed_bytes:
+        lines.append(f"reads {in_gigabytes(found.streamed_bytes)} of weights from disk for every token")
+    lines += _speed_lines(found)
+    if found.plan:
+        lines.append(f"plan: {found.plan}")
+    if found.note:
+        lines.append(f"note: {one_line(found.note)}")
+    return lines
+
+
+def _memory_line(found: Forecast) -> str:
+    parts = f"{in_gigabytes(found.weight_bytes)} weights"
+    if found.kv_bytes:
+        parts += f", {in_gigabytes(found.kv_bytes)} KV cache"
+    return (
+        f"memory: {in_gigabytes(found.ram_bytes)} of {in_gigabytes(found.available_bytes)} available at a context of "
+        f"{found.n_context} ({parts}); fits: {fit_word(found)}"
+    )
+
+
+def _speed_lines(found: Forecast) -> list[str]:
+    lines, measured = [], found.measured
+    if found.decode_tok_s is not None:
+        full = f", {rate(found.full_decode_tok_s)} with a full context" if found.full_decode_tok_s else ""
+        prefill = f"; prompts {rate(found.prefill_tok_s)}" if found.prefill_tok_s else ""
+        bound = f"; bound by {found.bound_by}" if found.bound_by else ""
+        lines.append(f"predicted: {rate(found.decode_tok_s)} tok/s{full}{prefill}{bound}")
+    if measured.decode_tok_s is not None:
+        prompts = "" if measured.prefill_tok_s is None else f"; prompts {rate(measured.prefill_tok_s)}"
+        lines.append(f"measured: {rate(measured.decode_tok_s)} tok/s{prompts}")
+    return lines

@@ -1,0 +1,95 @@
+"""What the models screen has done by workers: everything that reads disk or network, or measures.
+
+In: a catalogue, and where to post messages. Out: messages, `Trouble` for what went wrong. Touches no widget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from textual.message import Message
+from textual.worker import get_current_worker
+
+from edgeinfer.app.catalogue.catalogue import Catalogue
+from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.tui.screens.model_messages import (
+    EntriesRead,
+    ForecastMade,
+    LookTaken,
+    Measuring,
+    ModelRemoved,
+    OffersFound,
+    PullCancelled,
+    Trouble,
+)
+from edgeinfer.errors import EdgeInferError
+
+FAILURES = (EdgeInferError, OSError)
+
+
+class CatalogueWork:
+    """Each method is for one worker thread."""
+
+    def __init__(self, catalogue: Catalogue, post: Callable[[Message], object]) -> None:
+        self._catalogue = catalogue
+        self._post = post
+
+    def entries(self, chosen: str) -> None:
+        """List models; `chosen` is the name of the one to go to."""
+        self._try(lambda: EntriesRead(self._catalogue.entries(), chosen))
+
+    def offers(self, source: str) -> None:
+        """List what a source offers."""
+        self._try(lambda: OffersFound(source, self._catalogue.offers(source)))
+
+    def look(self, entry: Entry) -> None:
+        """Fetch the header of an offer."""
+
+        def taken() -> Message:
+            self._catalogue.look(entry)
+            return LookTaken(entry)
+
+        self._try(taken)
+
+    def remove(self, entry: Entry) -> None:
+        """Delete a model."""
+        self._try(lambda: ModelRemoved(entry, self._catalogue.remove(entry)))
+
+    def cancel(self, source: str) -> None:
+        """Stop a pull and delete what has arrived: large files take their time to go."""
+
+        def cancelled() -> Message:
+            self._catalogue.pulls.cancel(source)
+            return PullCancelled()
+
+        self._try(cancelled)
+
+    def forecasts(self, entries: tuple[Entry, ...], n_context: int) -> None:
+        """Forecast for models one after the other, until others are asked for."""
+        worker = get_current_worker()
+        for entry in entries:
+            if worker.is_cancelled:
+                return
+            try:
+                found = self._catalogue.forecast(entry, n_context)
+            except FAILURES:
+                found = None  # the state of such a model is shown as unread
+            self._post(ForecastMade(entry.key, n_context, found))
+
+    def measurement(self) -> None:
+        """Measure this machine in short."""
+
+        def progress(what: str, done: int, total: int) -> None:
+            self._post(Measuring(min(0.99, done / max(1, total)), what))
+
+        def measured() -> Message:
+            self._catalogue.measure_machine(progress=progress)
+            return Measuring(1.0, "this machine")
+
+        self._try(measured)
+
+    def _try(self, result: Callable[[], Message]) -> None:
+        try:
+            self._post(result())
+        except FAILURES as error:
+            self._post(Trouble(str(error)))

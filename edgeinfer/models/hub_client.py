@@ -1,0 +1,91 @@
+"""The client of the Hugging Face hub: its package, its token, and its failures in our words.
+
+In: names of repositories, addresses. Out: the imported package, `Remote`s, our own errors. The client is an extra and
+is imported here only. Does not know which files are models.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edgeinfer.errors import DownloadFailed, ModelNotFound
+from edgeinfer.models.download.http import ConnectionCutError, Refused, Remote, probe
+from edgeinfer.models.download.policy import Policy
+from edgeinfer.models.download.space import FULL, disk_full
+from edgeinfer.models.download.transfer import ask
+
+MISSING_CLIENT = (
+    "hf: sources need the client of the Hugging Face hub; run: python -m pip install 'edgeinfer[hub]' - "
+    "or give the path or the address of a .gguf file"
+)
+
+
+def require_client() -> None:
+    """Raise DownloadFailed, saying how to install it, where the client is missing."""
+    if importlib.util.find_spec("huggingface_hub") is None:
+        raise DownloadFailed(MISSING_CLIENT)
+
+
+def client() -> tuple[Any, Any]:
+    """The client's package and its errors. It is an extra, so nothing can be imported from it by name."""
+    hub = importlib.import_module("huggingface_hub")
+    importlib.import_module("huggingface_hub.constants")
+    return hub, importlib.import_module("huggingface_hub.errors")
+
+
+@contextmanager
+def hub_api(text: str, repo: str, policy: Policy) -> Iterator[Any]:
+    """The hub's API, once it is known to be reachable; failures inside the `with` become ours, naming `text`.
+
+    Raises DownloadFailed, ModelNotFound.
+    """
+    hub, errors = client()
+    api = hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+    if not hub.constants.HF_HUB_OFFLINE:
+        _check_reachable(str(api.endpoint), text, policy)
+    try:
+        yield api
+    except errors.GatedRepoError:
+        raise DownloadFailed(f"{repo} is gated: accept its terms on the hub, then set HF_TOKEN") from None
+    except errors.RepositoryNotFoundError:
+        raise ModelNotFound(f"the hub has no repository {repo}, or it is private: then set HF_TOKEN") from None
+    except errors.OfflineModeIsEnabled:
+        raise DownloadFailed(f"{text} is not in the cache, and HF_HUB_OFFLINE forbids to fetch it") from None
+    except errors.HfHubHTTPError as error:
+        raise DownloadFailed(f"{text}: the hub answered: {str(error).splitlines()[0]}") from None
+    except OSError as error:
+        if error.errno in FULL:
+            raise disk_full(Path(hub.constants.HF_HUB_CACHE), None, text) from None
+        raise _unreachable(text, error) from None
+    except Exception as error:
+        if not type(error).__module__.startswith(("httpx", "requests", "urllib3", "huggingface_hub", "httpcore")):
+            raise
+        raise _unreachable(text, error) from None
+
+
+def readable(location: str, endpoint: str, policy: Policy) -> Remote:
+    """A file as our own reader asks for it; the token goes to the hub itself, never to where it redirects."""
+    hub, _ = client()
+    token = hub.get_token() if location.startswith(endpoint) else None
+    return ask(location, policy, (("Authorization", f"Bearer {token}"),) if token else ())
+
+
+def _check_reachable(endpoint: str, text: str, policy: Policy) -> None:
+    """Ask once, quickly: without a network the client itself would try for half a minute."""
+    try:
+        probe(endpoint, policy)
+    except Refused:
+        return
+    except ConnectionCutError as cut:
+        if not cut.answered:
+            raise _unreachable(text, cut) from None
+
+
+def _unreachable(text: str, error: Exception) -> DownloadFailed:
+    return DownloadFailed(f"{text}: the hub could not be reached ({error}); check the network, or give a path")

@@ -1,0 +1,87 @@
+"""A look at a model that is not here: its header, without its body.
+
+In: a source's text. Out: `Look`, or why there is none. Keeps nothing on this machine.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.delivery import Listed, Pull
+from edgeinfer.models.download.header import file_header
+from edgeinfer.models.download.policy import Policy, silent
+from edgeinfer.models.file_names import quant_of
+from edgeinfer.models.file_types import quant_name
+from edgeinfer.models.gguf import Header
+from edgeinfer.models.sources import SOURCES, parse_source
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of a model from its header. `source` in full, `nbytes` of all files."""
+
+    name: str
+    source: str
+    header: Header
+    nbytes: int
+
+    @property
+    def n_files(self) -> int:
+        """Its shards. Of several, the header lists the tensors of the first alone."""
+        return max(1, self.header.metadata.integer("split.count", 1))
+
+    @property
+    def quant(self) -> str | None:
+        """Its quant format."""
+        return quant_of(self.name) or quant_name(self.header)
+
+
+class _Seen(EdgeInferError):
+    """Ends a pull once the header is there."""
+
+    def __init__(self, header: Header, nbytes: int) -> None:
+        super().__init__("the header is there")
+        self.header, self.nbytes = header, nbytes
+
+
+def look(source: str, policy: Policy | None = None) -> Look:
+    """Read the header of the model that `source` means. Raises DownloadFailed, ModelNotFound, BadGGUF."""
+    claimed: list[tuple[str, str]] = []
+
+    def see(header: Header, nbytes: int) -> None:
+        raise _Seen(header, nbytes)
+
+    with tempfile.TemporaryDirectory(prefix="edgeinfer-look-") as folder:
+        pull = Pull(
+            Path(folder),
+            silent,
+            see,
+            lambda name, text: claimed.append((name, text)),
+            policy or Policy(),
+            looks_only=True,
+        )
+        try:
+            delivery = parse_source(source).fetch(pull)
+        except _Seen as seen:
+            name, text = claimed[-1] if claimed else (source, source)
+            return Look(name, text, seen.header, seen.nbytes)
+        nbytes = sum(file.nbytes for file in delivery.files)
+        return Look(delivery.name, delivery.source, file_header(delivery.files[0].path), nbytes)
+
+
+def listed(source: str, policy: Policy | None = None) -> tuple[Listed, ...]:
+    """The models that `source` offers, of several files and quants each; looked at where a source means one.
+
+    Raises DownloadFailed, ModelNotFound, BadGGUF.
+    """
+    parse_source(source)
+    for kind in SOURCES.entries().values():
+        if kind.matches(source.strip()):
+            if kind.listed is not None:
+                return kind.listed(source.strip(), policy or Policy())
+            break
+    found = look(source, policy)
+    return (Listed(source.strip(), found.name, found.quant, found.nbytes, found.n_files),)

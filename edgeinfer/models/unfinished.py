@@ -1,0 +1,116 @@
+"""Pulls that ended early: which they were, and what of them is kept.
+
+In: the store's folder. Out: `Unfinished` values, from one small file per pull that names its parts. Addresses that may
+carry a secret (credentials, a query) are not written down, so that such pulls are not listed; their parts are kept all
+the same. Does not download.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgeinfer.models.delivery import Source
+from edgeinfer.models.download.part import record_path
+from edgeinfer.models.download.policy import PullStopped
+from edgeinfer.models.manifest import write_text
+
+SUFFIX = ".pull"
+NOTE_CAP_BYTES = 1 << 16
+
+
+def key_hash(source: Source) -> str:
+    """A name for files that are about one source."""
+    return hashlib.sha256(source.key.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A pull that can go on: the source as it was asked for, and the files that hold what has arrived."""
+
+    source: str
+    name: str
+    nbytes: int  # of the whole model, 0 while that is not known
+    parts: tuple[Path, ...] = ()
+    note: Path | None = None  # the file that says so
+
+    @property
+    def done_bytes(self) -> int:
+        """What has arrived."""
+        return sum(path.stat().st_size for path in self.parts if path.is_file())
+
+    def discard(self) -> None:
+        """Delete what has arrived."""
+        discard_parts(self.parts)
+        if self.note is not None:
+            self.note.unlink(missing_ok=True)
+
+
+def discard_parts(parts: tuple[Path, ...]) -> None:
+    """Delete parts and the records beside them."""
+    for path in parts:
+        path.unlink(missing_ok=True)
+        record_path(path).unlink(missing_ok=True)
+
+
+class PullNote:
+    """The note of one pull while it runs; use with `with`. It stays when the pull fails and a part of it is kept."""
+
+    def __init__(self, folder: Path, source: Source, asked: str) -> None:
+        self._path = folder / f".{key_hash(source)}{SUFFIX}"
+        is_open = asked.startswith(("http://", "https://"))
+        self._is_listed = not is_open or asked.partition("#")[0] == source.text
+        self._found = Unfinished(asked, source.text, 0)
+
+    def __enter__(self) -> PullNote:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, PullStopped):
+            error.parts = self._found.parts
+            if not error.keeps:
+                self._found.discard()
+        if kind is None or not self._found.done_bytes:
+            self._path.unlink(missing_ok=True)
+
+    def named(self, name: str) -> None:
+        """Note what the model is called."""
+        self._found = replace(self._found, name=name)
+
+    def sized(self, nbytes: int) -> None:
+        """Note how large the model is."""
+        self._found = replace(self._found, nbytes=nbytes)
+
+    def parted(self, path: Path) -> None:
+        """Note a file that is about to be received, on the disk too, as the process may be killed."""
+        self._found = replace(self._found, parts=(*self._found.parts, path))
+        if self._is_listed:
+            record = {
+                "source": self._found.source,
+                "name": self._found.name,
+                "nbytes": self._found.nbytes,
+                "parts": [str(part) for part in self._found.parts],
+            }
+            write_text(self._path, json.dumps(record, ensure_ascii=False))
+
+
+def unfinished_in(folder: Path) -> tuple[Unfinished, ...]:
+    """The pulls of which something is kept, by name."""
+    found = [_read(path) for path in folder.glob(f".*{SUFFIX}")]
+    kept = (each for each in found if each is not None and each.done_bytes)
+    return tuple(sorted(kept, key=lambda each: each.name.casefold()))
+
+
+def _read(path: Path) -> Unfinished | None:
+    try:
+        if path.stat().st_size > NOTE_CAP_BYTES:
+            return None
+        record = json.loads(path.read_text(encoding="utf-8"))
+        parts = tuple(Path(str(part)) for part in record["parts"])
+        if any(part.suffix != ".part" for part in parts):
+            return None  # what is listed here may be deleted
+        return Unfinished(str(record["source"]), str(record["name"]), int(record["nbytes"]), parts, path)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

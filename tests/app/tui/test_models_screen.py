@@ -1,0 +1,367 @@
+"""The models screen: lists, forecasts, looks up, pulls, pauses, deletes, and says what went wrong."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from file_server import FileServer, Served, serving
+from textual.app import App
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+from tiny_models import write_hollow_llama, write_model
+
+from edgeinfer.app.catalogue.catalogue import Catalogue
+from edgeinfer.app.tui.screens.model_question import ModelQuestion
+from edgeinfer.app.tui.screens.models import Chosen, ModelsScreen
+from edgeinfer.app.tui.widgets.model_detail import ModelDetail
+from edgeinfer.app.tui.widgets.model_table import ModelTable
+from edgeinfer.app.tui.widgets.pull_lines import PullLines
+from edgeinfer.backends.base import Progress, no_progress
+from edgeinfer.engine.probing.machine import fingerprint_of
+from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.models.download.policy import Policy
+from edgeinfer.models.store import STARTER_NAME, Store
+from edgeinfer.scheduling.profile import Profile
+from edgeinfer.scheduling.topology import read_topology
+from tests.app.tui.waiting import wait_until
+from tests.unit.scheduling.profiles import machine
+
+QUICK = Policy(attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0)
+SIZES = [(40, 12), (100, 40), (200, 60)]
+
+
+class Bare(App[None]):
+    """An app around the screen."""
+
+    def __init__(self, screen: ModelsScreen) -> None:
+        super().__init__()
+        self.models = screen
+        self.answers: list[Chosen | None] = []
+
+    def on_mount(self) -> None:
+        self.push_screen(self.models, self.answers.append)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as running:
+        yield running
+
+
+@pytest.fixture
+def catalogue(home: Path) -> Iterator[Catalogue]:
+    with Catalogue(Store(home / "models", QUICK)) as found:
+        yield found
+
+
+@pytest.fixture
+def tiny(catalogue: Catalogue, tiny_model: Path) -> str:
+    """A model of the store's own."""
+    catalogue.store.root.mkdir(parents=True, exist_ok=True)
+    shutil.copy(tiny_model, catalogue.store.root / "tiny.gguf")
+    return "tiny"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> bytes:
+    return write_model(tmp_path / "source.gguf", kib=4096)
+
+
+def table(app: Bare) -> ModelTable:
+    return app.models.query_one(ModelTable)
+
+
+def rows(app: Bare) -> list[dict[str, str]]:
+    """The table as it is shown."""
+    found = table(app)
+    return [{str(column.value): str(found.get_cell(row, column)) for column in found.columns} for row in found.rows]
+
+
+def notice(app: Bare) -> str:
+    return str(app.models.query_one("#models-notice", Static).render())
+
+
+async def listed(pilot: Pilot[None], app: Bare) -> None:
+    """Wait until everything that is known is shown."""
+    await wait_until(pilot, lambda: rows(app) and all(row["tok/s"] != "…" for row in rows(app)))
+
+
+async def look_up(pilot: Pilot[None], app: Bare, source: str) -> None:
+    await pilot.press("slash")
+    app.models.query_one(Input).value = source
+    await pilot.press("enter")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_models_here_and_the_starter_are_listed(catalogue: Catalogue, tiny: str, size: tuple[int, int]) -> None:
+    app = Bare(ModelsScreen(catalogue, current=tiny))
+    async with app.run_test(size=size) as pilot:
+        await listed(pilot, app)
+        here, starter = rows(app)
+        assert (here["state"], here["name"], here["fits"]) == ("in use", "tiny", "yes")
+        assert starter["state"] == "offer"
+        assert ("source" in here) == (size[0] >= 110)
+        assert table(app).virtual_size.width <= size[0]
+        if size[0] > 40:
+            assert starter["name"] == STARTER_NAME
+
+
+async def test_columns_follow_the_width(catalogue: Catalogue, tiny: str) -> None:
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(120, 20)) as pilot:
+        await listed(pilot, app)
+        assert "source" in rows(app)[0]
+        await pilot.resize_terminal(50, 20)
+        await wait_until(pilot, lambda: set(rows(app)[0]) == {"state", "name", "fits", "tok/s"})
+
+
+async def test_enter_chooses_and_escape_does_not(catalogue: Catalogue, tiny: str) -> None:
+    for key, answer in (("enter", Chosen("tiny", 4096)), ("escape", None)):
+        app = Bare(ModelsScreen(catalogue, n_context=4096))
+        async with app.run_test() as pilot:
+            await listed(pilot, app)
+            await pilot.press(key)
+            await wait_until(pilot, lambda app=app: app.answers)
+            assert app.answers == [answer]
+
+
+async def test_the_context_changes_what_is_predicted(catalogue: Catalogue, tmp_path: Path) -> None:
+    ProfileStore().save(replace(machine(), fingerprint=fingerprint_of(read_topology()), measured="now"))
+    path = write_hollow_llama(tmp_path / "hollow.gguf")
+    catalogue.store.pull(str(path))
+    app = Bare(ModelsScreen(catalogue, n_context=4096))
+    async with app.run_test(size=(110, 40)) as pilot:
+        await listed(pilot, app)
+        await pilot.press("i")
+        before = str(app.models.query_one("ModelDetail Static", Static).render())
+        assert rows(app)[0]["tok/s"].startswith("~")
+        await pilot.press("right_square_bracket")
+        await wait_until(pilot, lambda: "context of 8192" in str(app.models.query_one("ModelDetail Static").render()))
+        assert "context of 4096" in before
+        assert "context 8k" in str(app.models.query_one("#models-title").render())
+        await pilot.press("left_square_bracket", "left_square_bracket", "left_square_bracket")
+        await wait_until(pilot, lambda: "context of 2048" in str(app.models.query_one("ModelDetail Static").render()))
+
+
+async def test_a_source_is_looked_up_pulled_and_used(catalogue: Catalogue, server: FileServer, data: bytes) -> None:
+    server.files["/big-Q8_0.gguf"] = Served(data)
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await listed(pilot, app)
+        await look_up(pilot, app, server.url("/big-Q8_0.gguf"))
+        await wait_until(pilot, lambda: any(row["name"] == "big-Q8_0" for row in rows(app)))
+        assert server.body_bytes() < len(data)
+        assert table(app).chosen is not None
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: "is here" in notice(app) and rows(app)[0]["state"] == "here")
+        assert [row["name"] for row in rows(app)] == ["big-Q8_0", STARTER_NAME]
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.answers)
+        assert app.answers[0] is not None
+        assert app.answers[0].name == "big-Q8_0"
+
+
+async def test_a_pull_is_paused_resumed_and_found_again(
+    catalogue: Catalogue, server: FileServer, data: bytes, home: Path
+) -> None:
+    served = Served(data, stall=threading.Event())
+    server.files["/big.gguf"], source = served, server.url("/big.gguf")
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        await look_up(pilot, app, source)
+        await wait_until(pilot, lambda: any(row["name"] == "big" for row in rows(app)))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: any("%" in row["state"] for row in rows(app)))
+        assert "p" in str(app.models.query_one(PullLines).render())
+        await pilot.press("p")
+        await wait_until(pilot, lambda: any(row["state"] == "paused" for row in rows(app)))
+        await pilot.press("escape")
+    catalogue.close()
+    kept = catalogue.store.unfinished()[0].done_bytes
+    assert 0 < kept < len(data)
+    assert served.stall is not None
+    served.stall.set()
+    with Catalogue(Store(home / "models", QUICK)) as later:
+        again = Bare(ModelsScreen(later))
+        async with again.run_test(size=(100, 30)) as pilot:
+            await wait_until(pilot, lambda: any(row["state"] == "paused" for row in rows(again)))
+            table(again).select(f"offer {source}")
+            asked = len(server.log)
+            await pilot.press("p")
+            await wait_until(pilot, lambda: "is here" in notice(again))
+            assert f"bytes={kept}-" in [request.range for request in server.log[asked:]]
+    assert (home / "models" / "big.gguf").read_bytes() == data
+
+
+async def test_a_cancelled_pull_is_gone(catalogue: Catalogue, server: FileServer, data: bytes) -> None:
+    server.files["/big.gguf"] = Served(data, stall=threading.Event())
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        await look_up(pilot, app, server.url("/big.gguf"))
+        await wait_until(pilot, lambda: any(row["name"] == "big" for row in rows(app)))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: any("%" in row["state"] for row in rows(app)))
+        await pilot.press("x")
+        await wait_until(pilot, lambda: rows(app)[-1]["state"] == "offer")
+        await wait_until(pilot, lambda: not app.models.query_one(PullLines).display)
+    assert list(catalogue.store.root.iterdir()) == []
+
+
+async def test_what_does_not_fit_is_asked_about(
+    catalogue: Catalogue, server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeinfer.engine.limits.available_bytes", lambda: 1)
+    server.files["/huge.gguf"] = Served(write_model(tmp_path / "huge.gguf", kib=4096))
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        monkeypatch.setattr("edgeinfer.engine.limits.memory_for_model", lambda: 1_000_000)
+        await look_up(pilot, app, server.url("/huge.gguf"))
+        await wait_until(pilot, lambda: any(row["fits"] == "no" for row in rows(app)))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: isinstance(app.screen, ModelQuestion))
+        assert "does not fit" in str(app.screen.query_one(Static).render())
+        await pilot.press("n")
+        await pilot.pause()
+        assert catalogue.pulls.statuses() == ()
+        await pilot.press("enter", "y")
+        await wait_until(pilot, lambda: "is here" in notice(app))
+
+
+@pytest.mark.parametrize("confirm", ["y", "escape"])
+async def test_deleting_is_confirmed(catalogue: Catalogue, tiny: str, confirm: str) -> None:
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        await pilot.press("delete")
+        await wait_until(pilot, lambda: isinstance(app.screen, ModelQuestion))
+        assert "no undo" in str(app.screen.query_one(Static).render())
+        await pilot.press(confirm)
+        if confirm == "y":
+            await wait_until(pilot, lambda: "came free" in notice(app) and len(rows(app)) == 1)
+        await pilot.pause()
+    assert (catalogue.store.root / "tiny.gguf").exists() == (confirm != "y")
+
+
+async def test_the_model_in_use_is_not_deleted(catalogue: Catalogue, tiny: str) -> None:
+    app = Bare(ModelsScreen(catalogue, current=tiny))
+    async with app.run_test() as pilot:
+        await listed(pilot, app)
+        await pilot.press("delete")
+        await wait_until(pilot, lambda: "in use" in notice(app))
+        assert app.screen is app.models
+
+
+async def test_a_model_deleted_meanwhile_is_noticed(catalogue: Catalogue, tiny: str) -> None:
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test() as pilot:
+        await listed(pilot, app)
+        (catalogue.store.root / "tiny.gguf").unlink()
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: "is gone" in notice(app) and len(rows(app)) == 1)
+        assert app.answers == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [("nonsense", "these forms work"), ("hf:", "hf:user/repo"), ("http://127.0.0.1:9/a.gguf", "check the network")],
+)
+async def test_trouble_is_told(catalogue: Catalogue, server: FileServer, source: str, expected: str) -> None:
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        await look_up(pilot, app, source)
+        await wait_until(pilot, lambda: expected in notice(app))
+
+
+async def test_a_failed_pull_says_why(catalogue: Catalogue, server: FileServer, data: bytes) -> None:
+    server.files["/big.gguf"] = Served(data)
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        await look_up(pilot, app, server.url("/big.gguf") + f"#sha256={'0' * 64}")
+        await wait_until(pilot, lambda: any(row["name"] == "big" for row in rows(app)))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: "wrong checksum" in notice(app))
+        assert rows(app)[-1]["state"] == "failed"
+
+
+async def test_what_is_known_is_shown(catalogue: Catalogue, tiny: str) -> None:
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        await pilot.press("i")
+        detail = app.models.query_one(ModelDetail)
+        assert detail.display
+        text = str(detail.query_one(Static).render())
+        assert "trained for a context of 512" in text
+        assert "edgeinfer probe" in text
+        await pilot.press("escape")
+        assert not detail.display
+        assert app.answers == []
+
+
+async def test_the_machine_can_be_measured(catalogue: Catalogue, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(formats: tuple[str, ...] = (), progress: Progress = no_progress) -> Profile:
+        progress("reading", 1, 2)
+        found = replace(machine(), fingerprint=fingerprint_of(read_topology()), measured="now")
+        ProfileStore().save(found)
+        return found
+
+    monkeypatch.setattr(catalogue, "measure_machine", measure)
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        assert rows(app)[0]["tok/s"] == "?"
+        await wait_until(pilot, lambda: "m measures" in notice(app))
+        await pilot.press("m")
+        await wait_until(pilot, lambda: rows(app)[0]["tok/s"].startswith("~"))
+        assert "is measured" in notice(app)
+
+
+async def test_nothing_looks_while_nothing_is_fetched(
+    catalogue: Catalogue, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test() as pilot:
+        await listed(pilot, app)
+        looked: list[bool] = []
+        monkeypatch.setattr(PullLines, "look", lambda self: looked.append(True))
+        await pilot.pause(1.2)
+        assert looked == []
+
+
+async def test_a_pull_goes_on_while_the_screen_is_left(catalogue: Catalogue, server: FileServer, data: bytes) -> None:
+    served = Served(data, stall=threading.Event())
+    server.files["/big.gguf"] = served
+    first, second = Bare(ModelsScreen(catalogue)), Bare(ModelsScreen(catalogue))
+    async with first.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, first)
+        await look_up(pilot, first, server.url("/big.gguf"))
+        await wait_until(pilot, lambda: any(row["name"] == "big" for row in rows(first)))
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: any("%" in row["state"] for row in rows(first)))
+        await pilot.press("escape")
+    assert served.stall is not None
+    served.stall.set()
+    async with second.run_test(size=(100, 30)) as pilot:
+        await wait_until(pilot, lambda: any((row["name"], row["state"]) == ("big", "here") for row in rows(second)))
+
+
+async def test_names_are_no_markup(catalogue: Catalogue, tiny_model: Path) -> None:
+    catalogue.store.root.mkdir(parents=True, exist_ok=True)
+    shutil.copy(tiny_model, catalogue.store.root / "a[red]b.gguf")
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        assert rows(app)[0]["name"] == "a[red]b"
