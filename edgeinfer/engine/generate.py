@@ -12,6 +12,7 @@ from collections.abc import Generator
 from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.engine.answering import Answer
 from edgeinfer.engine.cached import CachedSequence
+from edgeinfer.engine.marks import Mark
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.engine.stats import Stats
@@ -44,6 +45,11 @@ class Generation:
     def text(self) -> str:
         """The text of the answer so far."""
         return self._answer.text
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The text of the answer so far in runs, by who drafted them."""
+        return self._answer.marks
 
     @property
     def stats(self) -> Stats | None:
