@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from file_server import FileServer, Served, serving
-from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 from tiny_models import write_hollow_llama, write_model
@@ -30,23 +29,12 @@ from edgeinfer.models.look import Look
 from edgeinfer.models.store import STARTER_NAME, Store
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.topology import read_topology
+from tests.app.tui.models_app import Bare
 from tests.app.tui.waiting import wait_until
 from tests.unit.scheduling.profiles import machine
 
 QUICK = Policy(attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0)
 SIZES = [(40, 12), (100, 40), (200, 60)]
-
-
-class Bare(App[None]):
-    """An app around the screen."""
-
-    def __init__(self, screen: ModelsScreen) -> None:
-        super().__init__()
-        self.models = screen
-        self.answers: list[Chosen | None] = []
-
-    def on_mount(self) -> None:
-        self.push_screen(self.models, self.answers.append)
 
 
 @pytest.fixture
