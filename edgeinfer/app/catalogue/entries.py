@@ -42,6 +42,12 @@ class Entry:
         return f"{'offer' if self.path is None else 'here'} {self.source if self.path is None else self.name}"
 
 
+def is_here(offer: Entry, here: Entry) -> bool:
+    """Whether a model on this machine is what an offer would bring: a source may be noted with its version."""
+    asked = offer.source.partition("#")[0]
+    return here.name == offer.name and (here.source == asked or here.source.startswith(f"{asked}=="))
+
+
 def local_entries(store: Store) -> tuple[Entry, ...]:
     """The models on this machine, by name."""
     last = store.last_used()

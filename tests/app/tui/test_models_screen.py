@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from file_server import FileServer, Served, serving
-from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 from tiny_models import write_hollow_llama, write_model
@@ -24,27 +23,18 @@ from edgeinfer.app.tui.widgets.pull_lines import PullLines
 from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.models.download.header import file_header
 from edgeinfer.models.download.policy import Policy
+from edgeinfer.models.look import Look
 from edgeinfer.models.store import STARTER_NAME, Store
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.topology import read_topology
+from tests.app.tui.models_app import Bare
 from tests.app.tui.waiting import wait_until
 from tests.unit.scheduling.profiles import machine
 
 QUICK = Policy(attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0)
 SIZES = [(40, 12), (100, 40), (200, 60)]
-
-
-class Bare(App[None]):
-    """An app around the screen."""
-
-    def __init__(self, screen: ModelsScreen) -> None:
-        super().__init__()
-        self.models = screen
-        self.answers: list[Chosen | None] = []
-
-    def on_mount(self) -> None:
-        self.push_screen(self.models, self.answers.append)
 
 
 @pytest.fixture
@@ -167,6 +157,20 @@ async def test_a_source_is_looked_up_pulled_and_used(catalogue: Catalogue, serve
         await wait_until(pilot, lambda: app.answers)
         assert app.answers[0] is not None
         assert app.answers[0].name == "big-Q8_0"
+
+
+async def test_what_is_here_is_not_offered_again(catalogue: Catalogue, server: FileServer, data: bytes) -> None:
+    server.files["/big.gguf"] = Served(data)
+    catalogue.store.pull(server.url("/big.gguf"))
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        await pilot.press("down")
+        await look_up(pilot, app, server.url("/big.gguf"))
+        await wait_until(pilot, lambda: "here already" in notice(app))
+        assert [row["name"] for row in rows(app)] == ["big", STARTER_NAME]
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.answers)
 
 
 async def test_a_pull_is_paused_resumed_and_found_again(
@@ -356,6 +360,26 @@ async def test_a_pull_goes_on_while_the_screen_is_left(catalogue: Catalogue, ser
     served.stall.set()
     async with second.run_test(size=(100, 30)) as pilot:
         await wait_until(pilot, lambda: any((row["name"], row["state"]) == ("big", "here") for row in rows(second)))
+
+
+async def test_a_look_at_an_offer_tells_what_it_is(
+    catalogue: Catalogue, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(source: str) -> Look:
+        return Look("SmolLM2-135M-Instruct.Q4_1", source, file_header(tiny_model), 92_000_000)
+
+    monkeypatch.setattr(catalogue.store, "look", look)
+    app = Bare(ModelsScreen(catalogue))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await listed(pilot, app)
+        assert rows(app)[0]["size"] == "?"
+        await pilot.press("i")
+        await wait_until(pilot, lambda: rows(app)[0]["size"] == "92.0 MB")
+        await listed(pilot, app)
+        assert (rows(app)[0]["state"], rows(app)[0]["fits"]) == ("offer", "yes")
+        await wait_until(pilot, lambda: "512" in str(app.models.query_one("ModelDetail Static").render()))
+        await pilot.press("tab")
+        assert isinstance(app.models.focused, ModelDetail)
 
 
 async def test_names_are_no_markup(catalogue: Catalogue, tiny_model: Path) -> None:

@@ -17,6 +17,7 @@ from edgeinfer.app.tui.screens.model_question import ModelQuestion
 from edgeinfer.app.tui.screens.models import ModelsScreen
 from edgeinfer.app.tui.widgets.model_table import ModelTable
 from edgeinfer.models.store import Store
+from tests.app.tui.models_app import Bare
 from tests.app.tui.waiting import wait_until
 
 SIZES = [(40, 12), (100, 40), (200, 60)]
@@ -27,19 +28,6 @@ class Compare(Protocol):
     """The fixture of pytest-textual-snapshot."""
 
     def __call__(self, app: App[None], *, terminal_size: tuple[int, int], run_before: object) -> bool: ...
-
-
-class Bare(App[None]):
-    """An app around the screen."""
-
-    def __init__(self, screen: ModelsScreen, theme: str) -> None:
-        super().__init__()
-        self.models = screen
-        self._wanted_theme = theme
-
-    def on_mount(self) -> None:
-        self.theme = self._wanted_theme
-        self.push_screen(self.models)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class ForecastMade(Message):
 
 
 class LookTaken(Message):
-    """The header of an offer is known."""
+    """The header of an offer is known, and with it what the offer is."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__()

@@ -6,6 +6,7 @@ In: a catalogue, and where to post messages. Out: messages, `Trouble` for what w
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from textual.message import Message
 from textual.worker import get_current_worker
@@ -46,8 +47,9 @@ class CatalogueWork:
         """Fetch the header of an offer."""
 
         def taken() -> Message:
-            self._catalogue.look(entry)
-            return LookTaken(entry)
+            seen = self._catalogue.look(entry)
+            known = replace(entry, name=seen.name, quant=seen.quant, nbytes=seen.nbytes, n_files=seen.n_files)
+            return LookTaken(known)
 
         self._try(taken)
 

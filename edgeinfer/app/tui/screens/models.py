@@ -18,10 +18,11 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from edgeinfer.app.catalogue.catalogue import Catalogue
-from edgeinfer.app.catalogue.entries import Entry
+from edgeinfer.app.catalogue.entries import Entry, is_here
 from edgeinfer.app.catalogue.forecast import UNMEASURED
 from edgeinfer.app.catalogue.pulling import PullStatus
 from edgeinfer.app.catalogue.words import context_word, one_line, size_word, why_not
+from edgeinfer.app.counting import counted
 from edgeinfer.app.tui.screens.model_messages import (
     EntriesRead,
     ForecastMade,
@@ -127,8 +128,7 @@ class ModelsScreen(Screen[Chosen | None]):
         listed = {entry.source: entry for entry in self._read if entry.path is None}
         listed |= {entry.source: entry for entry in self._offers}
         here = [entry for entry in self._read if entry.path is not None]
-        names = {(entry.name, entry.source) for entry in here}
-        offers = [entry for entry in listed.values() if (entry.name, entry.source) not in names]
+        offers = [entry for entry in listed.values() if not any(is_here(entry, each) for each in here)]
         self._table.show((*here, *offers), {each.source: each for each in self._catalogue.pulls.statuses()})
         if not here and not offers:
             self._notice("no models here; / looks up a source to fetch one from")
@@ -147,8 +147,13 @@ class ModelsScreen(Screen[Chosen | None]):
     def _show_offers(self, event: OffersFound) -> None:
         self._offers = event.offers
         self._list()
-        self._table.select(event.offers[0].key)
-        self._notice(f"{event.source} offers {len(event.offers)}; Enter pulls the one under the cursor")
+        new = [entry for entry in event.offers if self._table.shows(entry.key)]
+        if new:
+            self._table.select(new[0].key)
+            self._notice(f"{event.source} offers {counted(len(new), 'model')}; Enter pulls the one under the cursor")
+        else:
+            self._table.select_name(event.offers[0].name)
+            self._notice(f"{event.offers[0].name} is here already; Enter uses it")
 
     # What to expect
 
@@ -207,7 +212,11 @@ class ModelsScreen(Screen[Chosen | None]):
     @on(LookTaken)
     def _look_taken(self, event: LookTaken) -> None:
         self._notice("")
-        self._forecast_all()
+        self._read, self._offers = (
+            tuple(event.entry if entry.key == event.entry.key else entry for entry in entries)
+            for entries in (self._read, self._offers)
+        )
+        self._list()
 
     @on(DataTable.RowHighlighted)
     def _row_highlighted(self) -> None:

@@ -14,7 +14,7 @@ from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.words import detail_lines
 
 
-class ModelDetail(VerticalScroll, can_focus=False):
+class ModelDetail(VerticalScroll):
     """What a header and a forecast say of a model."""
 
     DEFAULT_CSS = """

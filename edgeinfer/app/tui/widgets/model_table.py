@@ -82,6 +82,10 @@ class ModelTable(DataTable[Text]):
         if chosen is not None:
             self.select(chosen.key)
 
+    def shows(self, key: str) -> bool:
+        """Whether there is a row of this key."""
+        return key in self._entries
+
     def select(self, key: str) -> None:
         """Move the cursor to a model, if it is there."""
         if key in self._entries:
