@@ -24,6 +24,7 @@ from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.download.space import size_text
 
+ROWS_CAP = 2
 CountTokens = Callable[[str], int | None]
 
 
@@ -34,8 +35,10 @@ class Chips(Static, can_focus=True):
     Chips {
         display: none;
         height: auto;
-        max-height: 4;
+        max-height: 2;
         padding: 0 1;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
         color: $text-muted;
         &.-filled { display: block; }
         &:focus { color: $text; }
@@ -68,11 +71,12 @@ class Chips(Static, can_focus=True):
     class Read(Message):
         """What a thread has read: each path with its text, or why there is none."""
 
-        def __init__(self, scan_number: int | None, read: list[tuple[Path, Attached | str]], named: list[Path]) -> None:
+        def __init__(self, held: Enclosures, read: list[tuple[Path, Attached | str]]) -> None:
             super().__init__()
-            self.scan_number = scan_number  # None where a path was given
+            self.held = held  # those of the draft that asked: by now there may be another one
             self.read = read
-            self.named = named  # all that the draft mentions
+            self.scan_number = 0  # 0 where a path was given
+            self.named: list[Path] = []  # all that the draft mentions
 
     class Counted(Message):
         """Tokens of a text that a thread has counted."""
@@ -131,12 +135,12 @@ class Chips(Static, can_focus=True):
         self._scan_number += 1
         self._n_scanning += 1
         held = {item.path for item in self._held.items if item.path is not None}
-        self._scan(text, held | self._held.refused, self._scan_number)
+        self._scan(text, held | self._held.refused, self._scan_number, self._held)
 
     def attach(self, path: Path) -> None:
         """Attach a file or folder; `Changed` follows."""
         self._n_reading += 1
-        self._read_path(path)
+        self._read_path(path, self._held)
 
     def add_pasted(self, text: str) -> Enclosure:
         """Attach a long text."""
@@ -201,15 +205,26 @@ class Chips(Static, can_focus=True):
             self.remove_item(item)
             self.post_message(self.Unpacked(item.attachments[0].text))
 
+    def on_resize(self) -> None:
+        self._draw()
+
     def _draw(self) -> None:
-        line = Content("")
+        """Pack the chips into rows, each in one piece, and show those around the chosen one."""
+        n_tokens = "…" if self.n_tokens is None else f"{self.n_tokens:,}"
+        head = Content(f"{n_tokens} tok in all  ")
+        rows, row_of_chosen = [Content("")], 0
+        width = max(1, self.content_size.width)
         for number, item in enumerate(self._held.items):
-            text = harmless(chip_text(item, self._counts.known, size_text(item.n_bytes)))
-            style = "reverse" if self.has_focus and number == self._chosen else ""
-            line += Content.styled(f"+ {text}", style) + Content("  ")
-        if self.n_tokens is not None:
-            line += Content(f"= {self.n_tokens:,} tok in all  ")
-        self.update(line + Content("(Delete removes, Enter unpacks a paste)") if self.has_focus else line)
+            text = f"+ {harmless(chip_text(item, self._counts.known, size_text(item.n_bytes)))}"
+            chip = Content.styled(text, "reverse" if self.has_focus and number == self._chosen else "")
+            room = width - head.cell_length if len(rows) == 1 else width
+            if rows[-1] and rows[-1].cell_length + chip.cell_length > room:
+                rows.append(Content(""))
+            rows[-1] += chip + Content("  ")
+            row_of_chosen = len(rows) - 1 if number == self._chosen or not self.has_focus else row_of_chosen
+        first = max(0, row_of_chosen - ROWS_CAP + 1)
+        shown = rows[first : first + ROWS_CAP]
+        self.update(Content("\n").join([head + shown[0], *shown[1:]]))
 
     def _tell(self, failed: bool = False) -> None:
         self.refresh_chips()
@@ -219,34 +234,35 @@ class Chips(Static, can_focus=True):
         return [self._draft_text, *(attachment.text for attachment in self._held.attachments)]
 
     @work(thread=True, group="read")
-    def _scan(self, text: str, known: set[Path], number: int) -> None:
+    def _scan(self, text: str, known: set[Path], number: int, held: Enclosures) -> None:
         named = mentions(text, self._base)
-        read = [(path, _read(path, self._base)) for path in named if path not in known]
-        self.post_message(self.Read(number, read, named))
+        message = self.Read(held, [(path, _read(path, self._base)) for path in named if path not in known])
+        message.scan_number, message.named = number, named
+        self.post_message(message)
 
     @work(thread=True, group="read")
-    def _read_path(self, path: Path) -> None:
-        self.post_message(self.Read(None, [(self._base / path, _read(path, self._base))], []))
+    def _read_path(self, path: Path, held: Enclosures) -> None:
+        self.post_message(self.Read(held, [(self._base / path, _read(path, self._base))]))
 
     @on(Read)
     def _take_read(self, message: Read) -> None:
         message.stop()
-        given = message.scan_number is None
+        held, given = message.held, message.scan_number == 0
         if given:
             self._n_reading -= 1
         else:
             self._n_scanning -= 1
             if message.scan_number != self._scan_number:
                 return
-            self._held.keep_mentioned(message.named)
+            held.keep_mentioned(message.named)
         failed = False
         for path, attached in message.read:
             if isinstance(attached, str):
                 failed = True
-                self._held.refused.add(path)
+                held.refused.add(path)
                 self.notify(harmless(attached), severity="warning", markup=False)
                 continue
-            self._held.add(path, attached, "added" if given else "mention")
+            held.add(path, attached, "added" if given else "mention")
             for notice in attached.notices:
                 self.notify(harmless(notice), markup=False)
         self._tell(failed)

@@ -20,7 +20,7 @@ from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.completion import Completion, complete_command, complete_path, fragment_at
 
 ROWS_CAP = 6
-LABEL_WIDTH = 20
+LABEL_WIDTH_CAP = 24
 
 
 class CompletionList(OptionList):
@@ -38,6 +38,8 @@ class CompletionList(OptionList):
         padding: 0 1;
         background: $panel;
         scrollbar-size-vertical: 1;
+        text-wrap: nowrap;
+        text-overflow: ellipsis;
         &.-open { display: block; }
         & > .option-list--option-highlighted {
             color: $block-cursor-foreground;
@@ -135,15 +137,16 @@ class CompletionList(OptionList):
         completions = tuple(completions)
         if completions != self._completions:
             self._completions = completions
-            self.set_options([Option(_row(each)) for each in completions])
+            width = max((len(each.label) for each in completions if len(each.label) <= LABEL_WIDTH_CAP), default=0)
+            self.set_options([Option(_row(each, width)) for each in completions])
             self.highlighted = 0 if completions and choose_first else None
         self.set_class(bool(completions), "-open")
         self.styles.offset = (0, -min(len(completions), ROWS_CAP))
 
 
-def _row(completion: Completion) -> Content:
+def _row(completion: Completion, label_width: int) -> Content:
     label = Content(harmless(completion.label))
     if not completion.help:
         return label
-    space = " " * max(2, LABEL_WIDTH - label.cell_length)
+    space = " " * (2 + max(0, label_width - label.cell_length))
     return label + Content.styled(space + harmless(completion.help), "dim")

@@ -44,13 +44,15 @@ class Draft:
 
 
 class Composer(Vertical):
-    """A text area with completions over it, chips for attachments, and what waits to be sent."""
+    """A text area with completions over it, chips for attachments, and what waits to be sent.
+
+    All its parts have automatic heights: beside a fixed one Textual takes a share of the screen as no limit.
+    """
 
     DEFAULT_CSS = """
     Composer {
         height: auto;
-        max-height: 50vh;
-        & > #composer-mode { display: none; height: 1; padding: 0 1; color: $text-warning; }
+        & > #composer-mode { display: none; height: auto; max-height: 1; padding: 0 1; color: $text-warning; }
         & > #composer-mode.-filled { display: block; }
     }
     """

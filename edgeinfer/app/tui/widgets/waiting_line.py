@@ -1,6 +1,6 @@
 """The prompts that wait to be sent while an answer is being made.
 
-In: their texts. Out: up to three lines; nothing while none waits. Does not send them.
+In: their texts. Out: a line with how many wait and which one is the last; nothing while none waits. Does not send them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from textual.widgets import Static
 
 from edgeinfer.app.answer_output import harmless
 
-SHOWN_CAP = 3
-
 
 class WaitingLine(Static):
-    """One line per prompt; the last few, and how many more there are."""
+    """One line, however many wait."""
 
     DEFAULT_CSS = """
     WaitingLine {
         display: none;
         height: auto;
-        max-height: 3;
+        max-height: 1;
         padding: 0 1;
         color: $text-muted;
         text-wrap: nowrap;
@@ -37,10 +35,7 @@ class WaitingLine(Static):
     def show(self, texts: Sequence[str]) -> None:
         """Show these prompts; the key that takes the last one back comes first, for long ones are cut."""
         self.n_waiting = len(texts)
-        lines = [f"waits: {' '.join(harmless(text).split())}" for text in texts[-SHOWN_CAP:]]
-        if len(texts) > SHOWN_CAP:
-            lines[0] = f"{len(texts) - SHOWN_CAP + 1} more wait"
-        if lines:
-            lines[-1] = lines[-1].replace("waits: ", "waits (Up takes it back): ", 1)
-        self.update("\n".join(lines))
-        self.set_class(bool(lines), "-filled")
+        if texts:
+            verb = "waits" if len(texts) == 1 else "wait, the last"
+            self.update(f"{len(texts)} {verb} (Up takes it back): {' '.join(harmless(texts[-1]).split())}")
+        self.set_class(bool(texts), "-filled")
