@@ -53,10 +53,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class PlanStrip:
-    """Where a pass of one token spends its time.
+    """Where a pass of one token spends its time; of several devices the last pass, whatever it had.
 
     kinds    seconds by what they are spent on, () where only a measured pass would tell
-    overlap  of the time of the less busy of several devices, the share in which another worked too
+    overlap  of the time of the less busy of several devices, the share in which another worked too; None for one
     note     what the reader should know, or could do to know more; "" for nothing
     """
 

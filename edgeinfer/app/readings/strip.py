@@ -45,7 +45,7 @@ def kinds_of(stages: Sequence[StageSeconds]) -> tuple[tuple[str, float], ...]:
     return (
         ("products", sum(stage.products_s for stage in stages)),
         ("attention", sum(stage.attention_s for stage in stages)),
-        ("other ops", sum(stage.others_s for stage in stages)),
+        ("others", sum(stage.others_s for stage in stages)),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from edgeinfer.app.counting import counted
 from edgeinfer.app.readings.records import CoreReading, Cores
 from edgeinfer.app.tui.figures import bar, percent, seconds
-from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, Line, Panel, line
+from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, Line, Panel, line, wrapped
 
 KINDS = {"performance": "P", "efficiency": "E", "low-power": "L"}
 WIDE = 56
@@ -26,9 +26,9 @@ class CoreBars(Panel[Cores]):
 
 def core_lines(cores: Cores, width: int, height: int) -> list[Line]:
     """What all did together, and each one."""
-    found = [line((_together(cores)[:width], MUTED))]
+    found = wrapped(_together(cores), width, MUTED)
     if cores.note:
-        found.append(line((cores.note[:width], MUTED)))
+        found += wrapped(cores.note, width, MUTED)
     room = max(1, height - len(found))
     shown = cores.cores if len(cores.cores) <= room else cores.cores[: room - 1]
     largest = max((core.share or 0.0 for core in cores.cores), default=0.0)
@@ -42,8 +42,8 @@ def _together(cores: Cores) -> str:
     if cores.n_workers is None:
         return f"{counted(len(cores.cores), 'core')}, no model is loaded yet"
     if cores.n_working is None:
-        return f"{counted(cores.n_workers, 'worker')}; this device tells nothing of steps"
-    return f"{cores.n_working} of {counted(cores.n_workers, 'worker')} took part; last step {seconds(cores.step_s)}"
+        return f"{counted(cores.n_workers, 'worker')}, nothing told of steps"
+    return f"{cores.n_working} of {counted(cores.n_workers, 'worker')}, last step {seconds(cores.step_s)}"
 
 
 def _core(core: CoreReading, largest: float, width: int) -> Line:

@@ -6,7 +6,7 @@ In: a `readings.Energy`. Out: lines.
 from __future__ import annotations
 
 from edgeinfer.app.readings.records import Energy
-from edgeinfer.app.tui.widgets.panel import ALARM, MUTED, Line, Panel, line
+from edgeinfer.app.tui.widgets.panel import ALARM, MUTED, Line, Panel, line, wrapped
 
 NAME_WIDTH = 10
 NOT_TOLD = "this system does not tell"
@@ -18,12 +18,13 @@ class EnergyPanel(Panel[Energy]):
     TITLE = "energy"
 
     def lines(self, record: Energy, width: int, height: int) -> list[Line]:
-        return energy_lines(record)
+        return energy_lines(record, width)
 
 
-def energy_lines(energy: Energy) -> list[Line]:
+def energy_lines(energy: Energy, width: int) -> list[Line]:
     """What is known, and in one line what is not."""
-    found = [line(f"{'governor':<{NAME_WIDTH}}{energy.policy or 'no model is loaded yet'}")]
+    first, *more = wrapped(energy.policy or "no model is loaded yet", width - NAME_WIDTH)
+    found = [line(f"{'governor':<{NAME_WIDTH}}", *first), *(line(" " * NAME_WIDTH, *each) for each in more)]
     if energy.watts is None and energy.joules_per_token is None:
         found.append(line(f"{'power':<{NAME_WIDTH}}", (NOT_TOLD, MUTED)))
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Generic, TypeVar
 
 from textual.content import Content
@@ -17,12 +18,17 @@ Record = TypeVar("Record")
 Line = tuple[tuple[str, str], ...]
 """Texts in a row, each with its style, "" for none."""
 
-MUTED, STRONG, MAIN, SECOND, ALARM = "dim", "bold", "$primary", "$secondary", "$warning"
+MUTED, STRONG, MAIN, SECOND, OTHER, ALARM = "dim", "bold", "$primary", "$secondary", "$accent", "$warning"
 
 
 def line(*parts: str | tuple[str, str]) -> Line:
     """A line of texts, plain or with a style."""
     return tuple((part, "") if isinstance(part, str) else part for part in parts)
+
+
+def wrapped(text: str, width: int, style: str = "") -> list[Line]:
+    """A text over as many lines as it takes."""
+    return [line((part, style)) for part in wrap(text, max(1, width))]
 
 
 def plain(lines: Sequence[Line]) -> list[str]:
@@ -34,7 +40,10 @@ class Panel(Static, Generic[Record]):
     """What all panels do: keep the record, and draw it again when the room changes."""
 
     DEFAULT_CSS = """
-    Panel { height: 1fr; width: 1fr; border: round $surface-lighten-2; border-title-color: $text-muted; padding: 0 1; }
+    Panel {
+        height: 1fr; width: 1fr; padding: 0 1; border: round $surface-lighten-2; border-title-color: $text-muted;
+        text-wrap: nowrap; text-overflow: ellipsis;
+    }
     """
 
     TITLE = ""

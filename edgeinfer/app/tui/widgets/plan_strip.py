@@ -6,14 +6,19 @@ In: a `readings.PlanStrip`. Out: lines. What is read from disk is dotted, where 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.counting import counted
 from edgeinfer.app.readings.records import PlanStrip, Source, Stored, Stretch
 from edgeinfer.app.tui.figures import n_bytes, percent, seconds
-from edgeinfer.app.tui.widgets.panel import ALARM, MAIN, MUTED, SECOND, STRONG, Line, Panel, line
+from edgeinfer.app.tui.widgets.panel import ALARM, MAIN, MUTED, OTHER, SECOND, STRONG, Line, Panel, line, wrapped
 
 EVEN, ODD, FROM_DISK, IDLE = "█", "▓", "░", " "
+LAYER = "blk."
+"""What the names of layers begin with; other stages have a colour of their own."""
+LEAST_CELLS = 3
+"""Of stages that look the same."""
 NAME_WIDTH = 9
 SOURCES: dict[Source, str] = {
     "measured": "measured",
@@ -35,69 +40,86 @@ class PlanStripPanel(Panel[PlanStrip]):
 def plan_lines(plan: PlanStrip, width: int) -> list[Line]:
     """The plan in words and strips."""
     if plan.model is None:
-        return [line((plan.note, MUTED))]
-    took = "" if plan.pass_s is None else f"{seconds(plan.pass_s)} a token, one at a time"
+        return wrapped(plan.note, width, MUTED)
+    of_what = "a token, one at a time" if plan.overlap is None else "in the last pass"
+    took = "" if plan.pass_s is None else f"{seconds(plan.pass_s)} {of_what}"
     found = [line((harmless(plan.model)[:width], STRONG)), line(f"{plan.device or ''}{', ' if took else ''}{took}")]
     whole_s = max((stretch.ended_s for stretch in plan.stretches), default=0.0)
     for device in plan.devices:
         mine = [stretch for stretch in plan.stretches if stretch.device == device]
         name = f"{device[:NAME_WIDTH]:<{NAME_WIDTH}}" if len(plan.devices) > 1 else ""
         found.append(line((name, MUTED), *_strip(mine, whole_s, width - len(name))))
-    found += _stages(plan)
+    found += _stages(plan) if len(plan.devices) == 1 else _devices(plan)
     if plan.overlap is not None and len(plan.devices) > 1:
-        found.append(line(f"another works in {percent(plan.overlap).strip()} of the less busy one's time"))
+        found.append(line(f"both work in {percent(plan.overlap).strip()} of the lesser's time"))
     whole = sum(took for _, took in plan.kinds)
     if whole:
         found.append(line(", ".join(f"{kind} {percent(took / whole).strip()}" for kind, took in plan.kinds)))
     found += [] if plan.stored is None else stored_lines(plan.stored)
     source = SOURCES[plan.source] if plan.pass_s is not None else "not measured yet" if plan.stretches else ""
-    found.append(line(("; ".join(part for part in (source, plan.note) if part), MUTED)))
-    return found
+    return found + wrapped("; ".join(part for part in (source, plan.note) if part), width, MUTED)
 
 
 def _strip(stretches: Sequence[Stretch], whole_s: float, width: int) -> list[tuple[str, str]]:
     """Cells of a device, neighbours of the same look together."""
-    looks = [_look(stretches, (cell + 0.5) * whole_s / width) for cell in range(width)] if whole_s > 0 else []
+    together = max(1, ceil(LEAST_CELLS * len(stretches) / max(1, width)))
+    looks = [_look(stretches, (cell + 0.5) * whole_s / width, together) for cell in range(width)] if whole_s > 0 else []
     runs: list[tuple[str, str]] = []
     for glyph, style in looks:
-        if runs and runs[-1][1] == style:
+        if runs and runs[-1][1] == style and runs[-1][0][0] == glyph:
             runs[-1] = runs[-1][0] + glyph, style
         else:
             runs.append((glyph, style))
     return runs
 
 
-def _look(stretches: Sequence[Stretch], moment_s: float) -> tuple[str, str]:
+def _look(stretches: Sequence[Stretch], moment_s: float, together: int) -> tuple[str, str]:
+    """A cell at a moment; `together` stages in a row look the same, so that narrow ones do not flicker."""
     for place, stretch in enumerate(stretches):
         if stretch.began_s <= moment_s < stretch.ended_s:
+            is_odd = place // together % 2
             if stretch.read_share > 0.5:
                 return FROM_DISK, ALARM
-            return (ODD, SECOND) if place % 2 else (EVEN, MAIN)
+            if not stretch.label.startswith(LAYER):
+                return EVEN, OTHER
+            return (ODD, SECOND) if is_odd else (EVEN, MAIN)
     return IDLE, ""
 
 
 def _stages(plan: PlanStrip) -> list[Line]:
     """What layers take together and one by one, and what everything else takes, where stages are told apart."""
-    layers = [stretch.seconds for stretch in plan.stretches if stretch.label.startswith("blk.")]
-    if plan.pass_s is None or len(plan.devices) > 1 or not layers or any(" to " in s.label for s in plan.stretches):
+    layers = [stretch.seconds for stretch in plan.stretches if stretch.label.startswith(LAYER)]
+    if plan.pass_s is None or not layers or any(" to " in s.label for s in plan.stretches):
         return []
     least, most = seconds(min(layers)), seconds(max(layers))
     each = most if least == most else f"{least} to {most}"
-    others = [stretch for stretch in plan.stretches if not stretch.label.startswith("blk.") and stretch.seconds > 0]
+    others = [stretch for stretch in plan.stretches if not stretch.label.startswith(LAYER) and stretch.seconds > 0]
     found = [line(f"{counted(len(layers), 'layer')} {seconds(sum(layers))}, each {each}")]
     if others:
         found.append(line(", ".join(f"{stretch.label} {seconds(stretch.seconds)}" for stretch in others)))
     return found
 
 
+def _devices(plan: PlanStrip) -> list[Line]:
+    """What each of several devices did, from where to where."""
+    found = []
+    for device in plan.devices:
+        mine = [stretch for stretch in plan.stretches if stretch.device == device]
+        ends = (mine[0].label.split(" to ")[0], mine[-1].label.split(" to ")[-1])
+        stages = ends[0] if ends[0] == ends[1] else " to ".join(ends)
+        found.append(line(f"{device} {seconds(sum(stretch.seconds for stretch in mine))}, {stages}"))
+    return found
+
+
 def stored_lines(stored: Stored) -> list[Line]:
     """What stays, what is read, and how fast."""
-    rate = "" if stored.disk_bytes_s is None else f" at {stored.disk_bytes_s / 1e9:.2f} GB/s"
-    waiting = "" if stored.waiting_share is None else f", {percent(stored.waiting_share).strip()} of the time waiting"
+    rate = "" if stored.disk_bytes_s is None else f", {stored.disk_bytes_s / 1e9:.2f} GB/s"
     found = [
         line(f"{stored.n_staying} of {counted(stored.n_stages, 'stage')} stay whole, {n_bytes(stored.stay_bytes, 0)}"),
-        line((f"{n_bytes(stored.token_bytes, 0)} read for a token{rate}{waiting}", ALARM)),
+        line((f"{n_bytes(stored.token_bytes, 0)} a token from disk{rate}", ALARM)),
     ]
+    if stored.waiting_share is not None:
+        found.append(line(f"{percent(stored.waiting_share).strip()} of the time waiting for it"))
     if stored.window_bytes:
         found.append(line(f"through a window of {n_bytes(stored.window_bytes, 0)}"))
     return found

@@ -10,7 +10,7 @@ from math import ceil, floor, log2
 
 from edgeinfer.app.readings.records import Reached, Roofline
 from edgeinfer.app.tui.figures import percent
-from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, SECOND, STRONG, Line, Panel, line
+from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, OTHER, STRONG, Line, Panel, line, wrapped
 
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bits of a braille cell by row and column."""
@@ -32,26 +32,24 @@ class RooflinePanel(Panel[Roofline]):
 
 def roofline_lines(roofline: Roofline, width: int, height: int) -> list[Line]:
     """The plot, as far as there is room for one, and the figures."""
-    words = [line for each in roofline.reached for line in _words(each, roofline, width)]
+    words = [_words(each, roofline, width) for each in roofline.reached]
     if roofline.bytes_s is not None and roofline.madds_s is not None:
         roof = f"roof {roofline.bytes_s / 1e9:.1f} GB/s, {_giga(roofline.madds_s)} multiply-adds/s"
         words.append(line((roof, MUTED)))
     if roofline.note:
-        words.append(line((roofline.note, MUTED)))
+        words += wrapped(roofline.note, width, MUTED)
     room = height - len(words)
     has_plot = (roofline.reached or roofline.bytes_s) and width >= LEAST_PLOT[0] and room >= LEAST_PLOT[1]
     return [*(_plot(roofline, width, room) if has_plot else []), *words]
 
 
-def _words(reached: Reached, roofline: Roofline, width: int) -> list[Line]:
+def _words(reached: Reached, roofline: Roofline, width: int) -> Line:
+    """A phase in figures, with its name where there is room."""
     roof = roofline.roof(reached.intensity)
-    share = "" if roof is None else f", {percent(reached.madds_s / roof).strip()} of the roof"
-    letter = (LETTERS[reached.phase], STRONG)
-    madds, gigabytes = _giga(reached.madds_s), f"{reached.bytes_s / 1e9:.1f} GB/s"
-    first = f" {reached.phase} {gigabytes}, {madds} madd/s{share}"
-    if len(first) < width:
-        return [line(letter, first)]
-    return [line(letter, f" {reached.phase} {gigabytes}, {madds} madd/s"), line(f"  {share.removeprefix(', ')}")]
+    share = "" if roof is None else f", {percent(reached.madds_s / roof).strip()} of roof"
+    figures = f"{reached.bytes_s / 1e9:.1f} GB/s, {_giga(reached.madds_s)} madd/s{share}"
+    name = f" {reached.phase:<7} " if len(figures) + 10 <= width else " "
+    return line((LETTERS[reached.phase], f"{STRONG} {OTHER}"), f"{name}{figures}")
 
 
 def _giga(rate: float) -> str:
@@ -106,7 +104,7 @@ def _row(number: int, dots: list[int], letters: dict[tuple[int, int], str]) -> L
     runs: list[tuple[str, str]] = []
     for column, bits in enumerate(dots):
         letter = letters.get((number, column))
-        text, style = (letter, f"{STRONG} {SECOND}") if letter else (chr(BRAILLE + bits) if bits else " ", MAIN)
+        text, style = (letter, f"{STRONG} {OTHER}") if letter else (chr(BRAILLE + bits) if bits else " ", MAIN)
         if runs and runs[-1][1] == style:
             runs[-1] = runs[-1][0] + text, style
         else:

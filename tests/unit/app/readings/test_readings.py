@@ -1,0 +1,234 @@
+"""Readings of models that run: what they say before, while and after answers, on several kinds of devices."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import edgeinfer
+from edgeinfer.app.readings import Counted, Readings
+from edgeinfer.app.readings.cores import CoreWatch
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.observed import LastStep
+from edgeinfer.engine.stats import Stats
+from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, ProductRates, Profile
+from edgeinfer.scheduling.topology import Core, Topology
+
+TURN = [{"role": "user", "content": "the cat in the hat"}]
+PROFILE = Profile(
+    "test",
+    (
+        DeviceRates(
+            "cpu",
+            "cpu",
+            1 << 34,
+            Curve.level(1e10),
+            {"*": ProductRates(4.0, Curve.level(2e11))},
+            (AttentionRates(16, Curve.level(1e10)),),
+            Curve.level(1e9),
+        ),
+    ),
+)
+
+
+def topology_of(*cores: Core) -> Topology:
+    return Topology(cores, (), len(cores), None, False, 0, 0, 1 << 34, 1 << 33)
+
+
+TWO_CORES = topology_of(Core((0, 2), "performance", 0, 0, 0, 0, None), Core((1,), "efficiency", 0, 0, 1, 0, None))
+
+
+def answered(llm: LLM, readings: Readings, n_tokens: int = 24) -> Stats:
+    """Let it answer, and tell the readings."""
+    stream = llm.chat(TURN, max_tokens=n_tokens, temperature=0)
+    stream.read()
+    assert stream.stats is not None
+    readings.answered(stream.stats)
+    return stream.stats
+
+
+def test_without_a_model_there_is_the_machine(home: Path) -> None:
+    readings = Readings()
+    assert readings.plan().note == readings.roofline().note == "no model is loaded yet"
+    assert readings.cores().cores
+    memory = readings.memory()
+    assert memory.process_bytes
+    assert memory.weight_bytes is None
+    assert not readings.drafting().is_on
+    assert readings.energy().policy is None
+    assert not readings.can_time_stages
+    assert not readings.time_stages()
+
+
+def test_a_model_on_the_reference_device_says_what_is_not_known(home: Path, tiny_model: Path) -> None:
+    with edgeinfer.load(tiny_model, device="reference", spec="off") as llm:
+        readings = Readings(llm, profile=lambda: PROFILE)
+        stats = answered(llm, readings)
+        plan = readings.plan()
+        assert plan.source == "by bytes"
+        assert plan.note == "reference does not time its ops"
+        assert [stretch.label for stretch in plan.stretches] == ["blk.0", "blk.1", "head"]
+        assert stats.plain_tok_s is not None
+        assert plan.pass_s == pytest.approx(1 / stats.plain_tok_s)
+        assert plan.stretches[-1].ended_s == pytest.approx(plan.pass_s)
+        roof = readings.roofline()
+        assert [each.phase for each in roof.reached] == ["prefill", "decode"]
+        assert roof.madds_s is None
+        assert "the roof of reference is not known" in roof.note
+        assert not readings.can_time_stages
+        assert not readings.time_stages()
+
+
+def test_before_an_answer_nothing_was_reached(home: Path, tiny_model: Path) -> None:
+    with edgeinfer.load(tiny_model, device="reference", spec="off") as llm:
+        readings = Readings(llm, profile=lambda: None)
+        assert readings.plan().pass_s is None
+        assert readings.roofline().reached == ()
+        memory = readings.memory()
+        assert (memory.n_kv_tokens, memory.kv_used_bytes) == (0, 0)
+        answered(llm, readings)
+        after = readings.memory()
+        assert after.n_kv_tokens
+        assert after.kv_bytes is not None
+        assert after.kv_used_bytes is not None
+        assert 0 < after.kv_used_bytes < after.kv_bytes
+        assert readings.follow(None) is None
+        assert readings.memory().n_kv_tokens is None
+
+
+def test_the_figures_of_decoding_are_those_of_its_passes(home: Path, tiny_model: Path) -> None:
+    """Multiply-adds a second by bytes a second: of one token, one for each weight, which has four bytes here."""
+    with edgeinfer.load(tiny_model, device="reference", spec="off") as llm:
+        readings = Readings(llm, profile=lambda: PROFILE)
+        stats = answered(llm, readings)
+        decode = readings.roofline().reached[-1]
+        assert stats.decode_tok_s is not None
+        assert decode.madds_s > llm.work.n_weights * stats.decode_tok_s
+        assert decode.madds_s < 1.5 * llm.work.n_weights * stats.decode_tok_s
+        assert decode.intensity == pytest.approx(1 / 4, rel=0.3)
+        prefill = readings.roofline().reached[0]
+        assert prefill.intensity > 3 * decode.intensity
+
+
+def test_the_cpu_tells_of_steps_stages_and_drafts(home: Path, tiny_model: Path) -> None:
+    with edgeinfer.load(tiny_model, device="cpu") as llm:
+        readings = Readings(llm, profile=lambda: PROFILE)
+        first = answered(llm, readings)
+        cores = readings.cores()
+        assert cores.n_working
+        assert cores.step_s
+        assert sum(core.share or 0.0 for core in cores.cores) == pytest.approx(1.0)
+        assert readings.plan().source == "predicted"
+        roof = readings.roofline()
+        assert roof.madds_s == pytest.approx(2e11)
+        assert roof.bytes_s == pytest.approx(1e10)
+        assert roof.note == ""
+        second = answered(llm, readings)
+        assert first.draft is not None
+        assert second.draft is not None
+        drafting = readings.drafting()
+        assert drafting.is_on
+        for name, total in drafting.total:
+            both = [
+                Counted(each.proposed, each.accepted)
+                for each in (first.draft.sources[name], second.draft.sources[name])
+            ]
+            assert total == both[0] + both[1]
+
+
+def test_stages_are_measured_when_nothing_is_generated_and_answers_stay_the_same(home: Path, tiny_model: Path) -> None:
+    with edgeinfer.load(tiny_model, device="cpu", spec="off") as llm:
+        readings = Readings(llm, profile=lambda: None)
+        before = llm.chat(TURN, max_tokens=24, temperature=0).read()
+        n_free = llm.n_free_pages
+        assert readings.can_time_stages
+        assert readings.time_stages()
+        plan = readings.plan()
+        assert plan.source == "measured"
+        assert [stretch.label for stretch in plan.stretches if stretch.seconds] == ["blk.0", "blk.1", "head"]
+        assert sum(seconds for _, seconds in plan.kinds) == pytest.approx(plan.pass_s)
+        assert dict(plan.kinds)["products"] > 0
+        assert llm.n_free_pages == n_free
+        again = llm.chat(TURN, max_tokens=24, temperature=0)
+        assert again.read() == before
+        assert again.stats is not None
+        assert again.stats.n_cached == again.stats.n_prompt - 1, "what was cached is still there"
+
+
+def test_nothing_is_measured_while_an_answer_is_in_the_making(home: Path, tiny_model: Path) -> None:
+    with edgeinfer.load(tiny_model, device="cpu", spec="off") as llm:
+        readings = Readings(llm, profile=lambda: None)
+        stream = llm.chat(TURN, max_tokens=24, temperature=0)
+        next(stream)
+        assert not readings.time_stages()
+        stream.close()
+
+
+def test_readings_wait_for_nobody(home: Path, tiny_model: Path) -> None:
+    """They are given while another thread holds the lock that passes need."""
+    with edgeinfer.load(tiny_model, device="reference", spec="off") as llm:
+        readings = Readings(llm, profile=lambda: None)
+        held, done = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with llm._pool.lock:
+                held.set()
+                done.wait(30)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        try:
+            assert held.wait(30)
+            for read in (readings.plan, readings.roofline, readings.cores, readings.memory, readings.energy):
+                assert read() is not None
+            assert not readings.time_stages()
+        finally:
+            done.set()
+            holder.join()
+
+
+def test_a_closed_model_is_read_of_as_one_that_holds_nothing(home: Path, tiny_model: Path) -> None:
+    llm = edgeinfer.load(tiny_model, device="cpu", spec="off")
+    readings = Readings(llm, profile=lambda: None)
+    answered(llm, readings)
+    llm.close()
+    assert readings.memory().weight_bytes is None
+    assert readings.cores().n_working is None
+    assert readings.plan().model == llm.facts.name
+    assert not readings.time_stages()
+
+
+@pytest.mark.parametrize("affinity", [((0,), (1,)), ((2,), (1,))])
+def test_shares_are_those_of_the_cores_that_workers_are_pinned_to(affinity: tuple[tuple[int, ...], ...]) -> None:
+    step = LastStep(1e-3, (0, 1), (0.75, 0.25), (100.0, 100.0))
+    cores = CoreWatch(TWO_CORES).read(step, affinity, 2)
+    assert [(core.number, core.share, core.speed) for core in cores.cores] == [
+        (0, 0.75, 1.0),
+        (1, 0.25, pytest.approx(1 / 3)),
+    ]
+    assert cores.note == ""
+
+
+def test_workers_on_no_core_of_their_own_are_told_beside_the_cores() -> None:
+    step = LastStep(1e-3, (1,), (1.0,), ())
+    cores = CoreWatch(TWO_CORES).read(step, ((0, 1), (0, 1)), 2)
+    assert [core.share for core in cores.cores] == [None, None, 1.0]
+    assert cores.cores[-1].is_worker
+    assert cores.cores[-1].number == 1
+    assert (cores.n_working, cores.n_workers) == (1, 2)
+
+
+def test_a_core_is_as_busy_as_its_busier_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collections import namedtuple
+
+    import psutil
+
+    Times = namedtuple("Times", "user idle")
+    counts = iter([[Times(0, 0)] * 3, [Times(9, 1), Times(0, 10), Times(5, 5)]])
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(counts))
+    now = iter(range(1000))
+    watch = CoreWatch(TWO_CORES, lambda: float(next(now)))
+    assert [core.busy for core in watch.read(None, (), None).cores] == [None, None]
+    assert [core.busy for core in watch.read(None, (), None).cores] == [pytest.approx(0.9), 0.0]
