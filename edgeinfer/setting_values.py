@@ -153,6 +153,19 @@ def path_list(value: object) -> tuple[str, ...]:
     return tuple(str(part) for part in parts if str(part).strip())
 
 
+def key_list(value: object) -> tuple[str, ...]:
+    """A reader of keys by command: "copy=ctrl+k new=f5", or a list of such texts."""
+    parts = value.split() if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError("COMMAND=KEY, with spaces between several, is wanted")
+    found = tuple(part.strip().strip(",") for part in parts if part.strip(", "))
+    for part in found:
+        name, equals, key = part.partition("=")
+        if not (name.strip() and equals and key.strip()):
+            raise ValueError(f"{part!r} is not COMMAND=KEY, such as copy=ctrl+k")
+    return found
+
+
 def switch(value: object) -> bool:
     """A reader of yes or no."""
     if isinstance(value, bool):

@@ -25,6 +25,7 @@ from edgeinfer.setting_values import (
     core_list,
     cost_curve,
     device_list,
+    key_list,
     number,
     one_of,
     path_list,
@@ -166,6 +167,22 @@ class MachineSettings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FaceSettings:
+    """How the terminal app looks and behaves."""
+
+    theme: str = option("textual-dark", "Colours of the terminal app, such as textual-light or textual-ansi.", text)
+    keys: tuple[str, ...] = option(
+        (), "Other keys for commands of the terminal app, such as copy=ctrl+k; repeatable.", key_list
+    )
+    thinking: Literal["fold", "show", "hide"] = option(
+        "fold", "What models think before they answer: fold it, show it or hide it.", one_of(("fold", "show", "hide"))
+    )
+    snapshots: str = option(
+        "1GB", "Room on disk for what was read of chats, so that they open at once; 0 keeps nothing.", text
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting, in groups; `origins` says per name where the value came from."""
 
@@ -173,6 +190,7 @@ class Settings:
     generation: GenerationSettings
     speculation: SpeculationSettings
     machine: MachineSettings
+    face: FaceSettings
     origins: Mapping[str, str]
 
     def value(self, name: str) -> object:
@@ -186,6 +204,7 @@ GROUPS: Mapping[str, type[Any]] = MappingProxyType(
         "generation": GenerationSettings,
         "speculation": SpeculationSettings,
         "machine": MachineSettings,
+        "face": FaceSettings,
     }
 )
 

@@ -16,8 +16,9 @@ from edgeinfer.models.text import Message
 if TYPE_CHECKING:
     from edgeinfer.engine.conversation import Messages
     from edgeinfer.engine.llm import Facts
+    from edgeinfer.engine.marks import Mark
     from edgeinfer.engine.request import Options
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.stats import Live, Stats
 
 KEPT_SHARE, SUMMARY_SHARE = 0.25, 0.125
 """Of the context: what the newest messages may take afterwards, and the summary."""
@@ -43,6 +44,9 @@ class SummaryStream(Protocol):
 
     @property
     def stats(self) -> Stats | None: ...
+
+    @property
+    def live(self) -> Live | None: ...
 
     def stop(self) -> None: ...
 
@@ -133,6 +137,16 @@ class Compaction:
     def text(self) -> str:
         """The summary so far; "" while another piece is to come."""
         return "" if self._current is None else self._current.text
+
+    @property
+    def live(self) -> Live | None:
+        """The numbers of the piece in the making."""
+        return None if self._current is None else self._current.live
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """Nobody asks who drafted a summary."""
+        return ()
 
     @property
     def stats(self) -> Stats | None:

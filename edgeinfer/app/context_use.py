@@ -9,10 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from edgeinfer.engine.conversation import fit
+from edgeinfer.engine.conversation import Messages, fit
 from edgeinfer.engine.llm import Facts
-from edgeinfer.engine.prompts import Prompts
 from edgeinfer.models.text import Message
+
+
+class Tokenizing(Protocol):
+    """Counts the tokens of prompts."""
+
+    def tokens(self, messages: Messages) -> list[int]: ...
 
 
 class Prompting(Protocol):
@@ -22,7 +27,7 @@ class Prompting(Protocol):
     def facts(self) -> Facts: ...
 
     @property
-    def prompts(self) -> Prompts: ...
+    def prompts(self) -> Tokenizing: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from edgeinfer.engine.sampling import Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.engine.speculation.tree import Draft, Walk, trimmed, walk
-from edgeinfer.engine.stats import FinishReason, Meter, Stats
+from edgeinfer.engine.stats import FinishReason, Live, Meter, Stats
 from edgeinfer.engine.stops import StopStrings
 from edgeinfer.models.text import StreamDecoder, Tokenizer
 
@@ -96,6 +96,19 @@ class Answer:
         """The text of the answer so far in runs, by who drafted them."""
         shown = tuple(self._shown)
         return marks_of((len(piece), self._sources.get(place)) for place, piece in enumerate(shown))
+
+    @property
+    def live(self) -> Live:
+        """The numbers so far; from any thread."""
+        meter = self._meter
+        return Live(
+            n_prompt=len(self._request.prompt),
+            n_cached=self._n_reused,
+            n_generated=self._n_generated,
+            prefill_tok_s=meter.prefill_tok_s,
+            decode_tok_s=meter.decode_tok_s,
+            accepted_per_step=meter.accepted_per_step,
+        )
 
     @property
     def is_done(self) -> bool:

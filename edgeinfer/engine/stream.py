@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.marks import Mark
-from edgeinfer.engine.stats import Stats
+from edgeinfer.engine.stats import Live, Stats
 
 
 class TextStream:
@@ -54,6 +54,11 @@ class TextStream:
     def marks(self) -> tuple[Mark, ...]:
         """The text so far in runs: how many characters, and which drafter proposed them, None for none."""
         return self._generation.marks
+
+    @property
+    def live(self) -> Live:
+        """The numbers so far, while it is being made; from any thread."""
+        return self._generation.live
 
     @property
     def stats(self) -> Stats | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edgeinfer.app.sessions.conversation import messages_of
+from edgeinfer.app.sessions.conversation import messages_of, told_of, with_attachments
 from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage, KeptSession, Role, State
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.sessions.tree import MessageTree
@@ -118,9 +118,13 @@ class Chat:
         self._store.finish(number, text, state, figures)
         return finished
 
+    def told(self) -> list[Message]:
+        """The messages that the model is told of, one for one; an earlier summary is the first of them."""
+        return [Message(kept.role, with_attachments(kept.text, kept.attachments)) for kept in told_of(self.branch)]
+
     def compacted(self, summary: str, n_summarised: int, model: str | None) -> None:
-        """Begin a branch with a summary of the oldest messages, followed by the others; the old branch stays."""
-        kept = self.branch[n_summarised:]
+        """Begin a branch with a summary of the oldest messages of `told`, followed by the others; the old one stays."""
+        kept = told_of(self.branch)[n_summarised:]
         leaf = self._add(None, "summary", summary, model=model).number
         for message in kept:
             leaf = self._copy(message, leaf)

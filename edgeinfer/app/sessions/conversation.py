@@ -18,12 +18,18 @@ SUMMARY = "Summary of the conversation so far:"
 def messages_of(branch: Sequence[KeptMessage], system: str | None) -> list[Message]:
     """The conversation. Answers without text are left out, with their questions where others follow those."""
     found = [Message("system", text)] if (text := system_text(branch, system)) else []
-    said = [message for message in branch if message.role != "summary" and (message.role == "user" or message.text)]
-    for message, following in zip(said, [*said[1:], None], strict=True):
-        if message.role == "user" and following is not None and following.role == "user":
-            continue  # its answer never came
-        found.append(Message(message.role, with_attachments(message.text, message.attachments)))
-    return found
+    said = [message for message in told_of(branch) if message.role != "summary"]
+    return [*found, *(Message(message.role, with_attachments(message.text, message.attachments)) for message in said)]
+
+
+def told_of(branch: Sequence[KeptMessage]) -> tuple[KeptMessage, ...]:
+    """The messages of a branch that the model is told of, summaries among them."""
+    said = [message for message in branch if message.role == "user" or message.text.strip()]
+    return tuple(
+        message
+        for message, following in zip(said, [*said[1:], None], strict=True)
+        if not (message.role == "user" and following is not None and following.role == "user")  # never answered
+    )
 
 
 def system_text(branch: Sequence[KeptMessage], system: str | None) -> str:

@@ -1,7 +1,7 @@
 """The terminal app: puts the screens on a terminal, and leaves in good order, however it is asked to.
 
-In: a `Desk`. Out: an exit code. Opens nothing itself: `launch` does, and closes it again. What a terminal that goes away,
-or a signal, leaves behind is a chat that was saved and a model that is closed.
+In: a `Desk`. Out: an exit code. Opens nothing itself: `launch` does, and closes it again. What a terminal that goes
+away, or a signal, leaves behind is a chat that was saved and a model that is closed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from textual.app import App, SystemCommand
 from textual.screen import Screen
 
-from edgeinfer.app.tui.commands import keymap, palette
+from edgeinfer.app.tui.commands import palette, remapped
 from edgeinfer.app.tui.desk import Desk
 from edgeinfer.app.tui.screens.chat import ChatScreen
 
@@ -33,8 +33,11 @@ class ChatApp(App[int]):
 
     def on_mount(self) -> None:
         face = self.desk.tuning.settings.face
-        self.theme = face.theme
-        keys, notices = keymap(face.keys)
+        if face.theme in self.available_themes:
+            self.theme = face.theme
+        else:
+            self.chat_screen.tell(f"no theme is called {face.theme!r}; there are: {', '.join(self.available_themes)}")
+        keys, notices = remapped(face.keys)
         self.set_keymap(keys)
         self.push_screen(self.chat_screen)
         for notice in notices:
@@ -44,7 +47,8 @@ class ChatApp(App[int]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the palette offers: our commands, and Textual's own where they are of use here."""
         if screen is self.chat_screen:
-            yield from palette(self.chat_screen)
+            for title, help_text, do in palette(self.chat_screen.doing):
+                yield SystemCommand(title, help_text, do)
         for command in super().get_system_commands(screen):
             if command.title in ("Theme", "Screenshot"):
                 yield command

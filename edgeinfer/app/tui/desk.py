@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from edgeinfer.app.catalogue.catalogue import Catalogue
     from edgeinfer.app.personas import Personas
     from edgeinfer.app.sessions.autosave import Autosave
     from edgeinfer.app.sessions.store import SessionStore
@@ -31,5 +32,7 @@ class Desk:
     """Where histories of the app are kept."""
     snapshots: Snapshots | None = None
     model: Model | None = None
+    catalogue: Catalogue | None = None
+    """Of models, once somebody has looked."""
     opening_text: str = ""
     """What is being done to open a model, "" while nothing is."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.conversation import Messages
     from edgeinfer.engine.llm import Facts
     from edgeinfer.engine.request import Options
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.stats import Live, Stats
 
 Runs = tuple[tuple[int, str | None], ...]
 """A text in runs: so many characters, and who drafted them; None for what was not drafted."""
@@ -45,6 +45,9 @@ class AnswerStream(Protocol):
     @property
     def marks(self) -> Sequence[Marked]: ...
 
+    @property
+    def live(self) -> Live | None: ...
+
     def stop(self) -> None: ...
 
 
@@ -56,8 +59,6 @@ class ModelSession(Protocol):
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> AnswerStream: ...
 
-    def render(self, messages: Messages) -> str: ...
-
     def save(self, path: str | Path) -> None: ...
 
     def restore(self, path: str | Path) -> None: ...
@@ -65,8 +66,19 @@ class ModelSession(Protocol):
     def close(self) -> None: ...
 
 
+class PromptMaker(Protocol):
+    """Makes prompts of conversations."""
+
+    def render(self, messages: Messages) -> str: ...
+
+    def tokens(self, messages: Messages) -> list[int]: ...
+
+
 class Model(Protocol):
     """A loaded model."""
+
+    @property
+    def prompts(self) -> PromptMaker: ...
 
     @property
     def facts(self) -> Facts: ...

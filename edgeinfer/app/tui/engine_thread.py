@@ -1,7 +1,7 @@
 """The thread that owns the model: it does one job after another and posts what comes of them.
 
-In: jobs, from the screen's thread. Out: messages to the app, and text into a `Growth`. Nothing here touches a widget, and
-nothing waits for the screen. The thread sleeps while there is nothing to do.
+In: jobs, from the screen's thread. Out: messages to the app, and text into a `Growth`. Nothing here touches a widget,
+and nothing waits for the screen. The thread sleeps while there is nothing to do.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from edgeinfer.app.tui.messages import (
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:  # what computes is imported by the thread, when the first screen is drawn
+    from edgeinfer.app.readings.service import Readings
     from edgeinfer.app.snapshots import Snapshots
-    from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.stats import Live, Stats
 
 
-class OpeningStopped(Exception):  # noqa: N818 - not an error: somebody asked for it
+class OpeningStopped(Exception):
     """The model is not wanted any more."""
 
 
@@ -59,6 +60,8 @@ class EngineThread:
         self._session: ModelSession | None = None
         self._chat: int | None = None
         self._waiting: list[Job] = []
+        self.readings: Readings | None = None
+        """Of the open model, for whoever shows them."""
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="edgeinfer-engine", daemon=True)
 
@@ -81,6 +84,12 @@ class EngineThread:
             job.stopped.set()
         if stream is not None:
             stream.stop()
+
+    @property
+    def live(self) -> Live | None:
+        """The numbers of the answer in the making; None where there is none."""
+        stream = self._stream
+        return None if stream is None else stream.live
 
     def close(self, patience_s: float = 10.0) -> bool:
         """Stop everything, put aside what was read, and close the model; whether that was done in time."""
@@ -145,6 +154,7 @@ class EngineThread:
             self._post(ModelFailed(f"{type(error).__name__}: {error}"))
             return
         self._model, self._session = model, model.session()
+        self.readings = readings_of(model)
         self._post(ModelOpened(model))
         self._enter(chat)
 
@@ -171,7 +181,7 @@ class EngineThread:
     def _close_model(self) -> None:
         self._leave_chat()
         session, model = self._session, self._model
-        self._session = self._model = None
+        self._session = self._model = self.readings = None
         if session is not None:
             session.close()
         if model is not None:
@@ -192,17 +202,22 @@ class EngineThread:
         self._lead(job.number, job.before, lambda: session.chat(job.messages, **options), job.stopped)
 
     def _summarise(self, job: Summarise) -> None:
-        from edgeinfer.app.compaction import Compaction
+        from edgeinfer.app.compaction import Compaction, plan_compaction
 
         session, model = self._session, self._model
         if session is None or model is None:
             self._post(Answered(job.number, "", "failed", None, (), ("no model is open; /model opens one",)))
             return
         self._enter(job.chat)
-        compaction = Compaction(model, session, job.messages, lambda done, total: self._read(done, total))
-        self._lead(job.number, "", compaction.start, job.stopped)
+        try:
+            plan = plan_compaction(model, job.messages)
+        except EdgeInferError as error:
+            self._post(Answered(job.number, "", "failed", None, (), (str(error),)))
+            return
+        compaction = Compaction(session, plan, lambda what, done, total: self._read(done, total))
+        self._lead(job.number, "", lambda: compaction, job.stopped, plan.n_summarised)
 
-    def _lead(self, number: int, before: str, start: Callable[[], AnswerStream], stopped: threading.Event) -> None:
+    def _lead(self, number: int, before: str, start: Callable[[], AnswerStream], stopped: threading.Event, n_summarised: int = 0) -> None:
         """Make an answer to its end; what there is of it is told whatever happens."""
         stream: AnswerStream | None = None
         try:
@@ -228,7 +243,7 @@ class EngineThread:
         if before:
             runs = ((len(before), None), *runs)
         text = before + stream.text
-        self._post(Answered(number, text, _state(stats), figures_of(stats), runs, stats.notices))
+        self._post(Answered(number, text, _state(stats), figures_of(stats), runs, stats.notices, n_summarised))
         self._note(stats)
 
     def _post_failure(self, number: int, before: str, stream: AnswerStream | None, reason: str) -> None:
@@ -240,6 +255,8 @@ class EngineThread:
         from edgeinfer.app.opening import record_speed
         from edgeinfer.engine.llm import LLM
 
+        if self.readings is not None:
+            self.readings.answered(stats)
         if isinstance(self._model, LLM):
             record_speed(self._model, stats)
 
@@ -248,6 +265,14 @@ class EngineThread:
 
     def _post(self, message: Message) -> None:
         self._host.post_message(message)
+
+
+def readings_of(model: Model) -> Readings | None:
+    """Readings of a model of ours; None of others."""
+    from edgeinfer.app.readings.service import Readings
+    from edgeinfer.engine.llm import LLM
+
+    return Readings(model) if isinstance(model, LLM) else None
 
 
 def figures_of(stats: Stats) -> Figures:

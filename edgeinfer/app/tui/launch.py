@@ -1,7 +1,7 @@
 """Starting the terminal app and cleaning up after it.
 
-In: what the command line gave. Out: an exit code. Opens the kept chats before the screen is taken, so that what is wrong
-with them is told in a line; imports nothing that computes: the model is opened behind the first screen.
+In: what the command line gave. Out: an exit code. Opens the kept chats before the screen is taken, so that what is
+wrong with them is told in a line; imports nothing that computes: the model is opened behind the first screen.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
         try:
             yield app
         finally:
+            if desk.catalogue is not None:
+                desk.catalogue.close()
             if not app.chat_screen.engine.close():
                 _leave_hard(app.return_code or 0, autosave)
 

@@ -60,7 +60,10 @@ class Grown(Message, bubble=False):
 
 
 class Answered(Message, bubble=False):
-    """An answer is over: its whole text, how it ended, its numbers, and which of it was drafted by whom."""
+    """An answer is over: its whole text, how it ended, its numbers, and which of it was drafted by whom.
+
+    `n_summarised`: messages that it is a summary of.
+    """
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class Answered(Message, bubble=False):
         figures: Figures | None,
         runs: Runs,
         notices: tuple[str, ...],
+        n_summarised: int = 0,
     ) -> None:
         super().__init__()
         self.job = job
@@ -78,6 +82,7 @@ class Answered(Message, bubble=False):
         self.figures = figures
         self.runs = runs
         self.notices = notices
+        self.n_summarised = n_summarised
 
 
 class Told(Message, bubble=False):

@@ -11,7 +11,7 @@ from typing import Unpack
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.llm import Facts
 from edgeinfer.engine.request import Options
-from edgeinfer.engine.stats import Stats
+from edgeinfer.engine.stats import Live, Stats
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
 
@@ -120,6 +120,10 @@ class ScriptedStream:
         return "".join(self._said)
 
     @property
+    def live(self) -> Live:
+        return Live(self._n_prompt, self._n_cached, len(self._said), 100.0, 50.0, 1.0)
+
+    @property
     def marks(self) -> tuple[Mark, ...]:
         return tuple(Mark(len(piece), "ngram" if index % 2 else None) for index, piece in enumerate(self._said))
 
@@ -148,8 +152,7 @@ class ScriptedSession:
         return stream
 
     def render(self, messages: Messages) -> str:
-        chat = [Message.of(message) for message in messages]
-        return "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
+        return ScriptedPrompts().render(messages)
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(str(len(self._tokens)))
@@ -161,6 +164,17 @@ class ScriptedSession:
         self._tokens = ()
 
 
+class ScriptedPrompts:
+    """Words are tokens here."""
+
+    def render(self, messages: Messages) -> str:
+        chat = [Message.of(message) for message in messages]
+        return "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
+
+    def tokens(self, messages: Messages) -> list[int]:
+        return list(range(len(self.render(messages).split())))
+
+
 class ScriptedModel:
     """A `Model` of the app."""
 
@@ -170,6 +184,7 @@ class ScriptedModel:
         self._script = script
         self.facts = replace(FACTS, name=name)
         self.closed = False
+        self.prompts = ScriptedPrompts()
 
     def session(self) -> ScriptedSession:
         return ScriptedSession(self._script)

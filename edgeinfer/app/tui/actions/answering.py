@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgeinfer.app.sessions.records import Figures, KeptMessage
 from edgeinfer.app.tui.jobs import Answer as AnswerJob
-from edgeinfer.app.tui.messages import Answered, Grown, PromptRead, Told
+from edgeinfer.app.tui.messages import Answered, Grown, Told
 from edgeinfer.app.tui.screens.chat_parts import ChatParts, Prompted, Writing
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.errors import BadSetting, EdgeInferError
@@ -99,11 +99,7 @@ class Answering(ChatParts):
             self.desk.autosave.note(writing.message, writing.text)
         if (widget := self.transcript.answer(writing.message)) is not None:
             widget.grow(text)
-
-    def on_prompt_read(self, event: PromptRead) -> None:
-        """The prompt is being read."""
-        event.stop()
-        self.meters.show_reading(event.done, event.total)
+        self.meter_answer()
 
     async def on_answered(self, event: Answered) -> None:
         """An answer is over: keep it, show it whole, go on with what waits."""
@@ -138,8 +134,8 @@ class Answering(ChatParts):
             message = self.chat.message(writing.message)
         widget = self.transcript.answer(writing.message)
         if widget is not None:
-            widget.finish(event.text, note_of(message))
             widget.runs = event.runs
+            widget.finish(event.text, note_of(message))
 
     async def end_summary(self, event: Answered) -> None:
         """What a compaction's end means; the part that begins compactions says."""

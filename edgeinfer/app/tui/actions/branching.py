@@ -1,7 +1,7 @@
 """Going about in the tree of a chat, and among chats: edit, fork, other branches, new and kept chats.
 
-In: keys and commands. Out: another branch or chat on the screen. No text is ever lost by it: what was there before stays
-in the tree.
+In: keys and commands. Out: another branch or chat on the screen. No text is ever lost by it: what was there before
+stays in the tree.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Branching(ChatParts):
         self.chat = Chat(self.desk.store, system=self.chat.system)
         self.engine.give(EnterChat(None))
         await self.show_branch()
-        self.composer.focus_input()
+        self.composer.focus()
 
     async def action_edit(self, argument: str = "") -> None:
         """Put the selected question, or the last one, into the composer; sending it begins a branch."""
@@ -86,8 +86,11 @@ class Branching(ChatParts):
             self.tell("there is no question to edit yet")
             return
         self.edited = question.number
-        self.composer.put(question.text, question.attachments)
-        self.composer.show_mode("editing a question: Enter sends it as a new branch, Escape leaves it as it was")
+        self.composer.put(question.text, question.attachments, "editing a question: Enter sends it as a new branch")
+
+    def on_composer_cancelled(self) -> None:
+        """The edited question stays as it was."""
+        self.edited = None
 
     async def action_fork(self, argument: str = "") -> None:
         """Go on in a new chat from the selected message, or from the end."""

@@ -11,7 +11,8 @@ from textual import work
 
 from edgeinfer.app.sessions.exporting import export_chat
 from edgeinfer.app.sessions.importing import import_chat
-from edgeinfer.app.tui.clipboard import copy_text, free_name, save_text, suffix_of
+from edgeinfer.app.saved_text import fence_suffix, free_name, save_text
+from edgeinfer.app.tui.clipboard import copy
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.text.fences import Fence, fences_of
 from edgeinfer.errors import EdgeInferError
@@ -39,7 +40,7 @@ class Copying(ChatParts):
         if (fence := self.chosen_fence(number)) is None:
             return
         target = (
-            Path(path.strip()).expanduser() if path.strip() else free_name(Path(), "code", suffix_of(fence.language))
+            Path(path.strip()).expanduser() if path.strip() else free_name(Path(), "code", fence_suffix(fence.language))
         )
         self.save(target, fence.text)
 
@@ -72,16 +73,16 @@ class Copying(ChatParts):
             return
         await self.open_chat(number)
 
-    @work(thread=True, group="clipboard")
-    def copy(self, text: str) -> None:
+    @work(group="clipboard")
+    async def copy(self, text: str) -> None:
         """Copy a text by whatever works here."""
-        told = copy_text(self.app, text)
-        self.app.call_from_thread(self.tell, told)
+        copied = await copy(self.app, text)
+        self.tell(copied.notice + ("; /export writes a file" if copied.offer_file else ""))
 
     def save(self, path: Path, text: str) -> None:
         """Write a text to a file that is not there yet."""
         try:
-            save_text(path, text)
+            path = save_text(path, text)
         except EdgeInferError as error:
             self.tell(str(error), is_error=True)
         else:

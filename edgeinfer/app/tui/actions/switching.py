@@ -5,11 +5,19 @@ In: keys, commands, what the engine's thread posts of opening. Out: another mode
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from edgeinfer.app.tui.jobs import OpenModel
 from edgeinfer.app.tui.messages import ChatRestored, ModelFailed, ModelOpened, ModelOpening
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import HelpScreen
 from edgeinfer.errors import BadSetting
+
+if TYPE_CHECKING:
+    from edgeinfer.app.catalogue.catalogue import Catalogue
+    from edgeinfer.app.tui.screens.models import Chosen
+
+DEFAULT_CONTEXT = 4096
 
 
 class Switching(ChatParts):
@@ -54,14 +62,30 @@ class Switching(ChatParts):
         if argument:
             self.switch_model(argument)
             return
-        from edgeinfer.app.catalogue import Catalogue
         from edgeinfer.app.tui.screens.models import ModelsScreen
 
-        n_context = self.desk.tuning.settings.generation.ctx
-        self.app.push_screen(ModelsScreen(Catalogue(), self.model_name, n_context), self.take_model)
+        model = self.desk.model
+        asked = self.desk.tuning.settings.generation.ctx
+        n_context = asked or (DEFAULT_CONTEXT if model is None else model.facts.n_context)
+        self.app.push_screen(ModelsScreen(self.catalogue(), self.model_name, n_context), self.take_model)
 
-    def take_model(self, chosen: object) -> None:
-        """What the models screen gave."""
+    def catalogue(self) -> Catalogue:
+        """The one of this app: pulls go on while no screen shows them."""
+        if self.desk.catalogue is None:
+            from edgeinfer.app.catalogue.catalogue import Catalogue
+
+            machine = self.desk.tuning.settings.machine
+            self.desk.catalogue = Catalogue(kv=machine.kv, held_bytes=self.held_bytes, threads=machine.threads)
+        return self.desk.catalogue
+
+    def held_bytes(self) -> int:
+        """Memory that comes free when another model takes the place of this one."""
+        return 0 if self.desk.model is None else self.desk.model.facts.resident_bytes
+
+    def take_model(self, chosen: Chosen | None) -> None:
+        """Open what was chosen on the models screen."""
+        if chosen is not None and chosen.name != self.model_name:
+            self.switch_model(chosen.name)
 
     def switch_model(self, name: str) -> None:
         """Open another model; the chat goes on with it."""
@@ -74,9 +98,10 @@ class Switching(ChatParts):
 
     def action_machine(self, argument: str = "") -> None:
         """Show what the machine is doing."""
+        from edgeinfer.app.readings.service import Readings
         from edgeinfer.app.tui.screens.machine import MachineScreen
 
-        self.app.push_screen(MachineScreen(self.desk))
+        self.app.push_screen(MachineScreen(self.engine.readings or Readings()))
 
     def action_settings(self, argument: str = "") -> None:
         """Show and change the settings."""

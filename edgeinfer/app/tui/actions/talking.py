@@ -1,9 +1,11 @@
-"""What the conversation runs with: system prompt, persona, temperature, settings, attachments, the context and its limit.
+"""What the conversation runs with: system prompt, persona, temperature, attachments, the context and its limit.
 
 In: keys and commands. Out: changed settings, notices, summaries. Nothing is cut without saying so.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from textual import work
 
@@ -86,7 +88,7 @@ class Talking(ChatParts):
             self.app.call_from_thread(self.tell, "no model is open yet; its template makes the prompt")
             return
         if not messages or messages[-1].role == "system":
-            messages = [*messages, Message("user", self.app.call_from_thread(lambda: self.composer.text) or "…")]
+            messages = [*messages, Message("user", self.app.call_from_thread(lambda: self.composer.draft.text) or "…")]
         try:
             text = model.prompts.render(messages)
         except EdgeInferError as error:
@@ -99,7 +101,7 @@ class Talking(ChatParts):
         if not argument:
             self.tell("which file or folder? /attach PATH, or @PATH in the text")
             return
-        self.composer.attach(argument)
+        self.composer.attach(Path(argument).expanduser())
 
     def on_composer_edited(self, event: Composer.Edited) -> None:
         """The draft has changed: see what it means for the context."""
@@ -108,7 +110,8 @@ class Talking(ChatParts):
     def look_at_context(self) -> None:
         """Count what the context holds, with the draft, unless an answer is in the making."""
         if self.writing is None and self.desk.model is not None:
-            self.count_context(self.composer.text, self.composer.attachments)
+            draft = self.composer.draft
+            self.count_context(draft.text, draft.attachments)
 
     @work(thread=True, exclusive=True, group="context")
     def count_context(self, draft: str, attachments: tuple[Attachment, ...]) -> None:
@@ -123,7 +126,7 @@ class Talking(ChatParts):
             use = context_use(model, self.chat.prompt(), text, self.desk.tuning.settings.generation.max_tokens)
         except EdgeInferError:  # a draft that cannot be sent at all is told when it is sent
             return
-        self.app.call_from_thread(self.context_bar.show, use)
+        self.app.call_from_thread(self.context_bar.show, use.n_used, use.n_draft, use.n_context, use.n_dropped)
 
     async def action_compact(self, argument: str = "") -> None:
         """Have the model sum up the oldest messages; the branch before stays."""
@@ -137,7 +140,7 @@ class Talking(ChatParts):
         await self.transcript.add(widget)
         widget.begin()
         self.transcript.follow()
-        job = Summarise(self.new_job(), number, tuple(self.chat.prompt()))
+        job = Summarise(self.new_job(), number, tuple(self.chat.told()))
         self.writing = Writing(job.number, 0, "", is_summary=True)
         self.engine.give(job)
 

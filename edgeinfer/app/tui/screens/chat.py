@@ -5,14 +5,18 @@ In: a `Desk`. Out: the conversation. What keys and commands do stands in `tui/ac
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.app import ComposeResult
 
+from edgeinfer.app.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.answering import Answering
 from edgeinfer.app.tui.actions.branching import Branching
 from edgeinfer.app.tui.actions.copying import Copying
+from edgeinfer.app.tui.actions.metering import Metering
 from edgeinfer.app.tui.actions.switching import Switching
 from edgeinfer.app.tui.actions.talking import Talking
-from edgeinfer.app.tui.commands import bindings, find
+from edgeinfer.app.tui.commands import bindings, find, slash_commands
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
 from edgeinfer.app.tui.widgets.meters import Meters
@@ -21,7 +25,7 @@ from edgeinfer.app.tui.widgets.transcript import Transcript
 from edgeinfer.errors import BadSetting
 
 
-class ChatScreen(Talking, Switching, Copying, Branching, Answering):
+class ChatScreen(Talking, Switching, Copying, Branching, Metering, Answering):
     """The screen that the app begins with."""
 
     BINDINGS = bindings()
@@ -31,7 +35,11 @@ class ChatScreen(Talking, Switching, Copying, Branching, Answering):
         yield TitleBar()
         yield Transcript()
         yield ContextBar()
-        yield Composer()
+        yield Composer(
+            history=InputHistory(history_path()),
+            commands=[(command.form, command.help) for command in slash_commands()],
+            count_tokens=self.count_tokens,
+        )
         yield Meters()
 
     def on_mount(self) -> None:
@@ -42,6 +50,21 @@ class ChatScreen(Talking, Switching, Copying, Branching, Answering):
         """The first screen is drawn: open the model."""
         self.engine.start()
         self.open_model()
+
+    def doing(self, action: str) -> Callable[[], None]:
+        """What does an action of this screen, for the palette."""
+
+        def do() -> None:
+            self.run_worker(self.run_action(action), group="palette")
+
+        return do
+
+    def count_tokens(self, text: str) -> int | None:
+        """Tokens of a text; None while no model is open. Called from threads."""
+        model = self.desk.model
+        if model is None:
+            return None
+        return len(model.tokenize(text, add_special=False, parse_special=False))
 
     async def on_composer_command(self, event: Composer.Command) -> None:
         """Do what a line such as "/temp 0.2" says."""

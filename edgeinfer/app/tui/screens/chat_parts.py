@@ -18,7 +18,7 @@ from edgeinfer.app.tui.engine_thread import EngineThread
 from edgeinfer.app.tui.widgets.answer import Answer
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
-from edgeinfer.app.tui.widgets.meters import Meters
+from edgeinfer.app.tui.widgets.meters import MeterFigures, Meters
 from edgeinfer.app.tui.widgets.title_bar import TitleBar
 from edgeinfer.app.tui.widgets.transcript import Transcript
 
@@ -58,6 +58,8 @@ class ChatParts(Screen[None]):
         self.prompted: list[Prompted] = []
         self.edited: int | None = None
         """The number of the question that is being edited."""
+        self.metered = MeterFigures()
+        self.metered_s = 0.0
         self._n_jobs = 0
 
     @property

@@ -1,0 +1,70 @@
+"""Bringing the meters up to date: while text comes, twice a second at most, and when an answer is over.
+
+In: the engine's numbers. Out: the line of meters. There is no timer: nothing happens while nothing does.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from edgeinfer.app.sessions.records import Figures
+from edgeinfer.app.tui.messages import PromptRead
+from edgeinfer.app.tui.screens.chat_parts import ChatParts
+from edgeinfer.app.tui.widgets.meters import MeterFigures
+
+BETWEEN_S = 0.5
+
+
+class Metering(ChatParts):
+    """Part of the chat screen."""
+
+    def on_prompt_read(self, event: PromptRead) -> None:
+        """The prompt is being read."""
+        event.stop()
+        if self.writing is None or self.is_metered():
+            return
+        progress = (event.done, event.total) if event.done < event.total else None
+        self.show_meters(replace(self.metered, prompt=progress))
+
+    def meter_answer(self) -> None:
+        """Numbers of the answer in the making."""
+        if self.is_metered() or (live := self.engine.live) is None:
+            return
+        self.show_meters(
+            MeterFigures(
+                decode_tok_s=live.decode_tok_s,
+                prefill_tok_s=live.prefill_tok_s,
+                n_used=live.n_prompt + live.n_generated,
+                accepted_per_step=live.accepted_per_step,
+            )
+        )
+
+    def show_figures(self, figures: Figures | None) -> None:
+        """Numbers of an answer that is over; the memory's alone where there are none."""
+        self.show_meters(
+            MeterFigures()
+            if figures is None
+            else MeterFigures(
+                decode_tok_s=figures.decode_tok_s,
+                prefill_tok_s=figures.prefill_tok_s,
+                n_used=figures.n_prompt + figures.n_generated,
+                accepted_per_step=figures.accepted_per_step,
+                joules_per_token=figures.joules_per_token,
+            )
+        )
+
+    def show_meters(self, figures: MeterFigures) -> None:
+        """Show numbers, with those of context and memory."""
+        model, readings = self.desk.model, self.engine.readings
+        if model is not None:
+            figures = replace(figures, n_context=model.facts.n_context)
+        if readings is not None:
+            memory = readings.memory()
+            figures = replace(figures, ram_bytes=memory.process_bytes, kv_bytes=memory.kv_used_bytes)
+        self.metered, self.metered_s = figures, time.monotonic()
+        self.meters.show(figures)
+
+    def is_metered(self) -> bool:
+        """Whether the meters are new enough."""
+        return time.monotonic() - self.metered_s < BETWEEN_S

@@ -1,0 +1,4 @@
+"""stand-in"""
+from textual.screen import Screen
+class Chosen: pass
+class BranchesScreen(Screen): pass

@@ -1,0 +1,1 @@
+"""Texts of models as the screen needs them."""
