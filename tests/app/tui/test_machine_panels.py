@@ -34,7 +34,7 @@ def test_layers_of_one_device_are_a_strip_with_sums() -> None:
         "30 layers 3 ms, each 100 µs",
         "head 1 ms",
         "products 88 %, attention 10 %, others 2 %",
-        "measured",
+        "stages measured",
     ]
 
 
