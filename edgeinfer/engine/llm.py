@@ -7,6 +7,7 @@ signal handler, prints nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,7 +43,9 @@ from edgeinfer.settings import KVKind, Mode
 PARALLEL = 8
 """Answers of a batch that are in the making at a time."""
 TIMED_PASSES = 5
-"""Passes whose ops are timed. The first finds cold caches."""
+"""Passes whose ops are timed, the first of them with cold caches;"""
+TIMED_S = 0.5
+"""none is begun after so long: answers wait meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +165,8 @@ class LLM:
         if spec is None or not isinstance(executor, StepTelling) or not self._pool.lock.acquire(blocking=False):
             return ()
         try:
-            while self._pool.idle_s > 0 and len(found) < TIMED_PASSES:
+            ends = time.monotonic() + TIMED_S
+            while self._pool.idle_s > 0 and len(found) < TIMED_PASSES and (not found or time.monotonic() < ends):
                 ops = executor.time_ops(n_cached)
                 if not ops:
                     return ()

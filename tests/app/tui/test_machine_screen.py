@@ -20,6 +20,7 @@ from edgeinfer.app.tui.widgets.core_bars import CoreBars
 from edgeinfer.app.tui.widgets.energy_panel import EnergyPanel
 from edgeinfer.app.tui.widgets.panel import Panel
 from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
+from edgeinfer.errors import EngineClosed
 from tests.app.tui.machine_source import Told, one_device
 from tests.app.tui.waiting import wait_until
 
@@ -142,6 +143,18 @@ async def test_r_says_why_nothing_can_be_measured(source: Told, notice: str, mon
         await pilot.press("r")
         await wait_until(pilot, lambda: said)
     assert said == [notice]
+
+
+async def test_a_model_that_is_closed_while_it_is_measured_is_no_crash() -> None:
+    class Closing(Told):
+        def time_stages(self) -> bool:
+            raise EngineClosed("the model is closed; load it again")
+
+    async with Around(Closing()).run_test(size=SMALL) as pilot:
+        await wait_until(pilot, lambda: drawn(pilot, "plan"))
+        await pilot.press("r")
+        await wait_until(pilot, lambda: pilot.app._notifications)
+        assert [each.message for each in pilot.app._notifications] == [machine.BUSY]
 
 
 async def test_a_terminal_that_grows_has_all_panels() -> None:
