@@ -7,6 +7,7 @@ signal handler, prints nothing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.evaluators import Overlapping, Sharing, Subject, Tally
 from edgeinfer.engine.lanes.shared import SharedLane
-from edgeinfer.engine.observed import LastStep, StageSeconds, StepTelling, stage_seconds
+from edgeinfer.engine.observed import LastStep, StageSeconds, StepTelling, median_stages, stage_seconds
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options
 from edgeinfer.engine.residency import StageBytes, stage_bytes_of, streamed_of
@@ -42,7 +43,9 @@ from edgeinfer.settings import KVKind, Mode
 PARALLEL = 8
 """Answers of a batch that are in the making at a time."""
 TIMED_PASSES = 5
-"""Passes whose ops are timed: the median one is shown. The first finds cold caches."""
+"""Passes whose ops are timed, the first of them with cold caches;"""
+TIMED_S = 0.5
+"""none is begun after so long: answers wait meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,7 @@ class LLM:
         return self._pool.executor.n_free_pages
 
     def time_stages(self, n_cached: int = 0) -> tuple[StageSeconds, ...]:
-        """What each stage takes of a pass of one token after so many, measured now, of some passes the median one.
+        """What each stage takes of a pass of one token after so many, measured now: medians of some passes.
 
         () where the device does not tell, and while an answer is in the making: nothing waits for this.
         """
@@ -162,16 +165,15 @@ class LLM:
         if spec is None or not isinstance(executor, StepTelling) or not self._pool.lock.acquire(blocking=False):
             return ()
         try:
-            while self._pool.idle_s > 0 and len(found) < TIMED_PASSES:
+            ends = time.monotonic() + TIMED_S
+            while self._pool.idle_s > 0 and len(found) < TIMED_PASSES and (not found or time.monotonic() < ends):
                 ops = executor.time_ops(n_cached)
                 if not ops:
                     return ()
                 found.append(stage_seconds(spec, ops))
         finally:
             self._pool.lock.release()
-        return (
-            sorted(found, key=lambda stages: sum(stage.seconds for stage in stages))[len(found) // 2] if found else ()
-        )
+        return median_stages(found)
 
     @property
     def reading(self) -> Reading:

@@ -6,6 +6,7 @@ tell of the last step, or of the one before it.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -141,3 +142,16 @@ def stage_seconds(spec: ModelSpec, ops: Sequence[OpSeconds]) -> tuple[StageSecon
         kind = 0 if is_product else 1 if isinstance(each.op, Attention) else 2
         sums[stage_of[id(each.op)]][kind] += each.seconds
     return tuple(StageSeconds(stage, *seconds) for stage, seconds in sums.items())
+
+
+def median_stages(passes: Sequence[Sequence[StageSeconds]]) -> tuple[StageSeconds, ...]:
+    """Of each stage the median of several passes; () for none."""
+    return tuple(
+        StageSeconds(
+            times[0].stage,
+            statistics.median(each.products_s for each in times),
+            statistics.median(each.attention_s for each in times),
+            statistics.median(each.others_s for each in times),
+        )
+        for times in zip(*passes, strict=True)
+    )

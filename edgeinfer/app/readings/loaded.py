@@ -96,13 +96,24 @@ class Loaded:
             stretches = strip.of_devices(timeline)
             return PlanStrip(name, device, stretches, whole, "measured", overlap=timeline.overlap)
         if timed:
-            stretches = strip.in_turn(device, {each.stage: each.seconds for each in timed}, self._read_shares)
-            whole, kinds = sum(each.seconds for each in timed), strip.kinds_of(timed)
-            return PlanStrip(name, device, stretches, whole, "measured", kinds, stored=self.stored)
+            return self._measured(timed)
         pass_s = self._pass_s
         parts = {stage: share * (pass_s or 1.0) for stage, share in self._shares.items()}
         stretches = strip.in_turn(device, parts, self._read_shares)
         return PlanStrip(name, device, stretches, pass_s, self._source, stored=self.stored, note=self._note)
+
+    def _measured(self, timed: tuple[StageSeconds, ...]) -> PlanStrip:
+        """Stages as a timed pass had them, as parts of what passes of answers take: timing itself takes time.
+
+        Where weights are read, stages are without it, for only the whole waits for the disk.
+        """
+        llm, stored, computed_s = self.llm, self.stored, sum(each.seconds for each in timed)
+        pass_s = self._pass_s or computed_s
+        scale = 1.0 if stored is not None else pass_s / computed_s
+        stages = {each.stage: scale * each.seconds for each in timed if each.seconds}
+        stretches, kinds = strip.in_turn(llm.device, stages, self._read_shares), strip.kinds_of(timed)
+        note = "" if stored is None else "without waiting for the disk"
+        return PlanStrip(llm.facts.name, llm.device, stretches, pass_s, "measured", kinds, stored=stored, note=note)
 
     def roofline(self) -> Roofline:
         """What the last answer reached."""

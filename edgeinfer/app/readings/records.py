@@ -55,6 +55,7 @@ class Stored:
 class PlanStrip:
     """Where a pass of one token spends its time; of several devices the last pass, whatever it had.
 
+    pass_s   as answers took it, where there were any
     kinds    seconds by what they are spent on, () where only a measured pass would tell
     overlap  of the time of the less busy of several devices, the share in which another worked too; None for one
     note     what the reader should know, or could do to know more; "" for nothing

@@ -22,8 +22,14 @@ def rate(value: float | None) -> str:
 
 
 def n_bytes(count: float | None, width: int = BYTES_WIDTH) -> str:
-    """Bytes as "1.23 GB" or "45 MB"."""
-    return (UNKNOWN if count is None else in_gigabytes(int(count))).rjust(width)
+    """Bytes as "1.23 GB", "45 MB", "4.5 MB" or "450 kB"."""
+    if count is None:
+        text = UNKNOWN
+    elif count >= 1e7 or count == 0:
+        text = in_gigabytes(int(count))
+    else:
+        text = f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
+    return text.rjust(width)
 
 
 def seconds(value: float | None) -> str:

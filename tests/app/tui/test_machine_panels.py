@@ -34,7 +34,7 @@ def test_layers_of_one_device_are_a_strip_with_sums() -> None:
         "30 layers 3 ms, each 100 µs",
         "head 1 ms",
         "products 88 %, attention 10 %, others 2 %",
-        "measured",
+        "stages measured",
     ]
 
 
@@ -128,9 +128,9 @@ def test_drafters_are_counted_for_the_last_answer_and_for_all() -> None:
     lines = plain(draft_lines(DRAFTING, 40, 10))
     assert lines[:4] == [
         "1.45 tokens a step in the last answer",
-        "drafter      last answer since loaded",
-        "ngram              12/20      120/200",
-        "recycling           9/45       90/450",
+        "drafter       last answer  since loaded",
+        "ngram            12 of 20    120 of 200",
+        "recycling         9 of 45     90 of 450",
     ]
     assert lines[4:] == ["T(k)  1: 1.00  2: 1.12  4: 1.35  8: 2.31", "T(1) is 2.6 ms"]
     assert plain(draft_lines(DRAFTING, 80, 10))[2].endswith("██████░░░░  60 %")

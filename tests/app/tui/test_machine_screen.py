@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual.app import App
@@ -10,6 +11,8 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Static
 
+import edgeinfer
+from edgeinfer.app.readings import Readings
 from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
 from edgeinfer.app.tui.screens import machine
 from edgeinfer.app.tui.screens.machine import TABS, MachineScreen
@@ -17,6 +20,7 @@ from edgeinfer.app.tui.widgets.core_bars import CoreBars
 from edgeinfer.app.tui.widgets.energy_panel import EnergyPanel
 from edgeinfer.app.tui.widgets.panel import Panel
 from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
+from edgeinfer.errors import EngineClosed
 from tests.app.tui.machine_source import Told, one_device
 from tests.app.tui.waiting import wait_until
 
@@ -124,7 +128,7 @@ async def test_r_measures_and_the_result_is_there() -> None:
         await wait_until(pilot, lambda: "r measures each op" in text_of(pilot, "plan"))
         source.plans = one_device()
         await pilot.press("r")
-        await wait_until(pilot, lambda: "measured" in text_of(pilot, "plan").splitlines())
+        await wait_until(pilot, lambda: "stages measured" in text_of(pilot, "plan").splitlines())
         assert source.asked["time_stages"] == 1
 
 
@@ -139,6 +143,18 @@ async def test_r_says_why_nothing_can_be_measured(source: Told, notice: str, mon
         await pilot.press("r")
         await wait_until(pilot, lambda: said)
     assert said == [notice]
+
+
+async def test_a_model_that_is_closed_while_it_is_measured_is_no_crash() -> None:
+    class Closing(Told):
+        def time_stages(self) -> bool:
+            raise EngineClosed("the model is closed; load it again")
+
+    async with Around(Closing()).run_test(size=SMALL) as pilot:
+        await wait_until(pilot, lambda: drawn(pilot, "plan"))
+        await pilot.press("r")
+        await wait_until(pilot, lambda: pilot.app._notifications)
+        assert [each.message for each in pilot.app._notifications] == [machine.BUSY]
 
 
 async def test_a_terminal_that_grows_has_all_panels() -> None:
@@ -166,3 +182,23 @@ async def test_it_works_while_no_model_is_loaded() -> None:
         assert text_of(pilot, "plan") == "no model is loaded yet"
         assert "0 cores" in pilot.app.screen.query_one(CoreBars).text
         assert "no model is loaded yet" in pilot.app.screen.query_one(EnergyPanel).text
+
+
+@pytest.mark.model
+async def test_a_running_model_is_seen_in_every_panel(starter_model: Path) -> None:
+    with edgeinfer.load(starter_model, n_context=1024) as llm:
+        readings = Readings(llm)
+        stream = llm.chat([{"role": "user", "content": "Name three colours."}], max_tokens=48, temperature=0)
+        stream.read()
+        assert stream.stats is not None
+        readings.answered(stream.stats)
+        async with Around(readings).run_test(size=LARGE) as pilot:
+            await wait_until(pilot, lambda: all(drawn(pilot, tab) for tab in TABS))
+            await pilot.press("r")
+            await wait_until(pilot, lambda: "stages measured" in text_of(pilot, "plan"))
+            assert "30 layers" in text_of(pilot, "plan")
+            assert "D decode" in text_of(pilot, "roof")
+            assert "workers, last step" in text_of(pilot, "cores")
+            assert "KV cache" in text_of(pilot, "memory")
+            assert "tokens a step in the last answer" in text_of(pilot, "drafts")
+            assert "balanced" in text_of(pilot, "energy")

@@ -16,6 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Grid
 from textual.content import Content
 from textual.events import Resize, ScreenResume, ScreenSuspend
+from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static
@@ -27,6 +28,7 @@ from edgeinfer.app.tui.widgets.energy_panel import EnergyPanel
 from edgeinfer.app.tui.widgets.memory_panel import MemoryPanel
 from edgeinfer.app.tui.widgets.plan_strip import PlanStripPanel
 from edgeinfer.app.tui.widgets.roofline import RooflinePanel
+from edgeinfer.errors import EdgeInferError
 
 LOOK_S = 1.0
 WIDE, HIGH_ENOUGH = 100, 30
@@ -81,6 +83,13 @@ class MachineScreen(Screen[None]):
         Binding("left,shift+tab,h", "turn(-1)", "Previous panel", id="machine.previous"),
         Binding("r", "measure", "Measure each op", id="machine.measure"),
     ]
+
+    class Measured(Message):
+        """A pass was timed op by op, or could not be."""
+
+        def __init__(self, is_done: bool) -> None:
+            super().__init__()
+            self.is_done = is_done
 
     def __init__(self, source: Source) -> None:
         super().__init__()
@@ -159,12 +168,15 @@ class MachineScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, group="machine-measure")
     def _measure(self) -> None:
-        is_done = self._source.time_stages()
-        if self.is_attached:
-            self.app.call_from_thread(self._measured, is_done)
+        try:
+            is_done = self._source.time_stages()
+        except EdgeInferError:  # the model was closed meanwhile, or its device failed: whoever needs it will be told
+            is_done = False
+        self.post_message(self.Measured(is_done))
 
-    def _measured(self, is_done: bool) -> None:
-        if is_done:
+    def on_machine_screen_measured(self, message: Measured) -> None:
+        """Show what was measured, or say why nothing was."""
+        if message.is_done:
             self.look()
         else:
             self.notify(BUSY, markup=False)

@@ -9,7 +9,7 @@ from edgeinfer.app.readings.records import Counted, Drafting
 from edgeinfer.app.tui.figures import bar, percent, seconds
 from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, STRONG, Line, Panel, line
 
-NAME_WIDTH, COUNT_WIDTH = 11, 13
+NAME_WIDTH, COUNT_WIDTH = 11, 14
 BAR_FROM = 60
 """Cells from which a share has a bar as well."""
 
@@ -24,7 +24,7 @@ class AcceptanceTable(Panel[Drafting]):
 
 
 def draft_lines(drafting: Drafting, width: int, height: int) -> list[Line]:
-    """The table, and T(k) below it."""
+    """Accepted of proposed tokens by drafter, and T(k) below."""
     if not drafting.is_on:
         return [line(("nothing is drafted with this model", MUTED))]
     if not drafting.total:
@@ -44,7 +44,7 @@ def _row(name: str, last: Counted, total: Counted, width: int) -> Line:
 
 
 def _count(counted: Counted) -> str:
-    return f"{counted.accepted:,}/{counted.proposed:,}" if counted.proposed else "–"
+    return f"{counted.accepted} of {counted.proposed}" if counted.proposed else "–"
 
 
 def _costs(drafting: Drafting, width: int) -> list[Line]:

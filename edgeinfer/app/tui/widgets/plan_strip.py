@@ -21,7 +21,7 @@ LEAST_CELLS = 3
 """Of stages that look the same."""
 NAME_WIDTH = 9
 SOURCES: dict[Source, str] = {
-    "measured": "measured",
+    "measured": "stages measured",
     "predicted": "whole measured, stages as the profile predicts",
     "by bytes": "whole measured, stages by their bytes",
     "unknown": "",

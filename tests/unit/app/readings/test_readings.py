@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import edgeinfer
 from edgeinfer.app.readings import Counted, Readings
 from edgeinfer.app.readings.cores import CoreWatch
+from edgeinfer.engine.lanes.timeline import Span, Timeline
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.observed import LastStep
 from edgeinfer.engine.stats import Stats
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, ProductRates, Profile
 from edgeinfer.scheduling.topology import Core, Topology
+from edgeinfer.scheduling.work import ModelWork
 
 TURN = [{"role": "user", "content": "the cat in the hat"}]
 PROFILE = Profile(
@@ -148,7 +154,12 @@ def test_stages_are_measured_when_nothing_is_generated_and_answers_stay_the_same
         plan = readings.plan()
         assert plan.source == "measured"
         assert [stretch.label for stretch in plan.stretches if stretch.seconds] == ["blk.0", "blk.1", "head"]
-        assert sum(seconds for _, seconds in plan.kinds) == pytest.approx(plan.pass_s)
+        assert sum(stretch.seconds for stretch in plan.stretches) == pytest.approx(plan.pass_s)
+        answered(llm, readings)
+        scaled, stats = readings.plan(), answered(llm, readings)
+        assert stats.plain_tok_s is not None
+        assert readings.plan().pass_s == pytest.approx(1 / stats.plain_tok_s), "as answers take it"
+        assert scaled.stretches[-1].ended_s == pytest.approx(scaled.pass_s)
         assert dict(plan.kinds)["products"] > 0
         assert llm.n_free_pages == n_free
         again = llm.chat(TURN, max_tokens=24, temperature=0)
@@ -198,6 +209,104 @@ def test_a_closed_model_is_read_of_as_one_that_holds_nothing(home: Path, tiny_mo
     assert readings.cores().n_working is None
     assert readings.plan().model == llm.facts.name
     assert not readings.time_stages()
+
+
+def test_a_model_that_streams_tells_what_is_read(home: Path, tiny_model: Path) -> None:
+    with edgeinfer.load(tiny_model, device="cpu", threads=1, spec="off", ram_bytes=300_000) as llm:
+        readings = Readings(llm, profile=lambda: None)
+        answered(llm, readings)
+        plan = readings.plan()
+        assert plan.stored is not None
+        assert plan.stored.n_stages == 3
+        assert plan.stored.read_bytes == pytest.approx(plan.stored.token_bytes)
+        assert plan.stored.disk_bytes_s
+        assert plan.stored.waiting_share is not None
+        assert 0 <= plan.stored.waiting_share <= 1
+        assert {stretch.read_share for stretch in plan.stretches} == {1.0}
+        stored = readings.memory().stored
+        assert stored is not None
+        assert replace(stored, disk_bytes_s=0) == replace(plan.stored, disk_bytes_s=0)
+        assert readings.time_stages()
+        assert readings.plan().note == "without waiting for the disk"
+
+
+def test_two_devices_are_told_apart_by_the_last_pass(home: Path, tiny_model: Path) -> None:
+    spans = (
+        Span("cpu", "embed", 10.0, 10.2),
+        Span("other", "blk.0 to blk.1", 10.2, 10.8),
+        Span("cpu", "head", 10.7, 11),
+    )
+    shared = SimpleNamespace(timeline=Timeline(spans, 10.0, 11.0))
+    with edgeinfer.load(tiny_model, device="reference", spec="off") as llm:
+        readings = Readings(cast("LLM", _Together(llm, shared)), profile=lambda: None)
+        plan = readings.plan()
+        assert plan.devices == ("cpu", "other")
+        assert plan.pass_s == pytest.approx(1.0)
+        assert [stretch.began_s for stretch in plan.stretches] == pytest.approx([0.0, 0.2, 0.7])
+        assert plan.overlap == pytest.approx(0.1 / 0.5)
+
+
+def test_a_program_that_runs_models_by_itself_is_known_less_of(home: Path, tiny_model: Path) -> None:
+    with edgeinfer.load(tiny_model, device="reference", spec="off") as llm:
+        readings = Readings(cast("LLM", _Alone(llm)), profile=lambda: PROFILE)
+        answered(llm, readings)
+        assert readings.plan().note == "reference runs this model by itself and tells of no layers"
+        assert readings.plan().stretches == ()
+        assert readings.plan().pass_s is not None
+        assert readings.roofline().note == "what a pass of this model computes only reference knows"
+        memory = readings.memory()
+        assert memory.kv_bytes is None
+        assert memory.n_kv_tokens
+        assert not readings.can_time_stages
+
+
+def test_readings_go_on_while_answers_are_made(home: Path, tiny_model: Path) -> None:
+    with edgeinfer.load(tiny_model, device="cpu") as llm:
+        readings, failed, over = Readings(llm, profile=lambda: PROFILE), list[Exception](), threading.Event()
+
+        def look() -> None:
+            while not over.is_set():
+                try:
+                    for read in (readings.plan, readings.roofline, readings.cores, readings.memory, readings.drafting):
+                        read()
+                except Exception as error:  # whatever it is must be seen by the test
+                    failed.append(error)
+                    return
+
+        looker = threading.Thread(target=look)
+        looker.start()
+        try:
+            for _ in range(3):
+                answered(llm, readings, 64)
+        finally:
+            over.set()
+            looker.join()
+        assert not failed
+
+
+class _Alone:
+    """A loaded model that edgeinfer has no layers of."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._llm, name)
+
+    @property
+    def work(self) -> ModelWork:
+        raise UnsupportedModel("edgeinfer does not know what it has to do")
+
+
+class _Together:
+    """A loaded model that several devices share."""
+
+    def __init__(self, llm: LLM, shared: object) -> None:
+        self._llm = llm
+        self.shared = shared
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._llm, name)
 
 
 @pytest.mark.parametrize("affinity", [((0,), (1,)), ((2,), (1,))])
