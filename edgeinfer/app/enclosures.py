@@ -99,8 +99,15 @@ class TokenCounts:
         return next((text for text in wanted if text not in self.known), None)
 
 
-def chip_text(item: Enclosure, counts: Mapping[str, int | None], size: str) -> str:
-    """An enclosure in a few words: name, size, and tokens or … while they are not known."""
+def chip_text(item: Enclosure, size: str, counts: Mapping[str, int | None] | None) -> str:
+    """An enclosure in a few words: name, size, and tokens, … while they are not known; none where none are counted."""
+    if counts is None:
+        return f"{item.label} {size}"
     known = [counts.get(attachment.text) if attachment.text else 0 for attachment in item.attachments]
     n_tokens = None if None in known else sum(count for count in known if count is not None)
-    return f"{item.label} {size}, {'…' if n_tokens is None else f'{n_tokens:,}'} tok"
+    return f"{item.label} {size}, {tokens_text(n_tokens)}"
+
+
+def tokens_text(n_tokens: int | None) -> str:
+    """A number of tokens, … while it is not known."""
+    return f"{'…' if n_tokens is None else f'{n_tokens:,}'} tok"

@@ -22,7 +22,7 @@ from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
 from edgeinfer.app.answer_output import harmless
-from edgeinfer.app.completion import Completion
+from edgeinfer.app.completion import Completion, begins_command
 from edgeinfer.app.enclosures import Enclosure, Enclosures
 from edgeinfer.app.input_history import InputHistory
 from edgeinfer.app.sessions.records import Attachment
@@ -103,7 +103,7 @@ class Composer(Vertical):
         history: InputHistory | None = None,
         commands: Sequence[tuple[str, str]] = (),
         count_tokens: CountTokens | None = None,
-        placeholder: str = "ask; @ attaches a file, / is a command",
+        placeholder: str = "ask; @ a file, / a command",
         id: str | None = None,
     ) -> None:
         super().__init__(id=id)
@@ -196,12 +196,12 @@ class Composer(Vertical):
         """Accept the completion that is chosen, else send the draft."""
         self._only_in_draft()
         chosen = self._list.chosen
-        if chosen is not None and self._accept(chosen) and not self._is_whole_command(chosen):
+        if chosen is not None and self._accept(chosen) and not _is_whole_command(chosen):
             return
         text = self._draft.text
         if self._sending or not (text.strip() or self._chips.attachments or self._chips.busy):
             return
-        if self._is_command(text):
+        if begins_command(text):
             self._leave_list()
             self._past.add(text)
             self._draft.become("")
@@ -355,12 +355,6 @@ class Composer(Vertical):
         self._follow_cursor()
         return True
 
-    def _is_whole_command(self, completion: Completion) -> bool:
-        return completion.insertion.startswith("/") and not completion.goes_on
-
-    def _is_command(self, text: str) -> bool:
-        return text.startswith("/") and not text.startswith("//")
-
     def _submit(self) -> None:
         text, attachments = self._draft.text, self._chips.attachments
         self._past.add(text)
@@ -388,7 +382,7 @@ class Composer(Vertical):
         self._settling = None
         text = self._draft.text
         self._chips.follow(text)
-        if not self._is_command(text) and ("@" in text or self._chips.attachments):
+        if not begins_command(text) and ("@" in text or self._chips.attachments):
             self._chips.scan(text)
         else:
             self._tell()
@@ -399,3 +393,7 @@ class Composer(Vertical):
         if now != self._told and self._settling is None and not self._chips.busy:
             self._told = now
             self.post_message(self.Edited(now.text, now.attachments))
+
+
+def _is_whole_command(completion: Completion) -> bool:
+    return completion.insertion.startswith("/") and not completion.goes_on
