@@ -19,18 +19,22 @@ Origin = Literal["mention", "added", "pasted"]
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """A text and what goes along with it."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Enclosure:
     """One thing that goes along: a file, the files of a folder, or a pasted text."""
 
     label: str
     attachments: tuple[Attachment, ...]
     origin: Origin
+    n_bytes: int
     path: Path | None = None
-
-    @property
-    def n_bytes(self) -> int:
-        """Its size in UTF-8."""
-        return sum(attachment.n_bytes for attachment in self.attachments)
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ class Enclosures:
         label = attached.attachments[0].name
         if attached.folder is not None:
             label = f"{attached.folder}/ ({counted(len(attached.attachments), 'file')})"
-        self.items.append(Enclosure(label, attached.attachments, origin, path))
+        self.items.append(Enclosure(label, attached.attachments, origin, attached.n_bytes, path))
 
     def add_pasted(self, text: str) -> Enclosure:
         """Put a pasted text with the others, under a name of its own."""
@@ -66,13 +70,14 @@ class Enclosures:
         while any(item.label.startswith(f"pasted text {number} ") for item in self.items):
             number += 1
         label = f"pasted text {number} ({counted(text.count(chr(10)) + 1, 'line')})"
-        item = Enclosure(label, (Attachment(f"pasted text {number}", text),), "pasted")
+        attachment = Attachment(f"pasted text {number}", text)
+        item = Enclosure(label, (attachment,), "pasted", attachment.n_bytes)
         self.items.append(item)
         return item
 
     def add_kept(self, attachments: Iterable[Attachment]) -> None:
         """Put the attachments of an earlier message with the others."""
-        self.items += [Enclosure(attachment.name, (attachment,), "added") for attachment in attachments]
+        self.items += [Enclosure(each.name, (each,), "added", each.n_bytes) for each in attachments]
 
     def remove(self, item: Enclosure) -> None:
         """Take one away for good: a file is not attached again because the draft mentions it."""

@@ -11,11 +11,12 @@ from textual import events, on
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 
+from edgeinfer.app.enclosures import Draft
 from edgeinfer.app.input_history import InputHistory
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.widgets.chips import Chips, CountTokens
 from edgeinfer.app.tui.widgets.completion_list import CompletionList
-from edgeinfer.app.tui.widgets.composer import Composer, Draft
+from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.draft_input import LONG_PASTE_CHARACTERS, DraftInput
 from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
 from tests.app.tui.waiting import wait_until
@@ -120,6 +121,10 @@ async def test_commands_are_told_apart_from_messages(folder: Path) -> None:
         await pilot.press(*"//not one", "enter")
         assert app.told == ["/temp 0.2"]
         assert app.sent == [Draft("/not one")]
+        app.composer.put(app.sent[0].text)  # and it is none when it is edited
+        await pilot.press("enter")
+        assert app.told == ["/temp 0.2"]
+        assert app.sent == [Draft("/not one")] * 2
 
 
 async def test_commands_complete(folder: Path) -> None:

@@ -8,7 +8,6 @@ engine; tokens are counted by the function it is given, in a thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,7 +22,7 @@ from textual.widgets import Static, TextArea
 
 from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.completion import Completion, begins_command
-from edgeinfer.app.enclosures import Enclosure, Enclosures
+from edgeinfer.app.enclosures import Draft, Enclosure, Enclosures
 from edgeinfer.app.input_history import InputHistory
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.editor import edit_text
@@ -33,14 +32,6 @@ from edgeinfer.app.tui.widgets.draft_input import DraftInput
 from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
 
 SETTLED_S = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A text and what goes along with it."""
-
-    text: str
-    attachments: tuple[Attachment, ...] = ()
 
 
 class Composer(Vertical):
@@ -141,15 +132,16 @@ class Composer(Vertical):
         return self._chips.n_tokens
 
     def put(self, text: str, attachments: Iterable[Attachment] = (), mode: str = "") -> None:
-        """Have this as the draft. A `mode` ("edit message 3") is shown until it is sent or Escape cancels it; then the
-        draft from before comes back.
+        """Have a message as the draft. A `mode` ("edit message 3") is shown until it is sent or Escape cancels it; then
+        the draft from before comes back.
         """
+        self._stop_sending()
         if mode:
             if not self._mode:
                 self._before_mode = (self._draft.text, self._chips.hold(Enclosures()))
             self._set_mode(mode)
         self._chips.hold_kept(text, attachments)
-        self._draft.become(text)
+        self._draft.become(f"/{text}" if text.startswith("/") else text)  # it is something to say, no command
         self._leave_list()
         self.focus()
 
@@ -256,7 +248,7 @@ class Composer(Vertical):
         if self._list.is_open:
             self._leave_list()
         elif self._sending:
-            self._sending = self._draft.read_only = False
+            self._stop_sending()
         elif self._chips.has_focus:
             self._draft.focus()
         elif self._mode:
@@ -317,7 +309,7 @@ class Composer(Vertical):
     def _chips_changed(self, changed: Chips.Changed) -> None:
         changed.stop()
         if self._sending and not self._chips.busy:
-            self._sending = self._draft.read_only = False
+            self._stop_sending()
             if not changed.failed:
                 self._submit()
                 return
@@ -362,8 +354,12 @@ class Composer(Vertical):
         said = text.strip("\n")
         self.post_message(self.Submitted(said[1:] if said.startswith("//") else said, attachments))
 
+    def _stop_sending(self) -> None:
+        self._sending = self._draft.read_only = False
+
     def _restore(self) -> None:
         """Leave the mode with the draft from before it; without a mode, empty the draft."""
+        self._stop_sending()
         text, enclosures = self._before_mode or ("", Enclosures())
         self._before_mode, self._last_paste = None, None
         self._set_mode("")
