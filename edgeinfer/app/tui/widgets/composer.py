@@ -240,8 +240,8 @@ class Composer(Vertical):
             raise SkipAction
         if self._list.chosen is None:
             self._list.step(1)
-        if (chosen := self._list.chosen) is not None:
-            self._accept(chosen)
+        if (chosen := self._list.chosen) is not None and not self._accept(chosen):
+            self._leave_list()
 
     def action_close(self) -> None:
         """Close the list, stop waiting for a file, go back to the draft, or leave the mode."""
@@ -334,13 +334,13 @@ class Composer(Vertical):
         self._list.close()
 
     def _accept(self, completion: Completion) -> bool:
-        """Put a completion into the draft; whether that changed anything."""
+        """Put a completion into the draft; whether it was not there yet."""
         (row, column), begin = self._draft.cursor_location, self._list.begin
         line = self._draft.document.get_line(row)
         insertion = completion.insertion
         if insertion.endswith(" ") and line[column : column + 1] == " ":
             insertion = insertion[:-1]
-        if line[begin:column] == insertion:
+        if line[begin:column] == insertion.rstrip():
             return False
         done = self._draft.replace(insertion, (row, begin), (row, column), maintain_selection_offset=False)
         self._draft.move_cursor(done.end_location)
