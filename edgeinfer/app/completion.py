@@ -71,7 +71,7 @@ def complete_path(path: str, base: Path) -> list[Completion]:
 
 def complete_command(line: str, commands: Iterable[tuple[str, str]]) -> list[Completion]:
     """Commands, given as (form, help), whose name a line such as "/te" could mean; none once an argument has begun."""
-    if not line.startswith("/") or line.startswith("//") or any(c.isspace() for c in line):
+    if not begins_command(line) or any(c.isspace() for c in line):
         return []
     ranked = []
     for order, (form, explanation) in enumerate(commands):
@@ -81,6 +81,11 @@ def complete_command(line: str, commands: Iterable[tuple[str, str]]) -> list[Com
             insertion = f"/{name} " if argument else f"/{name}"
             ranked.append((rank, order, Completion(insertion, f"/{form}", explanation, bool(argument))))
     return [completion for _, _, completion in sorted(ranked, key=lambda each: each[:2])]
+
+
+def begins_command(text: str) -> bool:
+    """Whether a text is a command and not something to say, which may begin with //."""
+    return text.startswith("/") and not text.startswith("//")
 
 
 def match_rank(wanted: str, name: str) -> int | None:

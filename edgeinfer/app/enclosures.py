@@ -19,18 +19,22 @@ Origin = Literal["mention", "added", "pasted"]
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """A text and what goes along with it."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Enclosure:
     """One thing that goes along: a file, the files of a folder, or a pasted text."""
 
     label: str
     attachments: tuple[Attachment, ...]
     origin: Origin
+    n_bytes: int
     path: Path | None = None
-
-    @property
-    def n_bytes(self) -> int:
-        """Its size in UTF-8."""
-        return sum(attachment.n_bytes for attachment in self.attachments)
 
 
 @dataclass(slots=True)
@@ -58,7 +62,7 @@ class Enclosures:
         label = attached.attachments[0].name
         if attached.folder is not None:
             label = f"{attached.folder}/ ({counted(len(attached.attachments), 'file')})"
-        self.items.append(Enclosure(label, attached.attachments, origin, path))
+        self.items.append(Enclosure(label, attached.attachments, origin, attached.n_bytes, path))
 
     def add_pasted(self, text: str) -> Enclosure:
         """Put a pasted text with the others, under a name of its own."""
@@ -66,13 +70,14 @@ class Enclosures:
         while any(item.label.startswith(f"pasted text {number} ") for item in self.items):
             number += 1
         label = f"pasted text {number} ({counted(text.count(chr(10)) + 1, 'line')})"
-        item = Enclosure(label, (Attachment(f"pasted text {number}", text),), "pasted")
+        attachment = Attachment(f"pasted text {number}", text)
+        item = Enclosure(label, (attachment,), "pasted", attachment.n_bytes)
         self.items.append(item)
         return item
 
     def add_kept(self, attachments: Iterable[Attachment]) -> None:
         """Put the attachments of an earlier message with the others."""
-        self.items += [Enclosure(attachment.name, (attachment,), "added") for attachment in attachments]
+        self.items += [Enclosure(each.name, (each,), "added", each.n_bytes) for each in attachments]
 
     def remove(self, item: Enclosure) -> None:
         """Take one away for good: a file is not attached again because the draft mentions it."""
@@ -99,8 +104,15 @@ class TokenCounts:
         return next((text for text in wanted if text not in self.known), None)
 
 
-def chip_text(item: Enclosure, counts: Mapping[str, int | None], size: str) -> str:
-    """An enclosure in a few words: name, size, and tokens or … while they are not known."""
+def chip_text(item: Enclosure, size: str, counts: Mapping[str, int | None] | None) -> str:
+    """An enclosure in a few words: name, size, and tokens, … while they are not known; none where none are counted."""
+    if counts is None:
+        return f"{item.label} {size}"
     known = [counts.get(attachment.text) if attachment.text else 0 for attachment in item.attachments]
     n_tokens = None if None in known else sum(count for count in known if count is not None)
-    return f"{item.label} {size}, {'…' if n_tokens is None else f'{n_tokens:,}'} tok"
+    return f"{item.label} {size}, {tokens_text(n_tokens)}"
+
+
+def tokens_text(n_tokens: int | None) -> str:
+    """A number of tokens, … while it is not known."""
+    return f"{'…' if n_tokens is None else f'{n_tokens:,}'} tok"

@@ -2,82 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from textual import events, on
-from textual.app import App, ComposeResult
-from textual.containers import VerticalScroll
 
-from edgeinfer.app.input_history import InputHistory
+from edgeinfer.app.enclosures import Draft
 from edgeinfer.app.sessions.records import Attachment
-from edgeinfer.app.tui.widgets.chips import Chips, CountTokens
-from edgeinfer.app.tui.widgets.completion_list import CompletionList
-from edgeinfer.app.tui.widgets.composer import Composer, Draft
-from edgeinfer.app.tui.widgets.draft_input import LONG_PASTE_CHARACTERS, DraftInput
+from edgeinfer.app.tui.widgets.draft_input import DraftInput
 from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
+from tests.app.tui.composer_app import ComposerApp
 from tests.app.tui.waiting import wait_until
-
-COMMANDS = (("help", "show this"), ("model [NAME]", "switch the model"), ("temp [NUMBER]", "show or set"))
-
-
-class ComposerApp(App[None]):
-    """A composer under some text, and all that it told."""
-
-    def __init__(self, base: Path, count_tokens: CountTokens | None = None, past: Sequence[str] = ()) -> None:
-        super().__init__()
-        history = InputHistory()
-        for text in past:
-            history.add(text)
-        self.composer = Composer(base=base, history=history, commands=COMMANDS, count_tokens=count_tokens)
-        self.told: list[object] = []
-        self.sent: list[Draft] = []
-        self.edits: list[Draft] = []
-
-    def compose(self) -> ComposeResult:
-        yield VerticalScroll()
-        yield self.composer
-
-    def on_mount(self) -> None:
-        self.composer.focus()
-
-    @on(Composer.Submitted)
-    def _submitted(self, message: Composer.Submitted) -> None:
-        self.sent.append(Draft(message.text, message.attachments))
-
-    @on(Composer.Edited)
-    def _edited(self, message: Composer.Edited) -> None:
-        self.edits.append(Draft(message.text, message.attachments))
-
-    @on(Composer.Command)
-    def _command(self, message: Composer.Command) -> None:
-        self.told.append(message.line)
-
-    @on(Composer.Cancelled)
-    @on(Composer.TakeBack)
-    def _other(self, message: Composer.Cancelled | Composer.TakeBack) -> None:
-        self.told.append(type(message).__name__)
-
-    @property
-    def text(self) -> str:
-        return self.composer.draft.text
-
-    @property
-    def names(self) -> list[str]:
-        return [attachment.name for attachment in self.composer.draft.attachments]
-
-    @property
-    def rows(self) -> CompletionList:
-        return self.query_one(CompletionList)
-
-    @property
-    def notices(self) -> list[str]:
-        return [notice.message for notice in self._notifications]
-
-    def paste(self, text: str) -> None:
-        self.query_one(DraftInput).post_message(events.Paste(text))
 
 
 @pytest.fixture
@@ -120,6 +54,10 @@ async def test_commands_are_told_apart_from_messages(folder: Path) -> None:
         await pilot.press(*"//not one", "enter")
         assert app.told == ["/temp 0.2"]
         assert app.sent == [Draft("/not one")]
+        app.composer.put(app.sent[0].text)  # and it is none when it is edited
+        await pilot.press("enter")
+        assert app.told == ["/temp 0.2"]
+        assert app.sent == [Draft("/not one")] * 2
 
 
 async def test_commands_complete(folder: Path) -> None:
@@ -134,6 +72,8 @@ async def test_commands_complete(folder: Path) -> None:
         app.composer.clear()
         await pilot.press(*"/he", "enter")  # one that takes no argument is run at once
         assert app.told == ["/help"]
+        await pilot.press(*"/model", "enter")  # one that is there in full has nothing to complete
+        assert app.told == ["/help", "/model"]
 
 
 async def test_history_with_the_draft_kept(folder: Path) -> None:
@@ -155,58 +95,6 @@ async def test_history_with_the_draft_kept(folder: Path) -> None:
         assert app.text == "two\nlinesx"
 
 
-async def test_a_completed_file_becomes_a_chip_and_goes_along(folder: Path) -> None:
-    app = ComposerApp(folder, count_tokens=len)
-    async with app.run_test() as pilot:
-        await pilot.press(*"see @not")
-        await wait_until(pilot, lambda: app.rows.is_open)
-        await pilot.press("enter")
-        assert app.text == "see @notes.txt "
-        await wait_until(pilot, lambda: app.names == ["notes.txt"])
-        await wait_until(pilot, lambda: app.composer.n_tokens == len("see @notes.txt ") + len("text of notes.txt"))
-        shown = str(app.query_one(Chips).content)
-        assert shown.startswith("32 tok in all  + notes.txt 17 bytes, 17 tok")
-        await wait_until(pilot, lambda: app.edits)
-        await pilot.press("enter")
-        await wait_until(pilot, lambda: app.sent)
-        assert app.sent == [Draft("see @notes.txt ", (Attachment("notes.txt", "text of notes.txt"),))]
-        assert app.names == []
-        assert not app.query_one(Chips).display
-
-
-async def test_sending_at_once_still_takes_the_file_along(folder: Path) -> None:
-    app = ComposerApp(folder)
-    async with app.run_test() as pilot:
-        await pilot.press(*'@"my file.md" and me@home', "escape", "enter")
-        await wait_until(pilot, lambda: app.sent)
-        assert [attachment.name for attachment in app.sent[0].attachments] == ["my file.md"]
-
-
-async def test_a_mention_that_goes_takes_its_file_with_it(folder: Path) -> None:
-    app = ComposerApp(folder)
-    async with app.run_test() as pilot:
-        await pilot.press(*"@notes.txt x")
-        await wait_until(pilot, lambda: app.names == ["notes.txt"])
-        await pilot.press("home", "delete")
-        await wait_until(pilot, lambda: app.names == [])
-
-
-async def test_folders_are_entered_and_attached(folder: Path) -> None:
-    app = ComposerApp(folder)
-    async with app.run_test() as pilot:
-        await pilot.press(*"@sr")
-        await wait_until(pilot, lambda: app.rows.is_open)
-        await pilot.press("tab")
-        assert app.text == "@src/"
-        await wait_until(pilot, lambda: app.rows.is_open and app.rows.chosen is None)
-        await pilot.press("tab")
-        assert app.text == "@src/main.py "
-        app.composer.put("@src/")
-        await pilot.press("space")
-        await wait_until(pilot, lambda: app.names == ["src/main.py", "src/other.py"])
-        assert "+ src/ (2 files)" in str(app.query_one(Chips).content)
-
-
 async def test_escape_closes_the_list_for_what_is_being_typed(folder: Path) -> None:
     app = ComposerApp(folder)
     async with app.run_test() as pilot:
@@ -219,73 +107,6 @@ async def test_escape_closes_the_list_for_what_is_being_typed(folder: Path) -> N
         await wait_until(pilot, lambda: app.rows.is_open)
 
 
-async def test_backspace_at_the_beginning_removes_the_last_chip(folder: Path) -> None:
-    app = ComposerApp(folder)
-    async with app.run_test() as pilot:
-        app.composer.attach(Path("notes.txt"))
-        app.composer.attach(Path("src/main.py"))
-        await wait_until(pilot, lambda: len(app.names) == 2)
-        await pilot.press("x", "backspace", "backspace")
-        assert len(app.names) == 1
-        await pilot.press("enter")
-        assert app.sent[0].text == ""
-        assert len(app.sent[0].attachments) == 1
-
-
-async def test_any_chip_is_removed_by_keyboard(folder: Path) -> None:
-    app = ComposerApp(folder)
-    async with app.run_test() as pilot:
-        await pilot.press(*"@notes.txt ")
-        await wait_until(pilot, lambda: app.names == ["notes.txt"])
-        app.composer.attach(Path("src"))
-        await wait_until(pilot, lambda: len(app.names) == 3)
-        await pilot.press("shift+tab", "left", "delete")
-        assert app.names == ["src/main.py", "src/other.py"]
-        assert app.text == "@notes.txt "
-        await pilot.press("delete")
-        await wait_until(pilot, lambda: app.query_one(DraftInput).has_focus)
-        await pilot.press("enter")  # a mention whose chip was removed stays text
-        await wait_until(pilot, lambda: app.sent)
-        assert app.sent == [Draft("@notes.txt ")]
-
-
-async def test_on_a_small_screen_everything_has_its_place(folder: Path) -> None:
-    app = ComposerApp(folder, count_tokens=len)
-    async with app.run_test(size=(40, 12)) as pilot:
-        app.composer.attach(Path("notes.txt"))  # meant for the draft that is there now, whenever it is read
-        app.composer.queued(["one", "two", "three", "four"])
-        app.composer.put(
-            "draft\n" * 9, [Attachment(f"name {number}", "text") for number in range(9)], mode="edit message 3"
-        )
-        await wait_until(pilot, lambda: app.composer.n_tokens == 6 * 9 + 4 * 9)
-        chips, area = app.query_one(Chips), app.query_one(DraftInput)
-        assert (app.query_one(WaitingLine).size.height, chips.size.height, area.size.height) == (1, 2, 3)
-        assert area.region.bottom == 12
-        assert str(chips.content).startswith("90 tok in all")
-        assert "+ name 8 " in str(chips.content)
-        area.blur()
-        chips.focus()
-        await pilot.press("right")
-        assert "+ name 0 " in str(chips.content)
-        assert "+ name 8 " not in str(chips.content)
-        await pilot.press("escape", "escape")
-        await wait_until(pilot, lambda: app.names == ["notes.txt"])
-
-
-async def test_a_file_that_cannot_go_along_is_told_before_it_is_sent(folder: Path) -> None:
-    app = ComposerApp(folder)
-    async with app.run_test() as pilot:
-        await pilot.press(*"@pic.png", "escape", "enter")
-        await wait_until(pilot, lambda: app.notices == ["pic.png is not text; only text files can be attached"])
-        assert app.sent == []
-        assert app.text == "@pic.png"
-        await pilot.press("enter")
-        await wait_until(pilot, lambda: app.sent)
-        app.composer.attach(Path("gone[b]"))
-        await wait_until(pilot, lambda: len(app.notices) == 2)
-        assert "gone[b] cannot be attached" in app.notices[1]
-
-
 async def test_pastes_are_harmless(folder: Path) -> None:
     app = ComposerApp(folder)
     async with app.run_test() as pilot:
@@ -293,24 +114,6 @@ async def test_pastes_are_harmless(folder: Path) -> None:
         await wait_until(pilot, lambda: app.text)
         assert app.text == "one\ntwo\nthree[31m\tend"
         assert app.sent == []
-
-
-async def test_a_long_paste_becomes_an_attachment_and_can_be_unpacked(folder: Path) -> None:
-    app = ComposerApp(folder)
-    long = "line\n" * (LONG_PASTE_CHARACTERS // 5 + 1)
-    async with app.run_test() as pilot:
-        app.paste(long)
-        await wait_until(pilot, lambda: app.names == ["pasted text 1"])
-        assert app.text == ""
-        assert "+ pasted text 1 (802 lines) 4.0 kB" in str(app.query_one(Chips).content)
-        app.paste(long)  # the same again: it is wanted in the text
-        await wait_until(pilot, lambda: app.text == long)
-        assert app.names == []
-        app.composer.clear()
-        app.paste(long)
-        await wait_until(pilot, lambda: app.names)
-        await pilot.press("shift+tab", "enter")
-        assert app.text == long
 
 
 async def test_editing_an_old_message_and_leaving_it(folder: Path) -> None:
@@ -340,7 +143,7 @@ async def test_queued_prompts_are_shown_and_taken_back(folder: Path) -> None:
         app.composer.queued(["first", "second\nline\x1b[0m"])
         await pilot.pause()
         line = app.query_one(WaitingLine)
-        assert str(line.render()) == "2 wait, the last (Up takes it back): second line[0m"
+        assert str(line.render()) == "2 wait (Up takes back): second line[0m"
         await pilot.press("up")
         assert app.told == ["TakeBack"]
         app.composer.queued([])
@@ -358,33 +161,6 @@ async def test_edits_are_told_once_they_have_settled(folder: Path) -> None:
         await pilot.press("left", "x", "backspace")
         await pilot.pause(0.5)
         assert app.edits == [Draft("hello")]
-
-
-async def test_one_text_is_counted_at_a_time_and_again_for_another_model(folder: Path) -> None:
-    inside, most, go = [0], [0], threading.Event()
-    factor = [1]
-
-    def count(text: str) -> int:
-        inside[0] += 1
-        most[0] = max(most[0], inside[0])
-        go.wait(10)
-        inside[0] -= 1
-        return factor[0] * len(text)
-
-    app = ComposerApp(folder, count_tokens=count)
-    async with app.run_test() as pilot:
-        app.composer.attach(Path("notes.txt"))
-        app.composer.attach(Path("src"))
-        await wait_until(pilot, lambda: len(app.names) == 3)
-        assert "… tok" in str(app.query_one(Chips).content)
-        assert app.composer.n_tokens is None
-        go.set()
-        total = sum(len(attachment.text) for attachment in app.composer.draft.attachments)
-        await wait_until(pilot, lambda: app.composer.n_tokens == total)
-        assert most == [1]
-        factor[0] = 2
-        app.composer.recount()
-        await wait_until(pilot, lambda: app.composer.n_tokens == 2 * total)
 
 
 async def test_keys_can_be_remapped(folder: Path) -> None:

@@ -19,7 +19,7 @@ from textual.widgets import Static
 
 from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.attachments import Attached, attach, mentions
-from edgeinfer.app.enclosures import Enclosure, Enclosures, TokenCounts, chip_text
+from edgeinfer.app.enclosures import Enclosure, Enclosures, TokenCounts, chip_text, tokens_text
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.download.space import size_text
@@ -210,12 +210,12 @@ class Chips(Static, can_focus=True):
 
     def _draw(self) -> None:
         """Pack the chips into rows, each in one piece, and show those around the chosen one."""
-        n_tokens = "…" if self.n_tokens is None else f"{self.n_tokens:,}"
-        head = Content(f"{n_tokens} tok in all  ")
+        counts = None if self._count_function is None else self._counts.known
+        head = Content("" if counts is None else f"{tokens_text(self.n_tokens)} in all  ")
         rows, row_of_chosen = [Content("")], 0
         width = max(1, self.content_size.width)
         for number, item in enumerate(self._held.items):
-            text = f"+ {harmless(chip_text(item, self._counts.known, size_text(item.n_bytes)))}"
+            text = f"+ {harmless(chip_text(item, size_text(item.n_bytes), counts))}"
             chip = Content.styled(text, "reverse" if self.has_focus and number == self._chosen else "")
             room = width - head.cell_length if len(rows) == 1 else width
             if rows[-1] and rows[-1].cell_length + chip.cell_length > room:

@@ -8,7 +8,6 @@ engine; tokens are counted by the function it is given, in a thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,8 +21,8 @@ from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
 from edgeinfer.app.answer_output import harmless
-from edgeinfer.app.completion import Completion
-from edgeinfer.app.enclosures import Enclosure, Enclosures
+from edgeinfer.app.completion import Completion, begins_command
+from edgeinfer.app.enclosures import Draft, Enclosure, Enclosures
 from edgeinfer.app.input_history import InputHistory
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.editor import edit_text
@@ -33,14 +32,6 @@ from edgeinfer.app.tui.widgets.draft_input import DraftInput
 from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
 
 SETTLED_S = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A text and what goes along with it."""
-
-    text: str
-    attachments: tuple[Attachment, ...] = ()
 
 
 class Composer(Vertical):
@@ -103,7 +94,7 @@ class Composer(Vertical):
         history: InputHistory | None = None,
         commands: Sequence[tuple[str, str]] = (),
         count_tokens: CountTokens | None = None,
-        placeholder: str = "ask; @ attaches a file, / is a command",
+        placeholder: str = "ask; @ a file, / a command",
         id: str | None = None,
     ) -> None:
         super().__init__(id=id)
@@ -141,15 +132,16 @@ class Composer(Vertical):
         return self._chips.n_tokens
 
     def put(self, text: str, attachments: Iterable[Attachment] = (), mode: str = "") -> None:
-        """Have this as the draft. A `mode` ("edit message 3") is shown until it is sent or Escape cancels it; then the
-        draft from before comes back.
+        """Have a message as the draft. A `mode` ("edit message 3") is shown until it is sent or Escape cancels it; then
+        the draft from before comes back.
         """
+        self._stop_sending()
         if mode:
             if not self._mode:
                 self._before_mode = (self._draft.text, self._chips.hold(Enclosures()))
             self._set_mode(mode)
         self._chips.hold_kept(text, attachments)
-        self._draft.become(text)
+        self._draft.become(f"/{text}" if text.startswith("/") else text)  # it is something to say, no command
         self._leave_list()
         self.focus()
 
@@ -196,12 +188,12 @@ class Composer(Vertical):
         """Accept the completion that is chosen, else send the draft."""
         self._only_in_draft()
         chosen = self._list.chosen
-        if chosen is not None and self._accept(chosen) and not self._is_whole_command(chosen):
+        if chosen is not None and self._accept(chosen) and not _is_whole_command(chosen):
             return
         text = self._draft.text
         if self._sending or not (text.strip() or self._chips.attachments or self._chips.busy):
             return
-        if self._is_command(text):
+        if begins_command(text):
             self._leave_list()
             self._past.add(text)
             self._draft.become("")
@@ -248,15 +240,15 @@ class Composer(Vertical):
             raise SkipAction
         if self._list.chosen is None:
             self._list.step(1)
-        if (chosen := self._list.chosen) is not None:
-            self._accept(chosen)
+        if (chosen := self._list.chosen) is not None and not self._accept(chosen):
+            self._leave_list()
 
     def action_close(self) -> None:
         """Close the list, stop waiting for a file, go back to the draft, or leave the mode."""
         if self._list.is_open:
             self._leave_list()
         elif self._sending:
-            self._sending = self._draft.read_only = False
+            self._stop_sending()
         elif self._chips.has_focus:
             self._draft.focus()
         elif self._mode:
@@ -317,7 +309,7 @@ class Composer(Vertical):
     def _chips_changed(self, changed: Chips.Changed) -> None:
         changed.stop()
         if self._sending and not self._chips.busy:
-            self._sending = self._draft.read_only = False
+            self._stop_sending()
             if not changed.failed:
                 self._submit()
                 return
@@ -342,24 +334,18 @@ class Composer(Vertical):
         self._list.close()
 
     def _accept(self, completion: Completion) -> bool:
-        """Put a completion into the draft; whether that changed anything."""
+        """Put a completion into the draft; whether it was not there yet."""
         (row, column), begin = self._draft.cursor_location, self._list.begin
         line = self._draft.document.get_line(row)
         insertion = completion.insertion
         if insertion.endswith(" ") and line[column : column + 1] == " ":
             insertion = insertion[:-1]
-        if line[begin:column] == insertion:
+        if line[begin:column] == insertion.rstrip():
             return False
         done = self._draft.replace(insertion, (row, begin), (row, column), maintain_selection_offset=False)
         self._draft.move_cursor(done.end_location)
         self._follow_cursor()
         return True
-
-    def _is_whole_command(self, completion: Completion) -> bool:
-        return completion.insertion.startswith("/") and not completion.goes_on
-
-    def _is_command(self, text: str) -> bool:
-        return text.startswith("/") and not text.startswith("//")
 
     def _submit(self) -> None:
         text, attachments = self._draft.text, self._chips.attachments
@@ -368,8 +354,12 @@ class Composer(Vertical):
         said = text.strip("\n")
         self.post_message(self.Submitted(said[1:] if said.startswith("//") else said, attachments))
 
+    def _stop_sending(self) -> None:
+        self._sending = self._draft.read_only = False
+
     def _restore(self) -> None:
         """Leave the mode with the draft from before it; without a mode, empty the draft."""
+        self._stop_sending()
         text, enclosures = self._before_mode or ("", Enclosures())
         self._before_mode, self._last_paste = None, None
         self._set_mode("")
@@ -388,7 +378,7 @@ class Composer(Vertical):
         self._settling = None
         text = self._draft.text
         self._chips.follow(text)
-        if not self._is_command(text) and ("@" in text or self._chips.attachments):
+        if not begins_command(text) and ("@" in text or self._chips.attachments):
             self._chips.scan(text)
         else:
             self._tell()
@@ -399,3 +389,7 @@ class Composer(Vertical):
         if now != self._told and self._settling is None and not self._chips.busy:
             self._told = now
             self.post_message(self.Edited(now.text, now.attachments))
+
+
+def _is_whole_command(completion: Completion) -> bool:
+    return completion.insertion.startswith("/") and not completion.goes_on

@@ -36,6 +36,6 @@ class WaitingLine(Static):
         """Show these prompts; the key that takes the last one back comes first, for long ones are cut."""
         self.n_waiting = len(texts)
         if texts:
-            verb = "waits" if len(texts) == 1 else "wait, the last"
-            self.update(f"{len(texts)} {verb} (Up takes it back): {' '.join(harmless(texts[-1]).split())}")
+            verb = "waits" if len(texts) == 1 else "wait"
+            self.update(f"{len(texts)} {verb} (Up takes back): {' '.join(harmless(texts[-1]).split())}")
         self.set_class(bool(texts), "-filled")
