@@ -70,4 +70,5 @@ Isolate = Annotated[
         show_default=False,
     ),
 ]
+Theme = Annotated[str | None, setting_option("theme")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -16,8 +17,9 @@ def chat(
     model: options.Model = None,
     system: options.System = None,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Line by line, for screen readers and dumb terminals; as it is without it.")
+        bool, typer.Option("--plain", help="Line by line, without a screen: for screen readers and dumb terminals.")
     ] = False,
+    theme: options.Theme = None,
     temp: options.Temp = None,
     top_p: options.TopP = None,
     top_k: options.TopK = None,
@@ -40,20 +42,33 @@ def chat(
     ram: options.Ram = None,
     approx: options.Approx = None,
     pack: options.Pack = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Print the speed of each answer on standard error.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Line by line: print the speed of each answer on standard error.")
+    ] = False,
 ) -> None:
-    """Chat with a model, line by line.
+    """Chat with a model, on the whole terminal; F1 shows keys and commands, Ctrl-Q leaves.
 
-    Without a terminal each line of standard input is a turn, and only answers are printed. Ctrl-C stops an answer,
-    Ctrl-D leaves.
+    With --plain, and in a dumb terminal, line by line: Ctrl-C stops an answer, Ctrl-D leaves. Without a terminal each
+    line of standard input is a turn, and only answers are printed.
     """
+    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    if terminal and not plain and not stats and os.environ.get("TERM", "dumb" if os.name == "posix" else "") != "dumb":
+        from edgeinfer.app.opening import given_options
+        from edgeinfer.app.tui.launch import run_app
+
+        if code := run_app(given_options(context)):
+            raise typer.Exit(code)
+        return
+    _chat_in_lines(context, terminal=terminal, stats=stats)
+
+
+def _chat_in_lines(context: typer.Context, *, terminal: bool, stats: bool) -> None:
     from edgeinfer.app.dialogue import Dialogue
     from edgeinfer.app.line_chat import LineChat
     from edgeinfer.app.opening import answer_options, given_settings, open_llm
     from edgeinfer.app.progress_line import ProgressLine
 
     settings = given_settings(context)
-    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     with open_llm(settings) as llm, llm.session() as session, ProgressLine() as progress:
         wanted = answer_options(settings)
         wanted["progress"] = progress

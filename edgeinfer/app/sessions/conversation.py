@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from edgeinfer.app.sessions.records import Attachment, KeptMessage
 from edgeinfer.models.text import Message
@@ -25,11 +26,8 @@ def messages_of(branch: Sequence[KeptMessage], system: str | None) -> list[Messa
 def told_of(branch: Sequence[KeptMessage]) -> tuple[KeptMessage, ...]:
     """The messages of a branch that the model is told of, summaries among them."""
     said = [message for message in branch if message.role == "user" or message.text.strip()]
-    return tuple(
-        message
-        for message, following in zip(said, [*said[1:], None], strict=True)
-        if not (message.role == "user" and following is not None and following.role == "user")  # never answered
-    )
+    unanswered = {before.number for before, after in pairwise(said) if before.role == after.role == "user"}
+    return tuple(message for message in said if message.number not in unanswered)
 
 
 def system_text(branch: Sequence[KeptMessage], system: str | None) -> str:

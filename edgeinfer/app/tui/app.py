@@ -54,9 +54,8 @@ class ChatApp(App[int]):
                 yield command
 
     async def action_quit(self) -> None:
-        """Leave; an answer in the making is kept as far as it is."""
-        self.chat_screen.leave_answer()
-        self.exit(0)
+        """Leave, from any screen; an answer in the making is kept as far as it is."""
+        await self.chat_screen.action_leave()
 
     def _heed_signals(self) -> None:
         """A terminal that goes away, and a polite kill, end the app as Quit does."""

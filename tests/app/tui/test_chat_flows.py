@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.app import ChatApp
@@ -36,7 +37,10 @@ async def say(pilot: Pilot[int], text: str) -> None:
     """Type a line and send it."""
     app = pilot.app
     assert isinstance(app, ChatApp)
-    app.chat_screen.composer.put(text, ())
+    area = app.chat_screen.query_one(TextArea)
+    area.clear()
+    area.insert(text)
+    await pilot.pause()
     await pilot.press("enter")
 
 
@@ -119,7 +123,7 @@ async def test_an_edited_question_begins_a_branch(make: Make) -> None:
         await say(pilot, "Hello")
         await quiet(app, pilot)
         await say(pilot, "/edit")
-        assert app.chat_screen.composer.text == "Hello"
+        assert app.chat_screen.composer.draft.text == "Hello"
         await say(pilot, "Goodbye")
         await quiet(app, pilot)
         assert branch(app) == [("user", "Goodbye"), ("assistant", "two")]

@@ -31,8 +31,7 @@ class Answering(ChatParts):
         if edited is not None:
             await self.ask_instead(edited, Prompted(event.text, event.attachments))
         elif self.writing is not None:
-            self.prompted.append(Prompted(event.text, event.attachments))
-            self.show_prompted()
+            self.queue(Prompted(event.text, event.attachments))
         else:
             await self.ask(Prompted(event.text, event.attachments))
 
@@ -116,12 +115,12 @@ class Answering(ChatParts):
         self.tell_all(event.notices)
         self.show_figures(event.figures)
         self.look_at_context()
-        if self.prompted and event.state == "whole" and not writing.is_summary:
+        if self.prompted and event.state in ("whole", "cut"):
             following = self.prompted.pop(0)
             self.show_prompted()
             await self.ask(following)
-        elif self.prompted and event.state != "whole":
-            self.tell("the queued questions wait: Enter sends the first one, /unqueue takes them back")
+        elif self.prompted:
+            self.tell("the questions that wait are asked after the next answer; Up in an empty line takes them back")
 
     def end_answer(self, writing: Writing, event: Answered) -> None:
         """Keep an answer and show it as it stays."""

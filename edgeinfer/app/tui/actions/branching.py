@@ -129,6 +129,17 @@ class Branching(ChatParts):
             return
         await self.show_branch()
 
+    def action_rename(self, argument: str = "") -> None:
+        """Give this chat a title."""
+        if not argument:
+            self.tell("which title? /rename TITLE")
+            return
+        try:
+            self.chat.rename(argument)
+        except BadSetting as error:
+            self.tell(str(error), is_error=True)
+        self.show_title()
+
     def action_tree(self, argument: str = "") -> None:
         """Show all branches."""
         if not self.chat.branch:

@@ -112,6 +112,15 @@ class Switching(ChatParts):
     def take_settings(self, changed: object) -> None:
         """What the settings screen gave."""
 
+    def action_theme(self, argument: str = "") -> None:
+        """Change the colours, to the theme that is named or to one chosen from a list."""
+        if not argument:
+            self.app.search_themes()
+        elif argument in self.app.available_themes:
+            self.app.theme = argument
+        else:
+            self.tell(f"no theme is called {argument!r}; there are: {', '.join(self.app.available_themes)}", is_error=True)
+
     def action_help(self, argument: str = "") -> None:
         """Show keys and commands."""
         self.app.push_screen(HelpScreen())

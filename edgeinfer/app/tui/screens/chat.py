@@ -14,6 +14,7 @@ from edgeinfer.app.tui.actions.answering import Answering
 from edgeinfer.app.tui.actions.branching import Branching
 from edgeinfer.app.tui.actions.copying import Copying
 from edgeinfer.app.tui.actions.metering import Metering
+from edgeinfer.app.tui.actions.queueing import Queueing
 from edgeinfer.app.tui.actions.switching import Switching
 from edgeinfer.app.tui.actions.talking import Talking
 from edgeinfer.app.tui.commands import bindings, find, slash_commands
@@ -25,7 +26,7 @@ from edgeinfer.app.tui.widgets.transcript import Transcript
 from edgeinfer.errors import BadSetting
 
 
-class ChatScreen(Talking, Switching, Copying, Branching, Metering, Answering):
+class ChatScreen(Talking, Switching, Copying, Branching, Metering, Queueing, Answering):
     """The screen that the app begins with."""
 
     BINDINGS = bindings()
@@ -58,6 +59,35 @@ class ChatScreen(Talking, Switching, Copying, Branching, Metering, Answering):
             self.run_worker(self.run_action(action), group="palette")
 
         return do
+
+    def action_editor(self, argument: str = "") -> None:
+        """Go on with the draft in $EDITOR."""
+        self.composer.action_editor()
+
+    def action_select_previous(self) -> None:
+        """Select the message above."""
+        self.transcript.select_previous()
+
+    def action_select_next(self) -> None:
+        """Select the message below."""
+        self.transcript.select_next()
+
+    def action_follow(self) -> None:
+        """Go to the latest text."""
+        self.transcript.follow()
+
+    def action_page_up(self) -> None:
+        """Scroll a page up."""
+        self.transcript.scroll_page_up(animate=False)
+
+    def action_page_down(self) -> None:
+        """Scroll a page down."""
+        self.transcript.scroll_page_down(animate=False)
+
+    async def action_leave(self, argument: str = "") -> None:
+        """Leave; everything is kept."""
+        self.leave_answer()
+        self.app.exit(0)
 
     def count_tokens(self, text: str) -> int | None:
         """Tokens of a text; None while no model is open. Called from threads."""
