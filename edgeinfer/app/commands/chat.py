@@ -52,7 +52,8 @@ def chat(
     line of standard input is a turn, and only answers are printed.
     """
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
-    if terminal and not plain and not stats and os.environ.get("TERM", "dumb" if os.name == "posix" else "") != "dumb":
+    whole = terminal and sys.stderr.isatty()  # which Textual draws on
+    if whole and not plain and not stats and os.environ.get("TERM", "dumb" if os.name == "posix" else "") != "dumb":
         from edgeinfer.app.opening import given_options
         from edgeinfer.app.tui.launch import run_app
 

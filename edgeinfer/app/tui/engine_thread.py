@@ -217,7 +217,14 @@ class EngineThread:
         compaction = Compaction(session, plan, lambda what, done, total: self._read(done, total))
         self._lead(job.number, "", lambda: compaction, job.stopped, plan.n_summarised)
 
-    def _lead(self, number: int, before: str, start: Callable[[], AnswerStream], stopped: threading.Event, n_summarised: int = 0) -> None:
+    def _lead(
+        self,
+        number: int,
+        before: str,
+        start: Callable[[], AnswerStream],
+        stopped: threading.Event,
+        n_summarised: int = 0,
+    ) -> None:
         """Make an answer to its end; what there is of it is told whatever happens."""
         stream: AnswerStream | None = None
         try:

@@ -43,7 +43,7 @@ class Answering(ChatParts):
             self.composer.put(prompted.text, prompted.attachments)
             self.tell(str(error), is_error=True)
             return
-        await self.transcript.add(self.question_widget(question))
+        await self.transcript.add(self.question_entry(question))
         await self.write(answer, before="")
 
     async def ask_instead(self, number: int, prompted: Prompted) -> None:
@@ -63,7 +63,7 @@ class Answering(ChatParts):
         assert number is not None
         widget = self.transcript.answer(answer.number)
         if widget is None:
-            widget = self.new_answer_widget(answer)
+            widget = self.answer_entry(answer)
             await self.transcript.add(widget)
         widget.begin()
         job = AnswerJob(self.new_job(), number, tuple(self.chat.prompt(answer.number)), self.answer_options(), before)

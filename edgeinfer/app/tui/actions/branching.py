@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from textual.widget import Widget
-
 from edgeinfer.app.sessions.chat import Chat, Place
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.actions.answering import note_of
@@ -18,6 +16,7 @@ from edgeinfer.app.tui.screens.branches import BranchesScreen
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.sessions import Chosen, SessionsScreen
 from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.entry import Entry
 from edgeinfer.app.tui.widgets.question import Question
 from edgeinfer.errors import BadSetting
 
@@ -25,25 +24,26 @@ from edgeinfer.errors import BadSetting
 class Branching(ChatParts):
     """Part of the chat screen."""
 
-    def question_widget(self, message: KeptMessage) -> Question:
+    def question_entry(self, message: KeptMessage) -> Question:
         """A question as the transcript shows it."""
         return Question(message.number, message.text, message.attachments)
 
-    def new_answer_widget(self, message: KeptMessage) -> Answer:
+    def answer_entry(self, message: KeptMessage) -> Answer:
         """An answer as the transcript shows it."""
-        return Answer(message.number, message.text, note=note_of(message))
+        thinking = self.desk.tuning.settings.face.thinking
+        return Answer(message.number, message.text, note=note_of(message), thinking=thinking)
 
-    def place_widget(self, place: Place) -> Widget:
+    def entry_of(self, place: Place) -> Entry:
         """A message of the branch as the transcript shows it."""
         message = place.message
-        widget = self.question_widget(message) if message.role == "user" else self.new_answer_widget(message)
-        widget.show_siblings(place.index, place.n_siblings)
-        return widget
+        entry: Entry = self.question_entry(message) if message.role == "user" else self.answer_entry(message)
+        entry.show_siblings(place.index, place.n_siblings)
+        return entry
 
     async def show_branch(self, *, without: int | None = None, at: int | None = None) -> None:
         """Show the branch, but not the message `without`; its end, or the message `at`."""
         places: Sequence[Place] = [place for place in self.chat.places if place.message.number != without]
-        await self.transcript.show([self.place_widget(place) for place in places])
+        await self.transcript.show([self.entry_of(place) for place in places])
         if at is not None:
             self.transcript.scroll_to_message(at)
         self.show_title()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from textual import work
 
+from edgeinfer.app.saved_text import fence_suffix, free_name, save_text
 from edgeinfer.app.sessions.exporting import export_chat
 from edgeinfer.app.sessions.importing import import_chat
-from edgeinfer.app.saved_text import fence_suffix, free_name, save_text
 from edgeinfer.app.tui.clipboard import copy
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.text.fences import Fence, fences_of

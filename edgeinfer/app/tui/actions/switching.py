@@ -119,7 +119,9 @@ class Switching(ChatParts):
         elif argument in self.app.available_themes:
             self.app.theme = argument
         else:
-            self.tell(f"no theme is called {argument!r}; there are: {', '.join(self.app.available_themes)}", is_error=True)
+            self.tell(
+                f"no theme is called {argument!r}; there are: {', '.join(self.app.available_themes)}", is_error=True
+            )
 
     def action_help(self, argument: str = "") -> None:
         """Show keys and commands."""

@@ -1,4 +1,11 @@
 """stand-in"""
+
 from textual.screen import Screen
-class Chosen: pass
-class SessionsScreen(Screen): pass
+
+
+class Chosen:
+    pass
+
+
+class SessionsScreen(Screen):
+    pass

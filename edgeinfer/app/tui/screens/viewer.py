@@ -1,4 +1,11 @@
 """stand-in"""
+
 from textual.screen import Screen
-class Chosen: pass
-class ViewerScreen(Screen): pass
+
+
+class Chosen:
+    pass
+
+
+class ViewerScreen(Screen):
+    pass

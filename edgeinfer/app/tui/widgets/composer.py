@@ -185,8 +185,11 @@ class Composer(Vertical):
     # keys
 
     def action_send(self) -> None:
-        """Accept the completion that is chosen, else send the draft."""
+        """Accept the completion that is chosen, else send the draft, when all keys before this one are in it."""
         self._only_in_draft()
+        self._draft.call_later(self._send)
+
+    def _send(self) -> None:
         chosen = self._list.chosen
         if chosen is not None and self._accept(chosen) and not _is_whole_command(chosen):
             return
@@ -207,6 +210,9 @@ class Composer(Vertical):
     def action_newline(self) -> None:
         """Begin a new line."""
         self._only_in_draft()
+        self._draft.call_later(self._begin_line)
+
+    def _begin_line(self) -> None:
         if not self._draft.read_only:
             self._draft.type("\n")
 

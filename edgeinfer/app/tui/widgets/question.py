@@ -1,8 +1,50 @@
-"""stand-in"""
+"""A question as the transcript shows it: its text as it was typed, with what was attached.
+
+In: text, attachments. Out: lines; a long one is folded until somebody opens it.
+"""
+
 from __future__ import annotations
-from textual.widgets import Static
-class Question(Static):
-    def __init__(self, number: int, text: str, attachments=(), *, label="") -> None:
-        super().__init__(text, markup=False)
-        self.number = number
-    def show_siblings(self, index, n): pass
+
+from collections.abc import Sequence
+
+from textual.strip import Strip
+
+from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.tui.text.drawing import Drawer
+from edgeinfer.app.tui.text.neutral import neutral
+from edgeinfer.app.tui.widgets.entry import Entry, estimated_lines
+
+FOLDED_LINES, SHOWN_LINES = 24, 16
+
+
+class Question(Entry):
+    """What a person said."""
+
+    def __init__(self, number: int, text: str, attachments: Sequence[Attachment] = ()) -> None:
+        super().__init__(number)
+        self.source = text
+        self._attachments = tuple(attachments)
+        self.is_folded = True
+
+    @property
+    def is_question(self) -> bool:
+        return True
+
+    def toggle(self) -> None:
+        """Fold it, or open it."""
+        self.is_folded = not self.is_folded
+        self.alter()
+
+    def estimate(self, width: int) -> int:
+        return min(FOLDED_LINES, estimated_lines(self.source, width)) + 1 + len(self._attachments)
+
+    def draw(self, drawer: Drawer) -> list[Strip]:
+        lines = self.sibling_lines(drawer)
+        for attachment in self._attachments:
+            size = f"{attachment.n_bytes / 1000:.1f} kB"
+            lines += drawer.plain(f"attached: {neutral(attachment.name)}, {size}", drawer.palette.muted)
+        text = drawer.plain(neutral(self.source).rstrip("\n")) if self.source.strip() else []
+        if self.is_folded and len(text) > FOLDED_LINES:
+            more = f"… {len(text) - SHOWN_LINES} more lines (Alt+T opens)"
+            text = [*text[:SHOWN_LINES], *drawer.plain(more, drawer.palette.muted)]
+        return [*lines, *text]

@@ -1,17 +1,362 @@
-"""stand-in"""
+"""The transcript: the messages of a branch, one under the other, of which only what is seen is drawn.
+
+In: entries, text for the one that grows. Out: lines on the screen. It stays at the end while text comes, unless
+somebody has scrolled up; then it stays where it is and says that there is more. Drawing is paced by what it costs.
+"""
+
 from __future__ import annotations
-from textual.containers import VerticalScroll
+
+import time
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.app import App
+from textual.color import Color, ColorParseError
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.timer import Timer
+
+from edgeinfer.app.tui.text.drawing import Drawer, Palette
+from edgeinfer.app.tui.text.pacing import pause_s
 from edgeinfer.app.tui.widgets.answer import Answer
-class Transcript(VerticalScroll):
-    selected = None
-    async def show(self, widgets):
-        await self.remove_children(); await self.mount_all(widgets); self.anchor()
-    async def add(self, widget): await self.mount(widget)
-    def answer(self, number): return next((a for a in self.query(Answer) if a.number == number), None)
+from edgeinfer.app.tui.widgets.entry import Entry
+from edgeinfer.app.tui.widgets.question import Question
+
+GUTTER = "▌ "
+MORE = " ↓ more below: Alt+End "
+IDLE_S, SLICE_S = 0.05, 0.008
+"""Between two slices of drawing what nobody sees yet, and how long one takes."""
+AHEAD_SCREENS = 1
+
+
+class Transcript(ScrollView):
+    """Entries by their order. Scrolled by keys and the mouse; entries are selected by keys."""
+
+    DEFAULT_CSS = """
+    Transcript {
+        height: 1fr;
+        min-height: 3;
+        background: $background;
+        color: $foreground;
+        scrollbar-size-vertical: 1;
+        overflow-x: hidden;
+        overflow-y: auto;
+    }
+    """
+
+    class Opened(Message):
+        """An entry was clicked at."""
+
+        def __init__(self, number: int) -> None:
+            super().__init__()
+            self.number = number
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.can_focus = False
+        self._entries: list[Entry] = []
+        self._heights: list[int] = []
+        self._ends: list[int] = []
+        self._selected: int | None = None
+        self._follows = True
+        self._drawer: Drawer | None = None
+        self._pending: Timer | None = None
+        self._idle: Timer | None = None
+        self._pause_s = 0.0
+        self._drawn_s = 0.0
+        self._accent, self._plain = Style(bold=True), Style()
+
+    # what the screen asks of it
+
     @property
-    def last_answer(self): return next(reversed(list(self.query(Answer))), None)
-    def follow(self): self.anchor()
-    def scroll_to_message(self, number): pass
-    def toggle_thinking(self): pass
-    def select_next(self): pass
-    def select_previous(self): pass
+    def entries(self) -> tuple[Entry, ...]:
+        """All of them, in order."""
+        return tuple(self._entries)
+
+    @property
+    def is_following(self) -> bool:
+        """Whether it stays at the end while text comes."""
+        return self._follows
+
+    @property
+    def selected(self) -> int | None:
+        """The number of the selected message."""
+        return self._selected
+
+    @property
+    def last_answer(self) -> Answer | None:
+        """The answer shown last."""
+        return next((entry for entry in reversed(self._entries) if isinstance(entry, Answer)), None)
+
+    def answer(self, number: int | None) -> Answer | None:
+        """The answer with a number."""
+        return next((e for e in reversed(self._entries) if e.number == number and isinstance(e, Answer)), None)
+
+    async def show(self, entries: Sequence[Entry]) -> None:
+        """Show these instead, the end of them."""
+        for entry in self._entries:
+            entry.changed = None
+        self._entries, self._selected, self._follows = list(entries), None, True
+        for entry in self._entries:
+            entry.changed = self._note_change
+        self._measure_all()
+        self._draw_now()
+        self._draw_rest_later()
+
+    async def add(self, entry: Entry) -> None:
+        """Show one more, at the end."""
+        entry.changed = self._note_change
+        self._entries.append(entry)
+        self._heights.append(entry.estimate(self._width))
+        self._draw_now()
+
+    def follow(self) -> None:
+        """Go to the end, and stay there."""
+        self._follows = True
+        self._selected = None
+        self._draw_now()
+
+    def scroll_to_message(self, number: int) -> None:
+        """Show a message at the top, selected."""
+        place = self._place_of(number)
+        if place is None:
+            return
+        self._selected, self._follows = number, False
+        self._draw_now()
+        self.scroll_to(y=self._top(place), animate=False, immediate=True)
+        self._draw_now()
+
+    def select_previous(self) -> None:
+        """Select the message above, the last one first."""
+        self._select(-1)
+
+    def select_next(self) -> None:
+        """Select the message below; after the last one nothing is selected."""
+        self._select(1)
+
+    def unselect(self) -> None:
+        """Select nothing."""
+        self._selected = None
+        self.refresh()
+
+    def toggle_thinking(self) -> None:
+        """Open or fold the selected message, or all thoughts."""
+        entries = [entry for entry in self._entries if self._selected in (None, entry.number)]
+        for entry in entries:
+            if isinstance(entry, Answer | Question):
+                entry.toggle()
+        self._draw_now()
+
+    # drawing
+
+    @property
+    def _width(self) -> int:
+        return max(1, self.scrollable_content_region.width - len(GUTTER))
+
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self._restyle())
+        self._restyle()
+
+    def on_resize(self) -> None:
+        """Another width: everything is drawn anew."""
+        if self._drawer is None or self._drawer.width != self._width:
+            self._restyle()
+
+    def _restyle(self) -> None:
+        if not self.size.width:
+            return
+        palette = palette_of(self.app)
+        self._drawer = Drawer(self._width, palette)
+        self._accent, self._plain = Style.parse(palette.accent), Style()
+        self._measure_all()
+        self._draw_now()
+        self._draw_rest_later()
+
+    def _note_change(self, entry: Entry) -> None:
+        """An entry has other lines: draw soon, but no more often than drawing is cheap."""
+        if self._pending is not None:
+            return
+        wait_s = self._drawn_s + self._pause_s - time.monotonic()
+        if wait_s <= 0:
+            self._pending = self.set_timer(0.001, self._draw_now)
+        else:
+            self._pending = self.set_timer(wait_s, self._draw_now)
+
+    def _draw_now(self) -> None:
+        """Draw what is seen, and stay where one is."""
+        if self._pending is not None:
+            self._pending.stop()
+            self._pending = None
+        if self._drawer is None or not self.is_attached:
+            return
+        began = time.perf_counter()
+        if self._follows:
+            self._draw_end()
+        else:
+            self._draw_around()
+        self.refresh()
+        self._pause_s = pause_s(2 * (time.perf_counter() - began))
+        self._drawn_s = time.monotonic()
+
+    def _draw_end(self) -> None:
+        """Draw the last screens, and go to the end."""
+        left = (1 + AHEAD_SCREENS) * max(1, self.size.height)
+        for place in range(len(self._entries) - 1, -1, -1):
+            if left <= 0:
+                break
+            left -= self._draw_entry(place)
+        self._extend()
+        self.scroll_to(y=max(0, self.virtual_size.height - self.size.height), animate=False, immediate=True)
+
+    def _draw_around(self) -> None:
+        """Draw what is seen, keeping the first line that is seen where it is."""
+        if not self._entries:
+            self._extend()
+            return
+        first, offset = self._at(self.scroll_offset.y)
+        before = self._heights[first]
+        left, place = (1 + AHEAD_SCREENS) * max(1, self.size.height) + offset, first
+        while left > 0 and place < len(self._entries):
+            left -= self._draw_entry(place)
+            place += 1
+        self._extend()
+        kept = offset if self._heights[first] >= before else min(offset, self._heights[first] - 1)
+        top = self._top(first) + max(0, kept)
+        if top != self.scroll_offset.y:
+            self.scroll_to(y=top, animate=False, immediate=True)
+
+    def _draw_entry(self, place: int) -> int:
+        """Draw an entry; how many lines it has."""
+        assert self._drawer is not None
+        self._heights[place] = len(self._entries[place].lines(self._drawer))
+        return self._heights[place]
+
+    def _measure_all(self) -> None:
+        width = self._width
+        self._heights = [entry.estimate(width) for entry in self._entries]
+        self._extend()
+
+    def _extend(self) -> None:
+        """Take over heights."""
+        self._ends = list(accumulate(self._heights))
+        size = Size(self.scrollable_content_region.width, self._ends[-1] if self._ends else 0)
+        if size != self.virtual_size:
+            self.virtual_size = size
+
+    def _draw_rest_later(self) -> None:
+        """Draw what nobody sees yet, a little at a time."""
+        if self._idle is None and not all(self._is_drawn(place) for place in range(len(self._entries))):
+            self._idle = self.set_timer(IDLE_S, self._draw_slice)
+
+    def _draw_slice(self) -> None:
+        self._idle = None
+        if self._drawer is None or not self._entries:
+            return
+        ends, below = time.perf_counter() + SLICE_S, self.virtual_size.height - self.scroll_offset.y
+        for place in range(len(self._entries) - 1, -1, -1):
+            if not self._is_drawn(place):
+                self._draw_entry(place)
+                if time.perf_counter() > ends:
+                    break
+        first = self._at(self.scroll_offset.y)[0]
+        drawn_above = all(self._is_drawn(place) for place in range(first, len(self._entries)))
+        self._extend()
+        if drawn_above:  # only what is above has another height now
+            self.scroll_to(y=self.virtual_size.height - below, animate=False, immediate=True)
+        self._draw_rest_later()
+
+    def _is_drawn(self, place: int) -> bool:
+        return self._entries[place].is_drawn_by(self._drawer)
+
+    def _place_of(self, number: int | None) -> int | None:
+        return next((place for place, entry in enumerate(self._entries) if entry.number == number), None)
+
+    def _top(self, place: int) -> int:
+        return self._ends[place - 1] if place else 0
+
+    def _at(self, line: int) -> tuple[int, int]:
+        """The entry at a line, and which line of it that is."""
+        place = min(bisect_right(self._ends, line), len(self._entries) - 1)
+        return place, line - self._top(place)
+
+    def render_line(self, y: int) -> Strip:
+        """A line of the screen."""
+        width, line = self.scrollable_content_region.width, self.scroll_offset.y + y
+        style = self.rich_style
+        if self._drawer is None or not self._entries or line >= self._ends[-1]:
+            return Strip.blank(width, style)
+        if not self._follows and y == self.size.height - 1 and self._ends[-1] > line + 1:
+            return Strip([Segment(MORE, self._accent)]).adjust_cell_length(width).apply_style(style)
+        place, offset = self._at(line)
+        entry = self._entries[place]
+        lines = entry.lines(self._drawer)
+        inner = lines[offset] if offset < len(lines) else Strip.blank(0)
+        marked = (entry.is_question or entry.number == self._selected) and offset < len(lines) - 1
+        reverse = Style(reverse=True) if entry.number == self._selected and offset < len(lines) - 1 else self._plain
+        gutter = Segment(GUTTER if marked else "  ", self._accent + reverse if marked else self._plain)
+        return Strip([gutter, *inner]).adjust_cell_length(width).apply_style(style)
+
+    # scrolling
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Where it is scrolled to says whether it follows; what comes into sight is drawn."""
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) == round(new_value):
+            return
+        was_following = self._follows
+        self._follows = self.scroll_offset.y >= self.max_scroll_y
+        if was_following != self._follows:
+            self.refresh()
+        if not self._follows and self._entries and self._pending is None:
+            first = self._at(self.scroll_offset.y)[0]
+            last = self._at(self.scroll_offset.y + self.size.height)[0]
+            if not all(self._is_drawn(place) for place in range(first, last + 1)):
+                self._pending = self.set_timer(0.001, self._draw_now)
+
+    def _select(self, step: int) -> None:
+        if not self._entries:
+            return
+        place = self._place_of(self._selected)
+        target = len(self._entries) - 1 if place is None else place + step
+        if place is None and step > 0:
+            return
+        if target >= len(self._entries):
+            self.follow()
+            return
+        target = max(0, target)
+        self._selected = self._entries[target].number
+        self._draw_now()
+        top, bottom = self._top(target), self._ends[target]
+        if top < self.scroll_offset.y or bottom > self.scroll_offset.y + self.size.height:
+            self._follows = False
+            self.scroll_to(y=min(top, max(0, bottom - self.size.height // 2)), animate=False, immediate=True)
+            self._draw_now()
+
+
+def palette_of(app: App[object]) -> Palette:
+    """Styles that fit the app's theme."""
+    theme = app.current_theme
+    variables = app.theme_variables
+    is_ansi = "ansi" in theme.name
+    accent = _rich_colour(variables.get("primary", ""))
+    code_theme = ("ansi_dark" if theme.dark else "ansi_light") if is_ansi else ("monokai" if theme.dark else "friendly")
+    return Palette(
+        accent=f"{accent} bold".strip(),
+        muted="dim",
+        code=_rich_colour(variables.get("secondary", "")) or "bold",
+        code_theme=code_theme,
+    )
+
+
+def _rich_colour(text: str) -> str:
+    """A colour of Textual's by the name that Rich has for it, "" for none."""
+    try:
+        colour = Color.parse(text)
+    except (ColorParseError, ValueError):
+        return ""
+    return colour.rich_color.name

@@ -1,0 +1,162 @@
+"""Drawing blocks of Markdown as lines of cells.
+
+In: a `Block`, a width, a `Palette`. Out: strips of at most that width. Links show their addresses and are none to click
+on; what has no form here shows as its text. Knows no widgets.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.markdown import Heading, Markdown
+from rich.segment import Segment
+from rich.style import Style
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+from textual.strip import Strip
+
+from edgeinfer.app.tui.text.blocks import Block, parser
+
+TAB_CELLS = 4
+HIGHLIGHTED_CHARACTERS = 20_000
+"""Longer code is drawn plain: highlighting it would hold up everything else."""
+
+_PARSER = parser()
+
+
+@dataclass(frozen=True, slots=True)
+class Palette:
+    """Styles, by the names that Rich's Markdown has, and the theme of code."""
+
+    accent: str = "bold"
+    muted: str = "dim"
+    code: str = "bold"
+    code_theme: str = "ansi_dark"
+    has_colour: bool = True
+
+    def theme(self) -> Theme:
+        """As Rich takes it."""
+        styles: dict[str, str | Style] = {
+            "markdown.h1": f"{self.accent} bold underline",
+            "markdown.code": self.code,
+            "markdown.code_block": self.code,
+            "markdown.block_quote": "italic",
+            "markdown.item.bullet": self.accent,
+            "markdown.item.number": self.accent,
+            "markdown.hr": self.muted,
+            "markdown.link": "underline",
+            "markdown.link_url": self.muted,
+            "markdown.table.border": self.muted,
+            "markdown.table.header": f"{self.accent} bold",
+        }
+        styles.update({f"markdown.h{level}": f"{self.accent} bold" for level in range(2, 8)})
+        return Theme(styles)
+
+
+class _LeftHeading(Heading):
+    """A heading at the left, as wide as its text."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Block(Markdown):
+    """One block, parsed as everything here is."""
+
+    elements = {**Markdown.elements, "heading_open": _LeftHeading}  # noqa: RUF012 - as the base has it
+
+    def __init__(self, source: str, code_theme: str) -> None:
+        super().__init__("", code_theme=code_theme, hyperlinks=False)
+        self.markup = source
+        self.parsed = _PARSER.parse(source)
+
+
+class Drawer:
+    """Draws in one width and palette."""
+
+    def __init__(self, width: int, palette: Palette) -> None:
+        self.width = max(1, width)
+        self.palette = palette
+        self._console = Console(
+            file=io.StringIO(),
+            width=self.width,
+            height=100,
+            force_terminal=True,
+            color_system="truecolor",
+            legacy_windows=False,
+            theme=palette.theme(),
+            markup=False,
+            emoji=False,
+            highlight=False,
+            no_color=not palette.has_colour,
+            _environ={},
+        )
+
+    def block(self, block: Block) -> list[Strip]:
+        """A block."""
+        if block.opening is not None:
+            return self.code(block.code, block.opening.language)
+        return self._lines(_Block(block.source.expandtabs(TAB_CELLS), self.palette.code_theme))
+
+    def plain(self, text: str, style: str = "") -> list[Strip]:
+        """A text as it is, its lines broken where they are too long."""
+        return self._lines(Text(text.expandtabs(TAB_CELLS), style=style, overflow="fold"))
+
+    def code(self, code: str, language: str) -> list[Strip]:
+        """Code with its colours, its lines broken where they are too long."""
+        if len(code) > HIGHLIGHTED_CHARACTERS:
+            return self.plain(code.rstrip("\n"), self.palette.code)
+        return self.text(self._highlighted(code.rstrip("\n"), language))
+
+    def code_line(self, line: str, language: str) -> list[Strip]:
+        """A line of code by itself, while the others are yet to come."""
+        return self.text(self._highlighted(line, language))
+
+    def text(self, text: Text) -> list[Strip]:
+        """A styled text."""
+        text.overflow = "fold"
+        return self._lines(text)
+
+    def _highlighted(self, code: str, language: str) -> Text:
+        code = code.expandtabs(TAB_CELLS)
+        syntax = Syntax("", language or "text", theme=self.palette.code_theme, background_color="default")
+        found = syntax.highlight(code)
+        found.rstrip()
+        found.no_wrap = False
+        found.plain = found.plain.rstrip("\n")
+        return found
+
+    def _lines(self, renderable: RenderableType) -> list[Strip]:
+        options = self._console.options.update(width=self.width, height=None, highlight=False)
+        lines = self._console.render_lines(renderable, options, pad=False)
+        strips = [Strip(_harmless(line)).simplify() for line in lines]
+        while len(strips) > 1 and not strips[-1].text.strip():
+            strips.pop()
+        while len(strips) > 1 and not strips[0].text.strip():
+            strips.pop(0)
+        return [strip.crop(0, self.width) if strip.cell_length > self.width else strip for strip in strips]
+
+
+def _harmless(segments: Iterable[Segment]) -> list[Segment]:
+    """Segments without control codes, links and metadata."""
+    return [Segment(segment.text, _unlinked(segment.style)) for segment in segments if not segment.control]
+
+
+def _unlinked(style: Style | None) -> Style | None:
+    return style.update_link(None) if style is not None and style.link else style
+
+
+def text_of(strips: Iterable[Strip]) -> str:
+    """What lines say, for those who compare them."""
+    return "\n".join(strip.text.rstrip() for strip in strips)
+
+
+def cells(text: str) -> int:
+    """How wide a text is."""
+    return cell_len(text)
