@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.sessions.records import Figures, KeptMessage
+from edgeinfer.app.sessions.records import KeptMessage
+from edgeinfer.app.tui.actions.metering import Metering
+from edgeinfer.app.tui.actions.notes import note_of
+from edgeinfer.app.tui.actions.queueing import Queueing
+from edgeinfer.app.tui.actions.showing import Showing
 from edgeinfer.app.tui.jobs import Answer as AnswerJob
 from edgeinfer.app.tui.messages import Answered, Grown, Told
-from edgeinfer.app.tui.screens.chat_parts import ChatParts, Prompted, Writing
+from edgeinfer.app.tui.screens.chat_parts import Prompted, Writing
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.errors import BadSetting, EdgeInferError
 
@@ -22,7 +26,7 @@ LOOK_S = 0.1
 """Between two looks at text that has come."""
 
 
-class Answering(ChatParts):
+class Answering(Showing, Metering, Queueing):
     """Part of the chat screen."""
 
     async def on_composer_submitted(self, event: Composer.Submitted) -> None:
@@ -170,31 +174,3 @@ class Answering(ChatParts):
             self.tell(str(error), is_error=True)
             return
         await self.write(answer, before=answer.text)
-
-    def is_busy(self) -> bool:
-        """Whether an answer is in the making, which is told."""
-        if self.writing is not None:
-            self.tell("an answer is being written; Escape stops it")
-        return self.writing is not None
-
-
-def note_of(message: KeptMessage) -> str:
-    """The line under an answer: how it ended, and its numbers."""
-    ended = {
-        "stopped": "stopped",
-        "cut": "cut: the context is full",
-        "failed": "broken off",
-        "writing": "being written",
-    }.get(message.state, "")
-    return " · ".join(part for part in (ended, *figure_parts(message.figures), message.model or "") if part)
-
-
-def figure_parts(figures: Figures | None) -> tuple[str, ...]:
-    """The numbers of an answer, in words."""
-    if figures is None:
-        return ()
-    rate = "" if figures.decode_tok_s is None else f", {figures.decode_tok_s:.0f} tok/s"
-    reused = f"reused {figures.n_cached:,} of {figures.n_prompt:,} tokens" if figures.n_cached else ""
-    per_step = figures.accepted_per_step
-    drafted = "" if per_step is None or per_step < 1.005 else f"{per_step:.2f} tokens/step"
-    return (f"{figures.n_generated:,} tokens{rate}", reused, drafted)

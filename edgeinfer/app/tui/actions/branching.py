@@ -6,48 +6,17 @@ stays in the tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from edgeinfer.app.sessions.chat import Chat, Place
+from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import KeptMessage
-from edgeinfer.app.tui.actions.answering import note_of
+from edgeinfer.app.tui.actions.answering import Answering
 from edgeinfer.app.tui.jobs import EnterChat
 from edgeinfer.app.tui.screens.branches import BranchesScreen
-from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.sessions import Chosen, SessionsScreen
-from edgeinfer.app.tui.widgets.answer import Answer
-from edgeinfer.app.tui.widgets.entry import Entry
-from edgeinfer.app.tui.widgets.question import Question
 from edgeinfer.errors import BadSetting
 
 
-class Branching(ChatParts):
+class Branching(Answering):
     """Part of the chat screen."""
-
-    def question_entry(self, message: KeptMessage) -> Question:
-        """A question as the transcript shows it."""
-        return Question(message.number, message.text, message.attachments)
-
-    def answer_entry(self, message: KeptMessage) -> Answer:
-        """An answer as the transcript shows it."""
-        thinking = self.desk.tuning.settings.face.thinking
-        return Answer(message.number, message.text, note=note_of(message), thinking=thinking)
-
-    def entry_of(self, place: Place) -> Entry:
-        """A message of the branch as the transcript shows it."""
-        message = place.message
-        entry: Entry = self.question_entry(message) if message.role == "user" else self.answer_entry(message)
-        entry.show_siblings(place.index, place.n_siblings)
-        return entry
-
-    async def show_branch(self, *, without: int | None = None, at: int | None = None) -> None:
-        """Show the branch, but not the message `without`; its end, or the message `at`."""
-        places: Sequence[Place] = [place for place in self.chat.places if place.message.number != without]
-        await self.transcript.show([self.entry_of(place) for place in places])
-        if at is not None:
-            self.transcript.scroll_to_message(at)
-        self.show_title()
-        self.look_at_context()
 
     async def open_chat(self, number: int, at: int | None = None) -> None:
         """Show a kept chat, at a message of it."""

@@ -12,13 +12,13 @@ from textual import work
 from edgeinfer.app.saved_text import fence_suffix, free_name, save_text
 from edgeinfer.app.sessions.exporting import export_chat
 from edgeinfer.app.sessions.importing import import_chat
+from edgeinfer.app.tui.actions.branching import Branching
 from edgeinfer.app.tui.clipboard import copy
-from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.text.fences import Fence, fences_of
 from edgeinfer.errors import EdgeInferError
 
 
-class Copying(ChatParts):
+class Copying(Branching):
     """Part of the chat screen."""
 
     def action_copy(self, argument: str = "") -> None:

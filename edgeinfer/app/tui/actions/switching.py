@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgeinfer.app.tui.actions.showing import Showing
 from edgeinfer.app.tui.jobs import OpenModel
 from edgeinfer.app.tui.messages import ChatRestored, ModelFailed, ModelOpened, ModelOpening
-from edgeinfer.app.tui.screens.chat_parts import ChatParts
 from edgeinfer.app.tui.screens.help import HelpScreen
 from edgeinfer.errors import BadSetting
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT = 4096
 
 
-class Switching(ChatParts):
+class Switching(Showing):
     """Part of the chat screen."""
 
     def open_model(self) -> None:
@@ -126,9 +126,3 @@ class Switching(ChatParts):
     def action_help(self, argument: str = "") -> None:
         """Show keys and commands."""
         self.app.push_screen(HelpScreen())
-
-    def show_title(self) -> None:
-        """The chat's title and the model, or how far opening one is."""
-        model = self.desk.model
-        shown = self.desk.opening_text or ("no model" if model is None else model.facts.name)
-        self.title_bar.show(self.chat.title or "new chat", shown)

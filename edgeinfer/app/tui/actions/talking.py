@@ -9,10 +9,11 @@ from pathlib import Path
 
 from textual import work
 
-from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.tui.actions.answering import Answering
+from edgeinfer.app.tui.actions.switching import Switching
 from edgeinfer.app.tui.jobs import Summarise
 from edgeinfer.app.tui.messages import Answered
-from edgeinfer.app.tui.screens.chat_parts import ChatParts, Writing
+from edgeinfer.app.tui.screens.chat_parts import Writing
 from edgeinfer.app.tui.screens.personas import Chosen as ChosenPersona
 from edgeinfer.app.tui.screens.personas import PersonasScreen
 from edgeinfer.app.tui.screens.viewer import ViewerScreen
@@ -23,7 +24,7 @@ from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.models.text import Message
 
 
-class Talking(ChatParts):
+class Talking(Switching, Answering):
     """Part of the chat screen."""
 
     def action_system(self, argument: str = "") -> None:
@@ -106,27 +107,6 @@ class Talking(ChatParts):
     def on_composer_edited(self, event: Composer.Edited) -> None:
         """The draft has changed: see what it means for the context."""
         self.look_at_context()
-
-    def look_at_context(self) -> None:
-        """Count what the context holds, with the draft, unless an answer is in the making."""
-        if self.writing is None and self.desk.model is not None:
-            draft = self.composer.draft
-            self.count_context(draft.text, draft.attachments)
-
-    @work(thread=True, exclusive=True, group="context")
-    def count_context(self, draft: str, attachments: tuple[Attachment, ...]) -> None:
-        from edgeinfer.app.context_use import context_use
-        from edgeinfer.app.sessions.conversation import with_attachments
-
-        model = self.desk.model
-        if model is None:
-            return
-        text = with_attachments(draft, attachments) if draft or attachments else ""
-        try:
-            use = context_use(model, self.chat.prompt(), text, self.desk.tuning.settings.generation.max_tokens)
-        except EdgeInferError:  # a draft that cannot be sent at all is told when it is sent
-            return
-        self.app.call_from_thread(self.context_bar.show, use.n_used, use.n_draft, use.n_context, use.n_dropped)
 
     async def action_compact(self, argument: str = "") -> None:
         """Have the model sum up the oldest messages; the branch before stays."""

@@ -10,12 +10,7 @@ from collections.abc import Callable
 from textual.app import ComposeResult
 
 from edgeinfer.app.input_history import InputHistory, history_path
-from edgeinfer.app.tui.actions.answering import Answering
-from edgeinfer.app.tui.actions.branching import Branching
 from edgeinfer.app.tui.actions.copying import Copying
-from edgeinfer.app.tui.actions.metering import Metering
-from edgeinfer.app.tui.actions.queueing import Queueing
-from edgeinfer.app.tui.actions.switching import Switching
 from edgeinfer.app.tui.actions.talking import Talking
 from edgeinfer.app.tui.commands import bindings, find, slash_commands
 from edgeinfer.app.tui.widgets.composer import Composer
@@ -26,7 +21,7 @@ from edgeinfer.app.tui.widgets.transcript import Transcript
 from edgeinfer.errors import BadSetting
 
 
-class ChatScreen(Talking, Switching, Copying, Branching, Metering, Queueing, Answering):
+class ChatScreen(Talking, Copying):
     """The screen that the app begins with."""
 
     BINDINGS = bindings()
