@@ -36,6 +36,14 @@ async def until(happened: Callable[[], object], patience_s: float = 200) -> None
         await asyncio.sleep(0.02)
 
 
+async def say(app: ChatApp, text: str) -> None:
+    """Write a text and send it."""
+    app.chat_screen.composer.put(text)
+    await asyncio.sleep(0.1)
+    app.chat_screen.composer.action_send()
+    await until(lambda: app.chat_screen.writing is not None)
+
+
 def thread_s(thread: int) -> float:
     """Seconds of a core that a thread of this process has used."""
     return next(t.user_time + t.system_time for t in psutil.Process().threads() if t.id == thread)
@@ -59,8 +67,7 @@ async def stream(app: ChatApp, script: Script) -> Figures:
 
     screen = app.chat_screen
     await until(lambda: app.desk.model is not None)
-    screen.composer.put("Write a program.", ())
-    await screen.composer.submit()
+    await say(app, "Write a program.")
     threading.Thread(target=drip, daemon=True).start()
     await asyncio.sleep(2)
     shares = []
@@ -79,8 +86,7 @@ async def gap(app: ChatApp, script: Script) -> Figures:
     await until(lambda: app.desk.model is not None)
     found = {"opening, ms": 1e3 * watch.take()}
     screen = app.chat_screen
-    screen.composer.put("word " * 3000, ())
-    await screen.composer.submit()
+    await say(app, "word " * 3000)
     await until(lambda: screen.writing is not None and screen.writing.pieces)
     found["reading the prompt, ms"] = 1e3 * watch.take()
     await until(lambda: screen.writing is None)
@@ -93,8 +99,7 @@ async def stop(app: ChatApp, script: Script) -> Figures:
     """From Escape until the answer is over, and one step's time."""
     screen = app.chat_screen
     await until(lambda: app.desk.model is not None)
-    screen.composer.put(PROMPT, ())
-    await screen.composer.submit()
+    await say(app, PROMPT)
     await until(lambda: screen.writing is not None and screen.writing.pieces)
     await asyncio.sleep(0.5)
     began = time.perf_counter()
@@ -122,8 +127,7 @@ async def speed(app: ChatApp, script: Script) -> Figures:
     """Tokens per second as the answer's own figures say."""
     screen = app.chat_screen
     await until(lambda: app.desk.model is not None)
-    screen.composer.put(PROMPT, ())
-    await screen.composer.submit()
+    await say(app, PROMPT)
     await until(lambda: screen.writing is None and screen.chat.branch)
     figures = screen.chat.branch[-1].figures
     return {"tok_s": 0.0 if figures is None or figures.decode_tok_s is None else figures.decode_tok_s}

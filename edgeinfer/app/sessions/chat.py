@@ -70,11 +70,12 @@ class Chat:
     @property
     def places(self) -> tuple[Place, ...]:
         """The messages that are shown, with their siblings counted."""
-        found = []
-        for message in self.branch:
-            index, siblings = self._tree.siblings(message.number)
-            found.append(Place(message, index + 1, len(siblings)))
-        return tuple(found)
+        return tuple(Place(message, *self.place(message.number)) for message in self.branch)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Which of its siblings a message is, from 1, and how many there are."""
+        index, siblings = self._tree.siblings(number)
+        return index + 1, len(siblings)
 
     def message(self, number: int) -> KeptMessage:
         """One of its messages. Raises KeyError."""

@@ -68,6 +68,7 @@ class Answering(Showing, Metering, Queueing):
         widget = self.transcript.answer(answer.number)
         if widget is None:
             widget = self.answer_entry(answer)
+            widget.show_siblings(*self.chat.place(answer.number))
             await self.transcript.add(widget)
         widget.begin()
         job = AnswerJob(self.new_job(), number, tuple(self.chat.prompt(answer.number)), self.answer_options(), before)

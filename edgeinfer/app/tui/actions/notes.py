@@ -5,6 +5,7 @@ In: kept messages. Out: words. Knows no widgets.
 
 from __future__ import annotations
 
+from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.records import Figures, KeptMessage
 
 
@@ -27,4 +28,4 @@ def figure_parts(figures: Figures | None) -> tuple[str, ...]:
     reused = f"reused {figures.n_cached:,} of {figures.n_prompt:,} tokens" if figures.n_cached else ""
     per_step = figures.accepted_per_step
     drafted = "" if per_step is None or per_step < 1.005 else f"{per_step:.2f} tokens/step"
-    return (f"{figures.n_generated:,} tokens{rate}", reused, drafted)
+    return (f"{counted(figures.n_generated, 'token')}{rate}", reused, drafted)

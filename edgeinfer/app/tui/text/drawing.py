@@ -144,12 +144,22 @@ class Drawer:
 
 
 def _harmless(segments: Iterable[Segment]) -> list[Segment]:
-    """Segments without control codes, links and metadata."""
-    return [Segment(segment.text, _unlinked(segment.style)) for segment in segments if not segment.control]
+    """Segments without control codes, links, metadata, and backgrounds that would hide the screen's."""
+    return [Segment(segment.text, _bare(segment.style)) for segment in segments if not segment.control]
 
 
-def _unlinked(style: Style | None) -> Style | None:
-    return style.update_link(None) if style is not None and style.link else style
+def _bare(style: Style | None) -> Style | None:
+    if style is None or not (style.link or style.meta or style.bgcolor):
+        return style
+    return Style(
+        color=style.color,
+        bold=style.bold,
+        dim=style.dim,
+        italic=style.italic,
+        underline=style.underline,
+        strike=style.strike,
+        reverse=style.reverse,
+    )
 
 
 def text_of(strips: Iterable[Strip]) -> str:

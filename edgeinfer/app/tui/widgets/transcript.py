@@ -68,7 +68,7 @@ class Transcript(ScrollView):
         self._pending: Timer | None = None
         self._idle: Timer | None = None
         self._pause_s = 0.0
-        self._drawn_s = 0.0
+        self._drawn_s, self._used_s = 0.0, time.thread_time()
         self._accent, self._plain = Style(bold=True), Style()
 
     # what the screen asks of it
@@ -194,13 +194,13 @@ class Transcript(ScrollView):
             self._pending = None
         if self._drawer is None or not self.is_attached:
             return
-        began = time.perf_counter()
+        used_s, self._used_s = time.thread_time() - self._used_s, time.thread_time()
         if self._follows:
             self._draw_end()
         else:
             self._draw_around()
         self.refresh()
-        self._pause_s = pause_s(2 * (time.perf_counter() - began))
+        self._pause_s = pause_s(used_s)
         self._drawn_s = time.monotonic()
 
     def _draw_end(self) -> None:
@@ -348,7 +348,7 @@ def palette_of(app: App[object]) -> Palette:
     return Palette(
         accent=f"{accent} bold".strip(),
         muted="dim",
-        code=_rich_colour(variables.get("secondary", "")) or "bold",
+        code=_rich_colour(variables.get("accent", "")) or "bold",
         code_theme=code_theme,
     )
 
