@@ -105,7 +105,7 @@ async def stop(app: ChatApp, script: Script) -> Figures:
     began = time.perf_counter()
     app.simulate_key("escape")
     while screen.writing is not None:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
     seconds = time.perf_counter() - began
     figures = screen.chat.branch[-1].figures
     rate = None if figures is None else figures.decode_tok_s

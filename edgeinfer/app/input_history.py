@@ -23,7 +23,7 @@ LOCK_PATIENCE_S = 0.05
 
 def history_path() -> Path:
     """The file of inputs, beside the kept chats."""
-    from edgeinfer.models.store import default_root
+    from edgeinfer.models.folders import default_root
 
     return default_root().parent / "inputs.jsonl"
 

@@ -113,7 +113,7 @@ class LineChat:
 
 def history_path() -> Path:
     """The file of lines typed in earlier chats."""
-    from edgeinfer.models.store import default_root
+    from edgeinfer.models.folders import default_root
 
     return default_root().parent / "chat_history"
 

@@ -19,6 +19,7 @@ from edgeinfer.models.download.header import Approve
 from edgeinfer.models.download.lock import PullLock
 from edgeinfer.models.download.policy import Policy, Progress, silent
 from edgeinfer.models.file_names import model_name, without_quant
+from edgeinfer.models.folders import default_root as default_root
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.look import Look, listed, look
 from edgeinfer.models.manifest import Manifest, ModelFile, read_manifest, write_text
@@ -42,16 +43,6 @@ class LocalModel:
     source: str
     sha256: str | None  # of the first shard; None where it was never computed
     paths: tuple[Path, ...]
-
-
-def default_root() -> Path:
-    """The folder of models: in $EDGEINFER_HOME, else where the platform keeps a user's data."""
-    home = os.environ.get("EDGEINFER_HOME")
-    if home:
-        return Path(home).expanduser() / "models"
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("edgeinfer", appauthor=False)) / "models"
 
 
 class Store:

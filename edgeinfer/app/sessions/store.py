@@ -27,7 +27,7 @@ SESSION = "SELECT *, (SELECT count(*) FROM messages WHERE session = sessions.num
 
 def default_path() -> Path:
     """The file of kept chats: in $EDGEINFER_HOME, else where the platform keeps a user's data."""
-    from edgeinfer.models.store import default_root
+    from edgeinfer.models.folders import default_root
 
     return default_root().parent / "chats.db"
 

@@ -98,6 +98,8 @@ class EngineThread:
         for job in jobs:
             job.stopped.set()
         self.stop()
+        if self._thread.ident is None:
+            return True
         self.give(Leave())
         self._thread.join(patience_s)
         return not self._thread.is_alive()

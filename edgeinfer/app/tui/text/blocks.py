@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from markdown_it import MarkdownIt
+from functools import cache
+from typing import TYPE_CHECKING
 
 from edgeinfer.app.tui.text.fences import Opening, opening_of
 
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
+
+@cache
 def parser() -> MarkdownIt:
     """What texts are parsed with: CommonMark with tables; HTML, images and link definitions stay text."""
+    from markdown_it import MarkdownIt  # takes a while, and not before there is text
+
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["reference", "image"])
-
-
-_PARSER = parser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class GrowingBlocks:
         """Whether a fence that begins here belongs to no list or quote before it."""
         if not any(self._tail):
             return True
-        tokens = _PARSER.parse("\n".join([*self._tail, line]) + "\n")
+        tokens = parser().parse("\n".join([*self._tail, line]) + "\n")
         last = [token for token in tokens if token.level == 0 and token.map][-1]
         return last.type == "fence" and last.map is not None and last.map[0] == len(self._tail)
 
@@ -141,7 +144,7 @@ class GrowingBlocks:
 
 def _starts(lines: Sequence[str]) -> list[int]:
     """Lines at which top-level blocks begin."""
-    tokens = _PARSER.parse("\n".join(lines) + "\n")
+    tokens = parser().parse("\n".join(lines) + "\n")
     return [token.map[0] for token in tokens if token.level == 0 and token.nesting >= 0 and token.map]
 
 

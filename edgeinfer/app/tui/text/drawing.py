@@ -11,22 +11,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.markdown import Heading, Markdown
+from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
-from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 from textual.strip import Strip
 
-from edgeinfer.app.tui.text.blocks import Block, parser
+from edgeinfer.app.tui.text.blocks import Block
 
 TAB_CELLS = 4
 HIGHLIGHTED_CHARACTERS = 20_000
 """Longer code is drawn plain: highlighting it would hold up everything else."""
-
-_PARSER = parser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +54,6 @@ class Palette:
         return Theme(styles)
 
 
-class _LeftHeading(Heading):
-    """A heading at the left, as wide as its text."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        self.text.justify = "left"
-        yield self.text
-
-
-class _Block(Markdown):
-    """One block, parsed as everything here is."""
-
-    elements = {**Markdown.elements, "heading_open": _LeftHeading}  # noqa: RUF012 - as the base has it
-
-    def __init__(self, source: str, code_theme: str) -> None:
-        super().__init__("", code_theme=code_theme, hyperlinks=False)
-        self.markup = source
-        self.parsed = _PARSER.parse(source)
-
-
 class Drawer:
     """Draws in one width and palette."""
 
@@ -100,9 +77,11 @@ class Drawer:
 
     def block(self, block: Block) -> list[Strip]:
         """A block."""
+        from edgeinfer.app.tui.text.markdown_block import MarkdownBlock  # takes a while, and not before there is text
+
         if block.opening is not None:
             return self.code(block.code, block.opening.language)
-        return self._lines(_Block(block.source.expandtabs(TAB_CELLS), self.palette.code_theme))
+        return self._lines(MarkdownBlock(block.source.expandtabs(TAB_CELLS), self.palette.code_theme))
 
     def plain(self, text: str, style: str = "") -> list[Strip]:
         """A text as it is, its lines broken where they are too long."""
@@ -124,6 +103,8 @@ class Drawer:
         return self._lines(text)
 
     def _highlighted(self, code: str, language: str) -> Text:
+        from rich.syntax import Syntax
+
         code = code.expandtabs(TAB_CELLS)
         syntax = Syntax("", language or "text", theme=self.palette.code_theme, background_color="default")
         found = syntax.highlight(code)

@@ -129,7 +129,7 @@ class Transcript(ScrollView):
             return
         self._selected, self._follows = number, False
         self._draw_now()
-        self.scroll_to(y=self._top(place), animate=False, immediate=True, force=True)
+        self._go(self._top(place))
         self._draw_now()
 
     def select_previous(self) -> None:
@@ -212,7 +212,7 @@ class Transcript(ScrollView):
                 break
             left -= self._draw_entry(place)
         self._extend()
-        self.scroll_to(y=max(0, self.virtual_size.height - self.size.height), animate=False, immediate=True, force=True)
+        self._go(max(0, self.virtual_size.height - self.size.height))
 
     def _draw_around(self) -> None:
         """Draw what is seen, keeping the first line that is seen where it is."""
@@ -229,7 +229,7 @@ class Transcript(ScrollView):
         kept = offset if self._heights[first] >= before else min(offset, self._heights[first] - 1)
         top = self._top(first) + max(0, kept)
         if top != self.scroll_offset.y:
-            self.scroll_to(y=top, animate=False, immediate=True, force=True)
+            self._go(top)
 
     def _draw_entry(self, place: int) -> int:
         """Draw an entry; how many lines it has."""
@@ -268,7 +268,7 @@ class Transcript(ScrollView):
         drawn_above = all(self._is_drawn(place) for place in range(first, len(self._entries)))
         self._extend()
         if drawn_above:  # only what is above has another height now
-            self.scroll_to(y=self.virtual_size.height - below, animate=False, immediate=True, force=True)
+            self._go(self.virtual_size.height - below)
         self._draw_rest_later()
 
     def _is_drawn(self, place: int) -> bool:
@@ -319,6 +319,10 @@ class Transcript(ScrollView):
             if not all(self._is_drawn(place) for place in range(first, last + 1)):
                 self._pending = self.set_timer(0.001, self._draw_now)
 
+    def _go(self, line: int) -> None:
+        """Have this line at the top, at once."""
+        self.scroll_to(y=line, animate=False, immediate=True, force=True)
+
     def _select(self, step: int) -> None:
         if not self._entries:
             return
@@ -335,7 +339,9 @@ class Transcript(ScrollView):
         top, bottom = self._top(target), self._ends[target]
         if top < self.scroll_offset.y or bottom > self.scroll_offset.y + self.size.height:
             self._follows = False
-            self.scroll_to(y=min(top, max(0, bottom - self.size.height // 2)), animate=False, immediate=True, force=True)
+            self.scroll_to(
+                y=min(top, max(0, bottom - self.size.height // 2)), animate=False, immediate=True, force=True
+            )
             self._draw_now()
 
 
