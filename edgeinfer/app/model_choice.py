@@ -16,23 +16,20 @@ from edgeinfer.errors import DoesNotFit, ModelNotFound, UnsupportedModel
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.base import Progress
     from edgeinfer.models.gguf import Header
     from edgeinfer.models.store import LocalModel, Store
 
 
-def choose_model(
-    settings: Settings, store: Store | None = None, *, remember: bool = True, progress: Progress | None = None
-) -> LocalModel:
+def choose_model(settings: Settings, store: Store | None = None, *, remember: bool = True) -> LocalModel:
     """The model to work on, pulled first if it has to be; noted as the last used one if `remember`.
 
-    `progress` is told of the pull instead of stderr, and then nobody is asked anything. Raises ModelNotFound, DownloadFailed, DoesNotFit.
+    Raises ModelNotFound, DownloadFailed, DoesNotFit.
     """
     from edgeinfer.models.store import Store
 
     store = store or Store()
     wanted = settings.model.model or store.last_used()
-    model = _starter(store, progress) if wanted is None else _find_or_pull(store, wanted, progress)
+    model = _starter(store) if wanted is None else _find_or_pull(store, wanted)
     if remember:
         listed = any(known.path == model.path for known in store.models())
         store.remember(model.name if listed else str(model.path))
@@ -54,34 +51,18 @@ def choose_file(settings: Settings, command: str, instead: str) -> LocalModel:
     return found
 
 
-def pull_model(store: Store, source: str, *, force: bool = False, progress: Progress | None = None) -> LocalModel:
+def pull_model(store: Store, source: str, *, force: bool = False) -> LocalModel:
     """Pull `source` with progress on stderr; a model that does not fit is fetched only after a yes, or with `force`.
 
-    `progress`: is told instead, and a model that does not fit is refused. Raises DownloadFailed, ModelNotFound, BadGGUF,
-    DoesNotFit.
+    Raises DownloadFailed, ModelNotFound, BadGGUF, DoesNotFit.
     """
-    if progress is not None:
-        return _pull_told(store, source, progress)
-    with PullProgress(source) as shown:
+    with PullProgress(source) as progress:
 
         def approve(header: Header, nbytes: int) -> None:
-            shown.pause()
+            progress.pause()
             approve_fit(header, nbytes)
 
-        return store.pull(source, progress=shown, approve=approve, force=force)
-
-
-def _pull_told(store: Store, source: str, progress: Progress) -> LocalModel:
-    """Pull `source` where somebody else shows how far it is."""
-    from edgeinfer.app.fit import check_fits
-
-    def tell(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
-        progress(f"fetching {source}, MB", done_bytes // 1_000_000, (total_bytes or 0) // 1_000_000)
-
-    def approve(header: Header, nbytes: int) -> None:
-        check_fits(header, nbytes)
-
-    return store.pull(source, progress=tell, approve=approve)
+        return store.pull(source, progress=progress, approve=approve, force=force)
 
 
 def approve_fit(header: Header, nbytes: int) -> None:
@@ -103,17 +84,17 @@ def approve_fit(header: Header, nbytes: int) -> None:
             raise DoesNotFit("not fetched; a smaller model or quant would fit") from None
 
 
-def _starter(store: Store, progress: Progress | None) -> LocalModel:
+def _starter(store: Store) -> LocalModel:
     """The starter model, under whatever source it came here."""
     from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE
 
     try:
         return store.find(STARTER_NAME)
     except ModelNotFound:
-        return pull_model(store, STARTER_SOURCE, progress=progress)
+        return pull_model(store, STARTER_SOURCE)
 
 
-def _find_or_pull(store: Store, wanted: str, progress: Progress | None) -> LocalModel:
+def _find_or_pull(store: Store, wanted: str) -> LocalModel:
     """The model called `wanted`; pulled when it is a source with a scheme that is not here yet."""
     from edgeinfer.models.sources import parse_source
     from edgeinfer.models.sources.path import SCHEME
@@ -124,4 +105,4 @@ def _find_or_pull(store: Store, wanted: str, progress: Progress | None) -> Local
         if not SCHEME.match(wanted):
             raise
         parse_source(wanted)
-    return pull_model(store, wanted, progress=progress)
+    return pull_model(store, wanted)

@@ -1,12 +1,11 @@
 """From settings to a loaded model, and from settings to the options of an answer.
 
-In: settings. Out: an `LLM`, and `Options`. Shows loading on stderr where someone is looking, or tells whoever wants to
-show it. Shared by the commands that generate and by the terminal app.
+In: settings. Out: an `LLM`, and `Options`. Shows loading on stderr where someone is looking. Shared by the commands
+that generate.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,28 +14,19 @@ from edgeinfer.app.progress_line import ProgressLine
 from edgeinfer.settings import Settings, declared_options, load_settings, repeat_penalty_of
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.base import Progress
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.request import Options
     from edgeinfer.engine.stats import Stats
 
 
-def given_options(context: typer.Context) -> dict[str, object]:
-    """The settings that the command's own options give, by name."""
-    given = {name: context.params[name] for name in declared_options() if name in context.params}
-    return {name: value for name, value in given.items() if value not in (None, [], ())}
-
-
 def given_settings(context: typer.Context) -> Settings:
     """The settings, with what the command's own options say first. Raises BadSetting."""
-    return load_settings(given_options(context))
+    given = {name: context.params[name] for name in declared_options() if name in context.params}
+    return load_settings({name: value for name, value in given.items() if value not in (None, [], ())})
 
 
-def open_llm(settings: Settings, progress: Progress | None = None) -> LLM:
-    """Choose the model (pulling it if need be) and load it; what `progress` raises breaks it off. Raises EdgeInferError.
-
-    With `progress` nothing is printed and nothing is asked.
-    """
+def open_llm(settings: Settings) -> LLM:
+    """Choose the model (pulling it if need be) and load it. Raises EdgeInferError."""
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.engine.loading import load
     from edgeinfer.errors import UnknownKey
@@ -45,8 +35,8 @@ def open_llm(settings: Settings, progress: Progress | None = None) -> LLM:
     machine = settings.machine
     if machine.schedule not in SCHEDULES:
         raise UnknownKey(f"no schedule is called {machine.schedule!r}; edgeinfer has: {', '.join(SCHEDULES)}")
-    chosen = choose_model(settings, progress=progress)
-    with nullcontext(progress) if progress is not None else ProgressLine() as shown:
+    chosen = choose_model(settings)
+    with ProgressLine() as progress:
         return load(
             chosen.path,
             device=",".join(machine.device),
@@ -65,7 +55,7 @@ def open_llm(settings: Settings, progress: Progress | None = None) -> LLM:
             draft_from=settings.speculation.draft_from,
             history=settings.speculation.history,
             race=True,
-            progress=shown,
+            progress=progress,
         )
 
 

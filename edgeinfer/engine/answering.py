@@ -18,13 +18,12 @@ from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.evaluators import Telling
-from edgeinfer.engine.marks import Mark, marks_of
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
 from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.engine.speculation.tree import Draft, Walk, trimmed, walk
-from edgeinfer.engine.stats import FinishReason, Live, Meter, Stats
+from edgeinfer.engine.stats import FinishReason, Meter, Stats
 from edgeinfer.engine.stops import StopStrings
 from edgeinfer.models.text import StreamDecoder, Tokenizer
 
@@ -77,7 +76,6 @@ class Answer:
         self._n_reused, self._ran_full = 0, False
         self._finish_reason: FinishReason | None = None
         self._shown: list[str] = []
-        self._sources: dict[int, str] = {}  # of drafted tokens, by their place in the answer
         self.stats: Stats | None = None
         """The numbers of the answer, once it is done."""
 
@@ -90,25 +88,6 @@ class Answer:
     def text(self) -> str:
         """The text of the answer so far."""
         return "".join(self._shown)
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """The text of the answer so far in runs, by who drafted them."""
-        shown = tuple(self._shown)
-        return marks_of((len(piece), self._sources.get(place)) for place, piece in enumerate(shown))
-
-    @property
-    def live(self) -> Live:
-        """The numbers so far; from any thread."""
-        meter = self._meter
-        return Live(
-            n_prompt=len(self._request.prompt),
-            n_cached=self._n_reused,
-            n_generated=self._n_generated,
-            prefill_tok_s=meter.prefill_tok_s,
-            decode_tok_s=meter.decode_tok_s,
-            accepted_per_step=meter.accepted_per_step,
-        )
 
     @property
     def is_done(self) -> bool:
@@ -204,8 +183,6 @@ class Answer:
         self.cached.commit(batch, walked.path + np.int32(first) if first else walked.path)
         if draft is not None and speculator is not None:
             speculator.learn(draft, walked, time.perf_counter() - work.started)
-            if len(walked.tokens) > 1:
-                self._sources.update(enumerate(speculator.sources(walked), self._n_generated))
         if not self._n_generated:
             self._meter.prompt(len(work.batch.tokens))
             if walked.tokens:

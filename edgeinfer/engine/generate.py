@@ -12,10 +12,9 @@ from collections.abc import Generator
 from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.engine.answering import Answer
 from edgeinfer.engine.cached import CachedSequence
-from edgeinfer.engine.marks import Mark
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.speculation.speculator import Speculator
-from edgeinfer.engine.stats import Live, Stats
+from edgeinfer.engine.stats import Stats
 from edgeinfer.models.text import Tokenizer
 
 
@@ -45,16 +44,6 @@ class Generation:
     def text(self) -> str:
         """The text of the answer so far."""
         return self._answer.text
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """The text of the answer so far in runs, by who drafted them."""
-        return self._answer.marks
-
-    @property
-    def live(self) -> Live:
-        """The numbers so far; from any thread."""
-        return self._answer.live
 
     @property
     def stats(self) -> Stats | None:

@@ -59,12 +59,11 @@ class Session:
     def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
         """Answer a conversation, given whole: [{"role": "user", "content": "…"}, …].
 
-        Where it ends with an answer, that one is continued, and the stream's text is what comes after it. Where it
-        outgrows the context its oldest turns are left out, which `stats.truncated` and `stats.notices` tell;
+        Where it outgrows the context its oldest turns are left out, which `stats.truncated` and `stats.notices` tell;
         system messages stay. Raises ContextOverflow when those and the last turn alone do not fit, BadTemplate,
         BadSetting, EngineClosed.
         """
-        return self._start(self._prompts.chat(messages, options, self._cached.tokens))
+        return self._start(self._prompts.chat(messages, options))
 
     def complete(self, text: str, *, parse_special: bool = True, **options: Unpack[Options]) -> TextStream:
         """Continue a text as it is, without the chat template. `parse_special`: texts of special tokens mean them.

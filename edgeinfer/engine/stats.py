@@ -58,18 +58,6 @@ class Stats:
         return None if self.joules is None or not self.n_generated else self.joules / self.n_generated
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
-    """An answer in the making in numbers, as `Stats` has them at its end."""
-
-    n_prompt: int
-    n_cached: int
-    n_generated: int
-    prefill_tok_s: float | None
-    decode_tok_s: float | None
-    accepted_per_step: float | None
-
-
 class Meter:
     """Marks the moments of one generation. `clock` gives seconds, `joules` what was taken so far, if that is known."""
 

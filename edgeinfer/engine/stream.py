@@ -10,8 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 
 from edgeinfer.engine.generate import Generation
-from edgeinfer.engine.marks import Mark
-from edgeinfer.engine.stats import Live, Stats
+from edgeinfer.engine.stats import Stats
 
 
 class TextStream:
@@ -49,16 +48,6 @@ class TextStream:
     def tokens(self) -> tuple[int, ...]:
         """The tokens so far, the end-of-generation token not among them."""
         return self._generation.tokens
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """The text so far in runs: how many characters, and which drafter proposed them, None for none."""
-        return self._generation.marks
-
-    @property
-    def live(self) -> Live:
-        """The numbers so far, while it is being made; from any thread."""
-        return self._generation.live
 
     @property
     def stats(self) -> Stats | None:

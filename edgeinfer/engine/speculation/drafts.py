@@ -359,11 +359,6 @@ class SessionDrafts:
         self._n_expected += EXPECTED.unpack_from(self._bytes, EXPECTED_AT)[0]
         self._seconds += time.perf_counter() - started
 
-    def sources(self, walked: Walk) -> list[str]:
-        """Who drafted what was accepted in the last pass."""
-        voices, nodes = self._shared.voices, walked.path[1:]
-        return [voices[voice].name for voice in self._arrays["sources"][nodes].tolist()]
-
     def take_notices(self) -> tuple[str, ...]:
         """What has happened to the draft model since this was last asked."""
         model = self._shared.draft_model

@@ -64,10 +64,6 @@ class Speculator(Protocol):
         """What was chosen of the pass that was looked at last, and how long everything took."""
         ...
 
-    def sources(self, walked: Walk) -> Sequence[str]:
-        """Who drafted the tokens of a walk, all but the last, in order; of the pass that was learnt from last."""
-        ...
-
     def report(self) -> DraftReport | None:
         """The numbers of the text since `begin`, if they were kept."""
         ...

@@ -98,11 +98,6 @@ class Tokenizer:
             return [bos, *ids]
         return ids
 
-    def encode_within(self, text: str) -> list[int]:
-        """Ids of plain text that goes on after other tokens: nothing is put before it, no special token parsed."""
-        _check_unicode(text)
-        return self._encoder.encode(text, starts=False)
-
     def unwritable(self, text: str) -> str:
         """The characters of `text` that the vocabulary cannot write, empty for nearly all text.
 
