@@ -39,6 +39,7 @@ class Session:
         self._prompts = Prompts(tokenizer, template, cached.n_context)
         self._drafts = drafts
         self._speculator = None if drafts is None else drafts.session()
+        self._last: Generation | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -60,10 +61,11 @@ class Session:
         """Answer a conversation, given whole: [{"role": "user", "content": "…"}, …].
 
         Where it outgrows the context its oldest turns are left out, which `stats.truncated` and `stats.notices` tell;
-        system messages stay. Raises ContextOverflow when those and the last turn alone do not fit, BadTemplate,
-        BadSetting, EngineClosed.
+        system messages stay. A last message of the assistant is continued: the stream gives what comes after its text,
+        and what this session generated of it is not read again. Raises ContextOverflow when system messages and the
+        last turn alone do not fit, BadTemplate, BadSetting, EngineClosed.
         """
-        return self._start(self._prompts.chat(messages, options))
+        return self._start(self._prompts.chat(messages, options, self._known()))
 
     def complete(self, text: str, *, parse_special: bool = True, **options: Unpack[Options]) -> TextStream:
         """Continue a text as it is, without the chat template. `parse_special`: texts of special tokens mean them.
@@ -78,7 +80,9 @@ class Session:
 
     def branch(self) -> Session:
         """Another session that has read the same; the two share memory until they differ."""
-        return Session(self._cached.branch(), self._prompts.tokenizer, self._prompts.template, self._drafts)
+        twin = Session(self._cached.branch(), self._prompts.tokenizer, self._prompts.template, self._drafts)
+        twin._last = self._last
+        return twin
 
     def save(self, path: str | Path) -> None:
         """Write what this session has read to a file, whole or not at all. Raises EdgeInferError where it cannot."""
@@ -95,6 +99,7 @@ class Session:
         tokens = header["tokens"]
         assert isinstance(tokens, list)
         self._cached.restore(tokens, state)
+        self._last = None
 
     def stop(self) -> None:
         """End the answer in the making within one step; from any thread. What there is of it stays."""
@@ -108,7 +113,13 @@ class Session:
 
     def _start(self, request: Request) -> TextStream:
         self._cached.check_open()
-        return TextStream(Generation(self._cached, self._prompts.tokenizer, request, self._speculator))
+        self._last = Generation(self._cached, self._prompts.tokenizer, request, self._speculator)
+        return TextStream(self._last)
+
+    def _known(self) -> tuple[int, ...]:
+        """Tokens read or generated: those cached, and the last one of an answer, which is not."""
+        cached, last = self._cached.tokens, () if self._last is None else self._last.history
+        return last if last[: len(cached)] == cached else cached
 
 
 def _write(path: Path, data: bytes) -> None:
