@@ -33,6 +33,7 @@ from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
+from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.governor import Policy
 from edgeinfer.scheduling.streaming import Streamed
 from edgeinfer.scheduling.work import ModelWork, work_of
@@ -157,11 +158,18 @@ class LLM:
 
     def session(self) -> Session:
         """A new session, which shares the model with the others. Raises EngineClosed."""
-        return Session(self._pool.open(), self._tokenizer, self._template, self.drafts)
+        return self.session_with(self.drafts)
 
     def session_with(self, drafts: ModelDrafts | None) -> Session:
         """A new session that drafts from these, or not at all: for measurements. Raises EngineClosed."""
-        return Session(self._pool.open(), self._tokenizer, self._template, drafts)
+        own = self._pool.open(), self._tokenizer, self._template, drafts
+        return Session(*own, kv_bytes_per_token=self.kv_bytes_per_token)
+
+    @property
+    def kv_bytes_per_token(self) -> float | None:
+        """Bytes of keys and values that a cached token takes; None where only another program knows."""
+        spec = self._subject.spec
+        return None if spec is None else spec.kv_bytes_per_token(1) * KV_ELEMENT_BYTES[self.facts.kv]
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
         """Answer a conversation; see `Session.chat`."""

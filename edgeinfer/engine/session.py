@@ -11,9 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import Unpack
 
+from edgeinfer.backends.base import PAGE
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options, Request
 from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
@@ -34,11 +36,14 @@ class Session:
         tokenizer: Tokenizer,
         template: ChatTemplate,
         drafts: ModelDrafts | None = None,
+        *,
+        kv_bytes_per_token: float | None = None,
     ) -> None:
         self._cached = cached
         self._prompts = Prompts(tokenizer, template, cached.n_context)
         self._drafts = drafts
         self._speculator = None if drafts is None else drafts.session()
+        self._kv_bytes_per_token = kv_bytes_per_token
         self._last: Generation | None = None
 
     def __enter__(self) -> Session:
@@ -51,6 +56,12 @@ class Session:
     def tokens(self) -> tuple[int, ...]:
         """The tokens in the cache."""
         return self._cached.tokens
+
+    @property
+    def saved_bytes(self) -> int | None:
+        """About how many bytes `save` would write; None where only the program that runs the model knows."""
+        per_token, n_tokens = self._kv_bytes_per_token, self._cached.n_cached
+        return None if per_token is None else int(pages_for(n_tokens) * PAGE * per_token)
 
     @property
     def speculator(self) -> SessionDrafts | None:
@@ -80,7 +91,9 @@ class Session:
 
     def branch(self) -> Session:
         """Another session that has read the same; the two share memory until they differ."""
-        twin = Session(self._cached.branch(), self._prompts.tokenizer, self._prompts.template, self._drafts)
+        prompts, per_token = self._prompts, self._kv_bytes_per_token
+        own = self._cached.branch(), prompts.tokenizer, prompts.template, self._drafts
+        twin = Session(*own, kv_bytes_per_token=per_token)
         twin._last = self._last
         return twin
 

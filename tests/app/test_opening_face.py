@@ -100,6 +100,7 @@ def test_a_face_that_refuses_is_heard(tmp_path: Path) -> None:
 
     data = write_model(tmp_path / "source.gguf")
     face = WatchedFace(lambda *loaded: None, lambda *pulled: None, refuse)
-    with serving() as server, pytest.raises(DoesNotFit, match="not wanted"):
+    with serving() as server:
         server.files["/tiny.gguf"] = Served(data)
-        pull_model(Store(), server.url("/tiny.gguf"), face=face)
+        with pytest.raises(DoesNotFit, match="not wanted"):
+            pull_model(Store(), server.url("/tiny.gguf"), face=face)
