@@ -190,10 +190,10 @@ class LLM:
     ) -> BatchStream:
         """Answer many prompts, up to `parallel` at a time in one pass; answers come as they end, with their numbers.
 
-        A prompt is a text to continue, a conversation to answer, or a `Prompt` with options of its own; they are taken
-        from their iterable as they are needed, and all answers wait while it does. Each answer is what it would be
-        alone where `batch_invariant`; what is wrong with one prompt is its own answer's `error`. Raises BadSetting,
-        EngineClosed.
+        A prompt is a text to continue, a conversation to answer as `chat` does, or a `Prompt` with options of its own;
+        they are taken from their iterable as they are needed, and all answers wait while it does. Each answer is what
+        it would be alone where `batch_invariant`; what is wrong with one prompt is its own answer's `error`. Raises
+        BadSetting, EngineClosed.
         """
         if parallel < 1:
             raise BadSetting(f"parallel cannot be {parallel}: it must be 1 or more")

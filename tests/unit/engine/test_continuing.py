@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgeinfer.engine.continuing import partial_tokens, split_partial
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.texts import ProgramTokenizer
 from edgeinfer.errors import ContextOverflow
-from edgeinfer.models.text import Message
+from edgeinfer.models.text import Message, Vocabulary, vocabulary_of
+from tests.unit.models.text.small_vocabularies import gguf_metadata
 
 ASKED = [{"role": "system", "content": "the rain"}, {"role": "user", "content": "hello there"}]
 ASCII = dict.fromkeys((0, 1, 2, *range(3 + 128, 3 + 256)), -100.0)
@@ -84,6 +88,37 @@ def test_half_a_character_is_not_kept(llm: LLM) -> None:
     assert partial_tokens(tokenizer, [5], "in", known[:-1]) == [word]
     assert partial_tokens(tokenizer, [5], "in☃", known) == [word, *snow]
     assert partial_tokens(tokenizer, [5], "in\ufffd", known[:-1]) == [word, *tokenizer.encode("\ufffd")]
+
+
+@given(st.text(max_size=30), st.lists(st.integers(3, 264), max_size=20), st.integers(0, 30))
+def test_the_tokens_always_say_the_text(llm: LLM, text: str, said: list[int], n_same: int) -> None:
+    tokenizer = llm.prompts.tokenizer
+    text = tokenizer.decode(said)[:n_same] + text
+    tokens = partial_tokens(tokenizer, [5], text, [5, *said])
+    assert tokenizer.decode(tokens) == text
+
+
+class Spacing:
+    """A program whose tokenizer is that of characters, with a space put before every text."""
+
+    def vocabulary(self) -> Vocabulary:
+        tokens, types = ["<unk>", "▁", "\n", "a", "b"], [2, 1, 1, 1, 1]
+        scores, model = [0.0] * 5, "llama"
+        return vocabulary_of(gguf_metadata(model, tokens, types, scores=scores, add_space_prefix=True))
+
+    def encode(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        return [" \nab".index(character) + 1 for character in " " + text]
+
+    def piece(self, token: int) -> bytes:
+        return b"? \nab"[token : token + 1]
+
+
+def test_a_program_that_puts_spaces_before_texts_puts_none_within_one() -> None:
+    program = Spacing()
+    tokenizer = ProgramTokenizer(program.vocabulary(), program)
+    assert tokenizer.encode("ab") == [1, 3, 4]
+    assert partial_tokens(tokenizer, [3], "ab") == [3, 4]
+    assert partial_tokens(tokenizer, [3], "aba", [3, 1, 3]) == [1, 3, 4, 3]
 
 
 def test_an_edited_answer_is_read_from_where_it_differs(llm: LLM) -> None:
