@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from edgeinfer.engine.batching.batcher import BatchAnswer as BatchAnswer
     from edgeinfer.engine.batching.stream import BatchStream as BatchStream
     from edgeinfer.engine.batching.stream import Prompt as Prompt
+    from edgeinfer.engine.live import Live as Live
+    from edgeinfer.engine.live import Mark as Mark
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.llm import Facts as Facts
     from edgeinfer.engine.loading import load as load
@@ -61,6 +63,8 @@ __all__ = [
     "EdgeInferError",
     "EngineClosed",
     "Facts",
+    "Live",
+    "Mark",
     "Message",
     "ModelNotFound",
     "PackFailed",
@@ -84,6 +88,8 @@ def _home(name: str) -> str:
         "BatchStream": "engine.batching.stream",
         "LLM": "engine.llm",
         "Facts": "engine.llm",
+        "Live": "engine.live",
+        "Mark": "engine.live",
         "Message": "models.text",
         "Prompt": "engine.batching.stream",
         "SamplingSettings": "engine.sampling",

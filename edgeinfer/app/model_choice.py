@@ -1,35 +1,34 @@
 """Which model a command works on, and pulling one with a question when it does not fit.
 
 In: settings and a store. Out: a `LocalModel`. The order: what was asked for (-m, environment, configuration), the model
-used last, the starter model. Sources that are not here yet are pulled, with progress on stderr. Opens no model.
+used last, the starter model. Sources that are not here yet are pulled, which a face shows. Opens no model.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-import typer
-
-from edgeinfer.app.pull_progress import PullProgress
-from edgeinfer.errors import DoesNotFit, ModelNotFound, UnsupportedModel
+from edgeinfer.app.terminal_face import TerminalFace
+from edgeinfer.errors import ModelNotFound, UnsupportedModel
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
-    from edgeinfer.models.gguf import Header
+    from edgeinfer.app.opening_face import OpeningFace
     from edgeinfer.models.store import LocalModel, Store
 
 
-def choose_model(settings: Settings, store: Store | None = None, *, remember: bool = True) -> LocalModel:
+def choose_model(
+    settings: Settings, store: Store | None = None, *, remember: bool = True, face: OpeningFace | None = None
+) -> LocalModel:
     """The model to work on, pulled first if it has to be; noted as the last used one if `remember`.
 
-    Raises ModelNotFound, DownloadFailed, DoesNotFit.
+    `face`: what shows a pull; None: the terminal. Raises ModelNotFound, DownloadFailed, DoesNotFit.
     """
     from edgeinfer.models.store import Store
 
     store = store or Store()
     wanted = settings.model.model or store.last_used()
-    model = _starter(store) if wanted is None else _find_or_pull(store, wanted)
+    model = _starter(store, face) if wanted is None else _find_or_pull(store, wanted, face)
     if remember:
         listed = any(known.path == model.path for known in store.models())
         store.remember(model.name if listed else str(model.path))
@@ -51,50 +50,27 @@ def choose_file(settings: Settings, command: str, instead: str) -> LocalModel:
     return found
 
 
-def pull_model(store: Store, source: str, *, force: bool = False) -> LocalModel:
-    """Pull `source` with progress on stderr; a model that does not fit is fetched only after a yes, or with `force`.
+def pull_model(store: Store, source: str, *, force: bool = False, face: OpeningFace | None = None) -> LocalModel:
+    """Pull `source`; a model that does not fit is fetched only if the face approves, or with `force`.
 
     Raises DownloadFailed, ModelNotFound, BadGGUF, DoesNotFit.
     """
-    with PullProgress(source) as progress:
-
-        def approve(header: Header, nbytes: int) -> None:
-            progress.pause()
-            approve_fit(header, nbytes)
-
-        return store.pull(source, progress=progress, approve=approve, force=force)
+    shown = face or TerminalFace()
+    with shown.pulling(source) as progress:
+        return store.pull(source, progress=progress, approve=shown.approve, force=force)
 
 
-def approve_fit(header: Header, nbytes: int) -> None:
-    """Let a model through that fits this machine, or runs as its disk allows; ask about others where someone answers.
-
-    Raises DoesNotFit, with the numbers and what would work.
-    """
-    from edgeinfer.app.fit import check_fits
-
-    try:
-        notice = check_fits(header, nbytes)
-        if notice is not None:
-            typer.echo(f"note: {notice}", err=True)
-    except DoesNotFit as refusal:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise DoesNotFit(f"{refusal}; edgeinfer pull --force fetches it all the same") from None
-        typer.echo(str(refusal), err=True)
-        if not typer.confirm("Fetch it all the same?", default=False, err=True):
-            raise DoesNotFit("not fetched; a smaller model or quant would fit") from None
-
-
-def _starter(store: Store) -> LocalModel:
+def _starter(store: Store, face: OpeningFace | None) -> LocalModel:
     """The starter model, under whatever source it came here."""
     from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE
 
     try:
         return store.find(STARTER_NAME)
     except ModelNotFound:
-        return pull_model(store, STARTER_SOURCE)
+        return pull_model(store, STARTER_SOURCE, face=face)
 
 
-def _find_or_pull(store: Store, wanted: str) -> LocalModel:
+def _find_or_pull(store: Store, wanted: str, face: OpeningFace | None) -> LocalModel:
     """The model called `wanted`; pulled when it is a source with a scheme that is not here yet."""
     from edgeinfer.models.sources import parse_source
     from edgeinfer.models.sources.path import SCHEME
@@ -105,4 +81,4 @@ def _find_or_pull(store: Store, wanted: str) -> LocalModel:
         if not SCHEME.match(wanted):
             raise
         parse_source(wanted)
-    return pull_model(store, wanted)
+    return pull_model(store, wanted, face=face)

@@ -1,7 +1,7 @@
 """From settings to a loaded model, and from settings to the options of an answer.
 
-In: settings. Out: an `LLM`, and `Options`. Shows loading on stderr where someone is looking. Shared by the commands
-that generate.
+In: settings, and what opening is shown on. Out: an `LLM`, and `Options`. Shared by the faces that generate; prints
+nothing itself.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from edgeinfer.app.progress_line import ProgressLine
+from edgeinfer.app.terminal_face import TerminalFace
 from edgeinfer.settings import Settings, declared_options, load_settings, repeat_penalty_of
 
 if TYPE_CHECKING:
+    from edgeinfer.app.opening_face import OpeningFace
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.request import Options
     from edgeinfer.engine.stats import Stats
@@ -25,8 +26,8 @@ def given_settings(context: typer.Context) -> Settings:
     return load_settings({name: value for name, value in given.items() if value not in (None, [], ())})
 
 
-def open_llm(settings: Settings) -> LLM:
-    """Choose the model (pulling it if need be) and load it. Raises EdgeInferError."""
+def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
+    """Choose the model (pulling it if need be) and load it, shown on `face`; None: on stderr. Raises EdgeInferError."""
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.engine.loading import load
     from edgeinfer.errors import UnknownKey
@@ -35,8 +36,10 @@ def open_llm(settings: Settings) -> LLM:
     machine = settings.machine
     if machine.schedule not in SCHEDULES:
         raise UnknownKey(f"no schedule is called {machine.schedule!r}; edgeinfer has: {', '.join(SCHEDULES)}")
-    chosen = choose_model(settings)
-    with ProgressLine() as progress:
+    shown = face or TerminalFace()
+    chosen = choose_model(settings, face=shown)
+    with shown.loading() as progress:
+        progress("loading the model", 0, 0)
         return load(
             chosen.path,
             device=",".join(machine.device),

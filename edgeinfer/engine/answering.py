@@ -18,10 +18,11 @@ from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.evaluators import Telling
+from edgeinfer.engine.live import Live, Mark, marks_of
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
-from edgeinfer.engine.speculation.speculator import Speculator
+from edgeinfer.engine.speculation.speculator import Attributing, Speculator
 from edgeinfer.engine.speculation.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.stats import FinishReason, Meter, Stats
 from edgeinfer.engine.stops import StopStrings
@@ -76,6 +77,10 @@ class Answer:
         self._n_reused, self._ran_full = 0, False
         self._finish_reason: FinishReason | None = None
         self._shown: list[str] = []
+        self._attributing: Attributing | None = None
+        if isinstance(speculator, Attributing):
+            self._attributing = speculator
+        self._sources: list[str | None] = []  # who drafted each token, of as many as anyone drafted for
         self.stats: Stats | None = None
         """The numbers of the answer, once it is done."""
 
@@ -85,9 +90,36 @@ class Answer:
         return tuple(self._history[len(self._request.prompt) :])
 
     @property
+    def history(self) -> tuple[int, ...]:
+        """The tokens of the prompt and the answer so far."""
+        return tuple(self._history)
+
+    @property
     def text(self) -> str:
         """The text of the answer so far."""
         return "".join(self._shown)
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """Who drafted which part of the text so far; text that a token completes counts as that token's."""
+        pieces, n_tokens = tuple(self._shown), self._n_generated
+        return marks_of(pieces, self._sources[:n_tokens])
+
+    @property
+    def live(self) -> Live:
+        """How far it is, from any thread."""
+        meter, n_prompt = self._meter, len(self._request.prompt)
+        return Live(
+            n_prompt=n_prompt,
+            n_cached=self._n_reused,
+            n_read=min(n_prompt, self._n_reused + meter.n_evaluated),
+            n_generated=self._n_generated,
+            steps=meter.steps,
+            ttft_s=meter.ttft_s,
+            prefill_tok_s=meter.prefill_so_far_tok_s,
+            decode_tok_s=meter.decode_tok_s,
+            accepted_per_step=meter.accepted_per_step,
+        )
 
     @property
     def is_done(self) -> bool:
@@ -180,6 +212,9 @@ class Answer:
         else:
             likeliest = speculator.look(draft, logits, peaks)
             walked = walk(draft, partial(self._choose, logits, peaks, likeliest), self._eog)
+        if len(walked.path) > 1 and draft is not None and self._attributing is not None:
+            self._sources += [None] * (self._n_generated - len(self._sources))
+            self._sources += self._attributing.sources(walked.path)
         self.cached.commit(batch, walked.path + np.int32(first) if first else walked.path)
         if draft is not None and speculator is not None:
             speculator.learn(draft, walked, time.perf_counter() - work.started)

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.engine.answering import Answer
 from edgeinfer.engine.cached import CachedSequence
+from edgeinfer.engine.live import Live, Mark
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.speculation.speculator import Speculator
 from edgeinfer.engine.stats import Stats
@@ -41,9 +42,24 @@ class Generation:
         return self._answer.tokens
 
     @property
+    def history(self) -> tuple[int, ...]:
+        """The tokens of the prompt and the answer so far."""
+        return self._answer.history
+
+    @property
     def text(self) -> str:
         """The text of the answer so far."""
         return self._answer.text
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """Who drafted which part of the text so far: runs of characters, in order; from any thread."""
+        return self._answer.marks
+
+    @property
+    def live(self) -> Live:
+        """How far it is, while it is made; from any thread."""
+        return self._answer.live
 
     @property
     def stats(self) -> Stats | None:

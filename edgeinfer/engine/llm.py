@@ -35,6 +35,7 @@ from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
+from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.governor import Policy
 from edgeinfer.scheduling.streaming import Streamed
 from edgeinfer.scheduling.work import ModelWork, work_of
@@ -214,11 +215,18 @@ class LLM:
 
     def session(self) -> Session:
         """A new session, which shares the model with the others. Raises EngineClosed."""
-        return Session(self._pool.open(), self._tokenizer, self._template, self.drafts)
+        return self.session_with(self.drafts)
 
     def session_with(self, drafts: ModelDrafts | None) -> Session:
         """A new session that drafts from these, or not at all: for measurements. Raises EngineClosed."""
-        return Session(self._pool.open(), self._tokenizer, self._template, drafts)
+        own = self._pool.open(), self._tokenizer, self._template, drafts
+        return Session(*own, kv_bytes_per_token=self.kv_bytes_per_token)
+
+    @property
+    def kv_bytes_per_token(self) -> float | None:
+        """Bytes of keys and values that a cached token takes; None where only another program knows."""
+        spec = self._subject.spec
+        return None if spec is None else spec.kv_bytes_per_token(1) * KV_ELEMENT_BYTES[self.facts.kv]
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
         """Answer a conversation; see `Session.chat`."""
@@ -239,10 +247,10 @@ class LLM:
     ) -> BatchStream:
         """Answer many prompts, up to `parallel` at a time in one pass; answers come as they end, with their numbers.
 
-        A prompt is a text to continue, a conversation to answer, or a `Prompt` with options of its own; they are taken
-        from their iterable as they are needed, and all answers wait while it does. Each answer is what it would be
-        alone where `batch_invariant`; what is wrong with one prompt is its own answer's `error`. Raises BadSetting,
-        EngineClosed.
+        A prompt is a text to continue, a conversation to answer as `chat` does, or a `Prompt` with options of its own;
+        they are taken from their iterable as they are needed, and all answers wait while it does. Each answer is what
+        it would be alone where `batch_invariant`; what is wrong with one prompt is its own answer's `error`. Raises
+        BadSetting, EngineClosed.
         """
         if parallel < 1:
             raise BadSetting(f"parallel cannot be {parallel}: it must be 1 or more")

@@ -11,9 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import Unpack
 
+from edgeinfer.backends.base import PAGE
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options, Request
 from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
@@ -34,11 +36,15 @@ class Session:
         tokenizer: Tokenizer,
         template: ChatTemplate,
         drafts: ModelDrafts | None = None,
+        *,
+        kv_bytes_per_token: float | None = None,
     ) -> None:
         self._cached = cached
         self._prompts = Prompts(tokenizer, template, cached.n_context)
         self._drafts = drafts
         self._speculator = None if drafts is None else drafts.session()
+        self._kv_bytes_per_token = kv_bytes_per_token
+        self._last: Generation | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -52,6 +58,12 @@ class Session:
         return self._cached.tokens
 
     @property
+    def saved_bytes(self) -> int | None:
+        """About how many bytes `save` would write; None where only the program that runs the model knows."""
+        per_token, n_tokens = self._kv_bytes_per_token, self._cached.n_cached
+        return None if per_token is None else int(pages_for(n_tokens) * PAGE * per_token)
+
+    @property
     def speculator(self) -> SessionDrafts | None:
         """Who drafts, if anyone does."""
         return self._speculator
@@ -60,10 +72,11 @@ class Session:
         """Answer a conversation, given whole: [{"role": "user", "content": "…"}, …].
 
         Where it outgrows the context its oldest turns are left out, which `stats.truncated` and `stats.notices` tell;
-        system messages stay. Raises ContextOverflow when those and the last turn alone do not fit, BadTemplate,
-        BadSetting, EngineClosed.
+        system messages stay. A last message of the assistant is continued: the stream gives what comes after its text,
+        and what this session generated of it is not read again. Raises ContextOverflow when system messages and the
+        last turn alone do not fit, BadTemplate, BadSetting, EngineClosed.
         """
-        return self._start(self._prompts.chat(messages, options))
+        return self._start(self._prompts.chat(messages, options, self._known()))
 
     def complete(self, text: str, *, parse_special: bool = True, **options: Unpack[Options]) -> TextStream:
         """Continue a text as it is, without the chat template. `parse_special`: texts of special tokens mean them.
@@ -78,7 +91,11 @@ class Session:
 
     def branch(self) -> Session:
         """Another session that has read the same; the two share memory until they differ."""
-        return Session(self._cached.branch(), self._prompts.tokenizer, self._prompts.template, self._drafts)
+        prompts, per_token = self._prompts, self._kv_bytes_per_token
+        own = self._cached.branch(), prompts.tokenizer, prompts.template, self._drafts
+        twin = Session(*own, kv_bytes_per_token=per_token)
+        twin._last = self._last
+        return twin
 
     def save(self, path: str | Path) -> None:
         """Write what this session has read to a file, whole or not at all. Raises EdgeInferError where it cannot."""
@@ -95,6 +112,7 @@ class Session:
         tokens = header["tokens"]
         assert isinstance(tokens, list)
         self._cached.restore(tokens, state)
+        self._last = None
 
     def stop(self) -> None:
         """End the answer in the making within one step; from any thread. What there is of it stays."""
@@ -108,7 +126,13 @@ class Session:
 
     def _start(self, request: Request) -> TextStream:
         self._cached.check_open()
-        return TextStream(Generation(self._cached, self._prompts.tokenizer, request, self._speculator))
+        self._last = Generation(self._cached, self._prompts.tokenizer, request, self._speculator)
+        return TextStream(self._last)
+
+    def _known(self) -> tuple[int, ...]:
+        """Tokens read or generated: those cached, and the last one of an answer, which is not."""
+        cached, last = self._cached.tokens, () if self._last is None else self._last.history
+        return last if last[: len(cached)] == cached else cached
 
 
 def _write(path: Path, data: bytes) -> None:

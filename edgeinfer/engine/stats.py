@@ -74,10 +74,12 @@ class Meter:
         self.n_sampled = 0
         self.steps = 0
         self.n_evaluated = 0
+        self._read_at: float | None = None
 
     def prompt(self, n_tokens: int) -> None:
         """A piece of the prompt was evaluated."""
         self.n_evaluated += n_tokens
+        self._read_at = self._clock()
 
     def step(self, n_tokens: int) -> None:
         """A pass gave this many tokens."""
@@ -96,6 +98,11 @@ class Meter:
     def prefill_tok_s(self) -> float | None:
         """Prompt tokens evaluated per second until the first token."""
         return _rate(self.n_evaluated, self.ttft_s)
+
+    @property
+    def prefill_so_far_tok_s(self) -> float | None:
+        """Prompt tokens evaluated per second, of those that were."""
+        return _rate(self.n_evaluated, None if self._read_at is None else self._read_at - self._started)
 
     @property
     def decode_tok_s(self) -> float | None:

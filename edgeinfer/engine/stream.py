@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 
 from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.live import Live, Mark
 from edgeinfer.engine.stats import Stats
 
 
@@ -48,6 +49,16 @@ class TextStream:
     def tokens(self) -> tuple[int, ...]:
         """The tokens so far, the end-of-generation token not among them."""
         return self._generation.tokens
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """Who drafted which part of the text so far: runs of characters, in order; from any thread."""
+        return self._generation.marks
+
+    @property
+    def live(self) -> Live:
+        """How far it is, while it is made; from any thread."""
+        return self._generation.live
 
     @property
     def stats(self) -> Stats | None:

@@ -18,6 +18,8 @@ from edgeinfer.models.text.folder_text import FolderText
 
 Texts = tuple[Tokenizer, ChatTemplate]
 
+LINE_END = "\n"
+
 
 def own_texts(metadata: Metadata, vocabulary: Vocabulary) -> Texts:
     """Ours, ready for use. Raises UnsupportedModel for a tokenizer that edgeinfer lacks, BadGGUF."""
@@ -70,9 +72,19 @@ class ProgramTokenizer(Tokenizer):
         """Whether encoding puts a space before a text, which decoding takes away again."""
         return self.vocabulary.add_space_prefix
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Ids of `text`, as the program has it; lone surrogates, which have no UTF-8, become U+FFFD."""
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = True, goes_on: bool = False
+    ) -> list[int]:
+        """Ids of `text`, as the program has it; lone surrogates, which have no UTF-8, become U+FFFD.
+
+        A program that puts a space before every text is given a line end before one that `goes_on`.
+        """
         written = text.encode("utf-8", "replace").decode()
+        if goes_on and written and self.strips_first_space:
+            before = self._program.encode(LINE_END, add_special=False, parse_special=False)
+            ids = self._program.encode(LINE_END + written, add_special=False, parse_special=parse_special)
+            if ids[: len(before)] == before:
+                return ids[len(before) :]
         return self._program.encode(written, add_special=add_special, parse_special=parse_special)
 
 

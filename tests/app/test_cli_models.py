@@ -13,7 +13,7 @@ import pytest
 from file_server import Served, serving
 from tiny_models import write_model, write_wheel
 
-from edgeinfer.app import model_choice
+from edgeinfer.app import model_choice, terminal_face
 from edgeinfer.app.cli import main
 from edgeinfer.app.pull_progress import PullProgress
 from edgeinfer.engine.limits import limits_for, memory_need
@@ -92,14 +92,14 @@ def test_a_model_that_can_stream_is_fetched_with_a_note(
         header = Header(3, file.metadata, file.tensors, 32, 0)
         for module in ("edgeinfer.scheduling.topology.available_bytes", "edgeinfer.engine.residency.memory_for_model"):
             monkeypatch.setattr(module, lambda: int((whole.total_bytes - 40_000) / (1 - RESERVE_SHARE)))
-        model_choice.approve_fit(header, 10**6)
+        terminal_face.approve_fit(header, 10**6)
         said = capsys.readouterr().err
         assert "tiny does not fit in memory as a whole" in said
         assert "are read from disk for every token; edgeinfer probe measures how fast that is" in said
         disk = Disk({1: Curve.level(1.0)})
         monkeypatch.setattr("edgeinfer.engine.residency.known_disk", lambda: disk)
         with pytest.raises(DoesNotFit, match=r"s at 1e-09 GB/s; a smaller model .*--force"):
-            model_choice.approve_fit(header, 10**6)
+            terminal_face.approve_fit(header, 10**6)
 
 
 @pytest.mark.parametrize(("answer", "fetched"), [("y\n", True), ("n\n", False), ("\n", False)])
@@ -115,10 +115,10 @@ def test_someone_at_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, answer:
     monkeypatch.setattr("sys.stdin", Terminal(answer))
     monkeypatch.setattr("sys.stderr", Terminal())
     if fetched:
-        model_choice.approve_fit(object(), 9)  # type: ignore[arg-type]
+        terminal_face.approve_fit(object(), 9)  # type: ignore[arg-type]
     else:
         with pytest.raises(DoesNotFit, match="not fetched"):
-            model_choice.approve_fit(object(), 9)  # type: ignore[arg-type]
+            terminal_face.approve_fit(object(), 9)  # type: ignore[arg-type]
 
 
 def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.M
     write_model(path, kib=4)
     pulled: list[str] = []
 
-    def pull(store: Store, source: str, *, force: bool = False) -> object:
+    def pull(store: Store, source: str, *, force: bool = False, face: object = None) -> object:
         pulled.append(source)
         return store.find("one")
 

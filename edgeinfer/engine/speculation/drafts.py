@@ -359,6 +359,11 @@ class SessionDrafts:
         self._n_expected += EXPECTED.unpack_from(self._bytes, EXPECTED_AT)[0]
         self._seconds += time.perf_counter() - started
 
+    def sources(self, path: Int32s) -> list[str | None]:
+        """The voice that each node of a path after the root owes its place to."""
+        voices, sources = self._shared.voices, self._arrays["sources"]
+        return [voices[voice].name if voice >= 0 else None for voice in sources[path[1:]].tolist()]
+
     def take_notices(self) -> tuple[str, ...]:
         """What has happened to the draft model since this was last asked."""
         model = self._shared.draft_model

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from edgeinfer.backends.base import Floats
+from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.engine.speculation.tree import Draft, Walk
 
 
@@ -66,4 +66,13 @@ class Speculator(Protocol):
 
     def report(self) -> DraftReport | None:
         """The numbers of the text since `begin`, if they were kept."""
+        ...
+
+
+@runtime_checkable
+class Attributing(Protocol):
+    """A speculator that knows whose each drafted token is."""
+
+    def sources(self, path: Int32s) -> list[str | None]:
+        """Who drafted the nodes of a path through the last draft, the root left out."""
         ...

@@ -49,6 +49,11 @@ class StreamDecoder:
                 piece = piece.removeprefix(b" ")
         return self._decoder.decode(piece)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no byte waits for the rest of its character."""
+        return not self._decoder.getstate()[0]
+
     def finish(self) -> str:
         """The text of bytes still waiting: U+FFFD for a character that never became whole."""
         return self._decoder.decode(b"", final=True)

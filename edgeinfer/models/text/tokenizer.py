@@ -64,17 +64,20 @@ class Tokenizer:
         """The id of the token written `text` in the vocabulary, or None."""
         return self.vocabulary.tokens.index(text) if text in self.vocabulary.tokens else None
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+    def encode(
+        self, text: str, *, add_special: bool = True, parse_special: bool = True, goes_on: bool = False
+    ) -> list[int]:
         """Ids of `text`.
 
         `add_special` adds the BOS and EOS tokens that the vocabulary asks for; `parse_special` reads control tokens
-        written in the text as such, else as plain text (user-defined tokens are read always). Raises EdgeInferError
-        for text with lone surrogates, which has no UTF-8.
+        written in the text as such, else as plain text (user-defined tokens are read always). `goes_on`: text
+        stands before it, so no space is put there. Raises EdgeInferError for text with lone surrogates, which has no
+        UTF-8.
         """
         _check_unicode(text)
         vocabulary = self.vocabulary
         ids = [vocabulary.bos_id] if add_special and vocabulary.add_bos and vocabulary.bos_id is not None else []
-        starts = True
+        starts = not goes_on
         for part in self._special.split(text, parse_special=parse_special):
             if isinstance(part, str):
                 ids += self._encoder.encode(part, starts=starts)

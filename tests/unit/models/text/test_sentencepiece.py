@@ -91,6 +91,13 @@ def test_equal_scores_join_from_the_left() -> None:
     assert tokenizer.encode("bab", add_special=False) == [4, 2]
 
 
+def test_text_that_goes_on_has_no_space_put_before_it() -> None:
+    tokenizer = _tokenizer(["<unk>", "<s>", "</s>", "▁", "▁a", "a"], [2, 3, 3, 1, 1, 1], [0, 0, 0, -3, -1, -2])
+    assert tokenizer.encode("a a", add_special=False) == [4, 4]
+    assert tokenizer.encode("a a", add_special=False, goes_on=True) == [5, 4]
+    assert tokenizer.encode("a</s>a", add_special=False, goes_on=True) == [5, 2, 4]
+
+
 def test_unused_tokens_fall_apart() -> None:
     tokens, scores = ["<unk>", "a", "b", "c", "ab", "abc"], [0, -9, -9, -9, -1, -2]
     whole = _tokenizer(tokens, [2, 1, 1, 1, 1, 1], scores, False)

@@ -1,0 +1,171 @@
+"""Making a long conversation shorter: its oldest turns give way to a summary that the model writes.
+
+In: messages and a way to count their tokens. Out: a `CompactionPlan`; run over a session, the streams of answers that
+make the summary, and its text. What is longer than the context is summarised in parts, and those summaries once more.
+Knows no screens and keeps nothing: whoever asked decides what becomes of the turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.request import Options
+    from edgeinfer.engine.session import Session
+    from edgeinfer.engine.stream import TextStream
+
+SHARE = 0.5
+"""Of the context, that is used at most after compaction."""
+SUMMARY_SHARE, SUMMARY_TOKENS_MAX = 0.125, 512
+"""Of the context, for a summary, and the most tokens of one."""
+SPARE_SHARE = 0.03
+"""Of the context, left free in a request: parts are counted one by one, and joined they may be a little longer."""
+SYSTEM_ROLES = ("system", "developer")
+SPEAKERS = {"user": "User", "assistant": "Assistant"}
+HEADING = "Summary of the conversation so far:"
+INSTRUCTION = (
+    "Summarise the conversation below, so that it can go on without it. Keep names, numbers, decisions, open questions "
+    "and what the user wants. Write only the summary, in the language of the conversation."
+)
+
+Turn = dict[str, str]
+"""A message: "role" and "content"."""
+Count = Callable[[Sequence[Turn]], int]
+"""How many tokens the prompt of a conversation has."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """What is to be summarised.
+
+    Messages from `first_kept` on stay, with system messages; `parts`: the text of those before, each short enough for
+    a request; n_summary: most tokens of a summary; n_after: tokens of the conversation afterwards, at most.
+    """
+
+    first_kept: int
+    parts: tuple[str, ...]
+    n_summary: int
+    n_after: int
+
+
+def plan_compaction(
+    messages: Sequence[Turn], count: Count, n_context: int, share: float = SHARE
+) -> CompactionPlan | None:
+    """The fewest oldest turns to summarise so that at most a share of the context is used afterwards.
+
+    The last turn always stays, even if it is longer. None where there is no other one.
+    """
+    starts = _turn_starts(messages)
+    if len(starts) < 2:
+        return None
+    n_summary = summary_tokens(n_context)
+
+    def after(start: int) -> int:
+        return count(_without(messages, start)) + n_summary
+
+    low, high = 1, len(starts) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if after(starts[middle]) <= n_context * share else (middle + 1, high)
+    first_kept = starts[low]
+    old = [message for message in messages[:first_kept] if message["role"] not in SYSTEM_ROLES]
+    parts = parts_of([_said(message) for message in old], count, n_context)
+    return CompactionPlan(first_kept, parts, n_summary, after(first_kept))
+
+
+def parts_of(texts: Sequence[str], count: Count, n_context: int) -> tuple[str, ...]:
+    """Texts joined into as few parts as requests of the context's length allow; longer ones are cut."""
+    n_empty = count(request_for(""))
+    room = max(1, n_context - summary_tokens(n_context) - n_empty - int(n_context * SPARE_SHARE))
+
+    def length(text: str) -> int:
+        return count(request_for(text)) - n_empty + 1
+
+    parts: list[list[str]] = []
+    left = 0
+    for piece in (piece for text in texts for piece in _cut(text, length, room)):
+        n_piece = length(piece)
+        if not parts or n_piece > left:
+            parts.append([])
+            left = room
+        parts[-1].append(piece)
+        left -= n_piece
+    return tuple("\n\n".join(part) for part in parts)
+
+
+def summary_tokens(n_context: int) -> int:
+    """Most tokens of a summary."""
+    return max(1, min(SUMMARY_TOKENS_MAX, int(n_context * SUMMARY_SHARE)))
+
+
+def request_for(text: str) -> list[Turn]:
+    """The conversation that asks for the summary of a text."""
+    return [{"role": "user", "content": f"{INSTRUCTION}\n\n{text}"}]
+
+
+def system_with_summary(system: str | None, summary: str) -> str:
+    """A system prompt that a summary of what was said before stands in."""
+    return "\n\n".join([*([system] if system else []), f"{HEADING}\n{summary}"])
+
+
+class Compaction:
+    """Runs a plan over a session; the summary is there once all its streams have ended by themselves."""
+
+    def __init__(self, session: Session, plan: CompactionPlan, count: Count, n_context: int, options: Options) -> None:
+        self._session, self._plan, self._count, self._n_context = session, plan, count, n_context
+        self._options: Options = {**options, "max_tokens": plan.n_summary}
+        self.summary: str | None = None
+
+    def streams(self) -> Iterator[TextStream]:
+        """A stream for each part, then for their summaries; read each to its end before the next is asked for.
+
+        After one that was stopped, or gave no text, no other comes and there is no summary.
+        """
+        parts = self._plan.parts
+        while parts:
+            summaries: list[str] = []
+            for part in parts:
+                stream = self._session.chat(request_for(part), **self._options)
+                yield stream
+                text = stream.text.strip()
+                if stream.stats is None or stream.stats.finish_reason == "cancelled" or not text:
+                    return
+                summaries.append(text)
+            if len(summaries) == 1:
+                self.summary = summaries[0]
+                return
+            parts = parts_of(summaries, self._count, self._n_context)
+            if len(parts) >= len(summaries):  # summaries as long as what they sum up do not get shorter
+                self.summary = "\n\n".join(summaries)
+                return
+
+
+def _said(message: Turn) -> str:
+    return f"{SPEAKERS.get(message['role'], message['role'])}: {message['content']}"
+
+
+def _turn_starts(messages: Sequence[Turn]) -> list[int]:
+    """Indices at which turns begin: the first message that is no system message, and every user message."""
+    others = [index for index, message in enumerate(messages) if message["role"] not in SYSTEM_ROLES]
+    return [index for index in others if index == others[0] or messages[index]["role"] == "user"]
+
+
+def _without(messages: Sequence[Turn], start: int) -> list[Turn]:
+    """The conversation after compaction, with an empty summary."""
+    system = "\n\n".join(message["content"] for message in messages[:start] if message["role"] in SYSTEM_ROLES)
+    return [{"role": "system", "content": system_with_summary(system, "")}, *messages[start:]]
+
+
+def _cut(text: str, length: Callable[[str], int], room: int) -> Iterator[str]:
+    """A text in pieces of so many tokens, cut after white space where there is some near the end."""
+    while (n_tokens := length(text)) > room and len(text) > 1:
+        cut = max(1, int(len(text) * room / n_tokens))
+        while cut > 1 and length(text[:cut]) > room:
+            cut = max(1, cut * 4 // 5)
+        space = max(text.rfind(white, cut // 2, cut) for white in (" ", "\n"))
+        cut = space + 1 if space > 0 else cut
+        yield text[:cut].rstrip()
+        text = text[cut:]
+    yield text

@@ -1,0 +1,106 @@
+"""Opening a model without a terminal: everything goes to the face, and it can be called off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from file_server import Served, serving
+from tiny_models import write_model
+
+from edgeinfer.app.model_choice import pull_model
+from edgeinfer.app.opening import open_llm
+from edgeinfer.app.opening_face import OpeningCalledOff, WatchedFace
+from edgeinfer.errors import DoesNotFit
+from edgeinfer.models.gguf import Header
+from edgeinfer.models.store import Store
+from edgeinfer.settings import Settings, load_settings
+
+
+class Seen:
+    """What a face was told; calls off at the report of a number."""
+
+    def __init__(self, call_off_at: int | None = None) -> None:
+        self.loaded: list[tuple[str, int, int]] = []
+        self.pulled: list[tuple[str, int, int | None]] = []
+        self.asked: list[int] = []
+        self._call_off_at = call_off_at
+        self.face = WatchedFace(self._on_loaded, self._on_pulled, self._on_asked)
+
+    def _on_loaded(self, what: str, done: int, total: int) -> None:
+        self.loaded.append((what, done, total))
+        self._count()
+
+    def _on_pulled(self, source: str, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
+        self.pulled.append((source, done_bytes, total_bytes))
+        self._count()
+
+    def _on_asked(self, header: Header, nbytes: int) -> None:
+        self.asked.append(nbytes)
+
+    def _count(self) -> None:
+        if len(self.loaded) + len(self.pulled) == self._call_off_at:
+            self.face.call_off()
+
+
+@pytest.fixture(autouse=True)
+def _own_home(home: Path) -> None:
+    """No test sees the user's models or settings."""
+
+
+def settings_of(model: Path, device: str) -> Settings:
+    return load_settings({"model": str(model), "device": [device], "spec": "off"})
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_loading_is_told_to_the_face_alone(tiny_model: Path, device: str, capfd: pytest.CaptureFixture[str]) -> None:
+    seen = Seen()
+    with open_llm(settings_of(tiny_model, device), seen.face) as llm:
+        assert llm.facts.device == device
+        assert llm.complete("the rain", max_tokens=2).read()
+    assert seen.loaded[0] == ("loading the model", 0, 0)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_loading_ends_at_the_report_after_it_was_called_off(tiny_model: Path, number: int) -> None:
+    seen = Seen(number)
+    with pytest.raises(OpeningCalledOff):
+        open_llm(settings_of(tiny_model, "cpu"), seen.face)
+    assert len(seen.loaded) == number
+    with open_llm(settings_of(tiny_model, "cpu"), Seen().face) as llm:
+        assert llm.complete("the rain", max_tokens=2).read()
+
+
+def test_a_download_is_told_to_the_face_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, seen = write_model(tmp_path / "source.gguf"), Seen()
+    with serving() as server:
+        server.files["/tiny.gguf"] = Served(data)
+        source = server.url("/tiny.gguf")
+        assert pull_model(Store(), source, face=seen.face).nbytes == len(data)
+    assert seen.asked == [len(data)]
+    assert seen.pulled[-1] == (source, len(data), len(data))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_download_that_was_called_off_goes_on_later(tmp_path: Path) -> None:
+    data, seen = write_model(tmp_path / "source.gguf"), Seen(1)
+    with serving() as server:
+        server.files["/tiny.gguf"] = Served(data)
+        with pytest.raises(OpeningCalledOff):
+            pull_model(Store(), server.url("/tiny.gguf"), face=seen.face)
+        assert Store().models() == []
+        again = pull_model(Store(), server.url("/tiny.gguf"), face=Seen().face)
+        assert again.path.read_bytes() == data
+
+
+def test_a_face_that_refuses_is_heard(tmp_path: Path) -> None:
+    def refuse(header: Header, nbytes: int) -> None:
+        raise DoesNotFit("not wanted")
+
+    data = write_model(tmp_path / "source.gguf")
+    face = WatchedFace(lambda *loaded: None, lambda *pulled: None, refuse)
+    with serving() as server:
+        server.files["/tiny.gguf"] = Served(data)
+        with pytest.raises(DoesNotFit, match="not wanted"):
+            pull_model(Store(), server.url("/tiny.gguf"), face=face)
