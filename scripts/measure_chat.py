@@ -36,7 +36,9 @@ COLUMNS, ROWS = 100, 40
 TOKENS_PER_S = 50
 STREAM_S = 20.0
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
-CODE = "".join(f"def step_{i}(value: int) -> int:\n    return value * {i} + 1  # the {i}th step\n\n" for i in range(150))
+CODE = "".join(
+    f"def step_{i}(value: int) -> int:\n    return value * {i} + 1  # the {i}th step\n\n" for i in range(150)
+)
 FENCED = f"Here is the program.\n\n```python\n{CODE}```\n\nAnd once more:\n\n```python\n{CODE}```\n"
 
 

@@ -18,6 +18,7 @@ from measure_chat import FENCED, PROMPT, STREAM_S, TOKENS_PER_S, Watch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.launch import open_model, opened
@@ -65,7 +66,6 @@ async def stream(app: ChatApp, script: Script) -> Figures:
         while not stopped.wait(1 / TOKENS_PER_S):
             script.step()
 
-    screen = app.chat_screen
     await until(lambda: app.desk.model is not None)
     await say(app, "Write a program.")
     threading.Thread(target=drip, daemon=True).start()
@@ -161,7 +161,7 @@ def run_child(mode: str, model: str, result: Path) -> None:
     if mode == "session":
         fill(400)
 
-    def opening(settings: Settings, progress: Callable[[str, int, int], None]) -> ScriptedModel:
+    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
         return ScriptedModel(script)
 
     with opened(overrides, opening if mode in SCRIPTED else open_model) as app:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, Unpack
 
 if TYPE_CHECKING:
+    from edgeinfer.engine.conversation import Messages
     from edgeinfer.engine.request import Options
-    from edgeinfer.engine.session import Session
-    from edgeinfer.engine.stream import TextStream
+    from edgeinfer.engine.stats import Stats
 
 SHARE = 0.5
 """Of the context, that is used at most after compaction."""
@@ -110,15 +110,36 @@ def system_with_summary(system: str | None, summary: str) -> str:
     return "\n\n".join([*([system] if system else []), f"{HEADING}\n{summary}"])
 
 
-class Compaction:
+class SummaryStream(Protocol):
+    """An answer in the making."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def stats(self) -> Stats | None: ...
+
+
+S = TypeVar("S", bound=SummaryStream, covariant=True)
+
+
+class Answering(Protocol[S]):
+    """A session of the engine."""
+
+    def chat(self, messages: Messages, **options: Unpack[Options]) -> S: ...
+
+
+class Compaction(Generic[S]):
     """Runs a plan over a session; the summary is there once all its streams have ended by themselves."""
 
-    def __init__(self, session: Session, plan: CompactionPlan, count: Count, n_context: int, options: Options) -> None:
+    def __init__(
+        self, session: Answering[S], plan: CompactionPlan, count: Count, n_context: int, options: Options
+    ) -> None:
         self._session, self._plan, self._count, self._n_context = session, plan, count, n_context
         self._options: Options = {**options, "max_tokens": plan.n_summary}
         self.summary: str | None = None
 
-    def streams(self) -> Iterator[TextStream]:
+    def streams(self) -> Iterator[S]:
         """A stream for each part, then for their summaries; read each to its end before the next is asked for.
 
         After one that was stopped, or gave no text, no other comes and there is no summary.

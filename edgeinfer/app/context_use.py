@@ -7,13 +7,33 @@ nothing into the model and may be called while it answers, from any thread.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from edgeinfer.errors import ContextOverflow
 
 if TYPE_CHECKING:
-    from edgeinfer.engine.conversation import Messages
-    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.conversation import Fitted, Messages
+    from edgeinfer.engine.llm import Facts
+
+
+class PromptMaker(Protocol):
+    """Makes prompts of conversations."""
+
+    def render(self, messages: Messages) -> str: ...
+
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> Fitted: ...
+
+    def n_tokens(self, messages: Messages) -> int: ...
+
+
+class Prompting(Protocol):
+    """A loaded model, as far as prompts go."""
+
+    @property
+    def facts(self) -> Facts: ...
+
+    @property
+    def prompts(self) -> PromptMaker: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +58,7 @@ class ContextUse:
         return self.n_prompt / self.n_context
 
 
-def context_use(llm: LLM, messages: Messages, draft_text: str = "", max_tokens: int | None = None) -> ContextUse:
+def context_use(llm: Prompting, messages: Messages, draft_text: str = "", max_tokens: int | None = None) -> ContextUse:
     """What sending `messages`, and then `draft_text` if there is any, would take of the context.
 
     Raises BadTemplate, BadSetting.

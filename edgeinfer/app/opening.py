@@ -20,10 +20,15 @@ if TYPE_CHECKING:
     from edgeinfer.engine.stats import Stats
 
 
+def given_options(context: typer.Context) -> dict[str, object]:
+    """The settings that the command's own options give, by name."""
+    given = {name: context.params[name] for name in declared_options() if name in context.params}
+    return {name: value for name, value in given.items() if value not in (None, [], ())}
+
+
 def given_settings(context: typer.Context) -> Settings:
     """The settings, with what the command's own options say first. Raises BadSetting."""
-    given = {name: context.params[name] for name in declared_options() if name in context.params}
-    return load_settings({name: value for name, value in given.items() if value not in (None, [], ())})
+    return load_settings(given_options(context))
 
 
 def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:

@@ -1,3 +1,6 @@
 """stand-in"""
+
+
 class Personas:
-    def __init__(self, folder=None): pass
+    def __init__(self, folder=None):
+        pass

@@ -12,12 +12,9 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EdgeInferError, EngineClosed
-
-if TYPE_CHECKING:
-    from edgeinfer.engine.session import Session
 
 CAP_BYTES = 1_000_000_000
 LARGEST_SHARE = 0.25
@@ -31,6 +28,20 @@ ABANDONED_S = 3600
 """Nobody writes a file for longer: a half-written one that old was left by a program that was killed."""
 
 
+class Kept(Protocol):
+    """A session of the engine, as far as it is kept."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]: ...
+
+    @property
+    def saved_bytes(self) -> int | None: ...
+
+    def save(self, path: str | Path) -> None: ...
+
+    def restore(self, path: str | Path) -> None: ...
+
+
 class Snapshots:
     """The snapshots in a folder, `cap_bytes` at most: the ones used longest ago go first."""
 
@@ -38,7 +49,7 @@ class Snapshots:
         self.folder = folder
         self.cap_bytes = cap_bytes
 
-    def keep(self, session: Session, chat: int, fingerprint: str) -> str | None:
+    def keep(self, session: Kept, chat: int, fingerprint: str) -> str | None:
         """Write what a session has read, in place of what was kept of the chat; a notice where that cannot be.
 
         Short sessions and ones too large for the cap are not kept, which needs no notice. Takes the engine while it
@@ -51,7 +62,7 @@ class Snapshots:
         except (EdgeInferError, OSError) as reason:
             return f"what the chat has read is not kept on disk: {reason}"
 
-    def restore(self, session: Session, chat: int, fingerprint: str) -> int | None:
+    def restore(self, session: Kept, chat: int, fingerprint: str) -> int | None:
         """Let a session go on from what was kept of a chat: how many tokens it need not read; None without any."""
         self._forget_others(chat, fingerprint)
         path = self._path(chat, fingerprint)
@@ -84,7 +95,7 @@ class Snapshots:
         """Bytes of all snapshots."""
         return sum(nbytes for _, nbytes, _ in self._all())
 
-    def _keep(self, session: Session, chat: int, fingerprint: str) -> str | None:
+    def _keep(self, session: Kept, chat: int, fingerprint: str) -> str | None:
         n_bytes, largest = session.saved_bytes or 0, int(self.cap_bytes * LARGEST_SHARE)
         if len(session.tokens) < TOKENS_MIN or n_bytes > largest:
             self.forget(chat)

@@ -7,7 +7,7 @@ into the system prompt, attachments before the text that they were sent with. Co
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from edgeinfer.app.sessions.records import Attachment, KeptMessage
@@ -28,6 +28,15 @@ def told_of(branch: Sequence[KeptMessage]) -> tuple[KeptMessage, ...]:
     said = [message for message in branch if message.role == "user" or message.text.strip()]
     unanswered = {before.number for before, after in pairwise(said) if before.role == after.role == "user"}
     return tuple(message for message in said if message.number not in unanswered)
+
+
+def messages_told(turns: Sequence[Mapping[str, str]]) -> list[Message]:
+    """Messages of `told_of` by role and content, as templates take them: summaries go into the system message."""
+    summaries = [turn["content"] for turn in turns if turn["role"] == "summary"]
+    systems = [turn["content"] for turn in turns if turn["role"] == "system"]
+    begun = "\n\n".join([*systems, *(f"{SUMMARY}\n{text}" for text in summaries)])
+    others = [Message(turn["role"], turn["content"]) for turn in turns if turn["role"] not in ("summary", "system")]
+    return [Message("system", begun), *others] if begun else others
 
 
 def system_text(branch: Sequence[KeptMessage], system: str | None) -> str:

@@ -1,2 +1,5 @@
 """stand-in"""
-def export_chat(store, number, path): pass
+
+
+def export_chat(store, number, path):
+    pass

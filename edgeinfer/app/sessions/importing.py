@@ -1,2 +1,5 @@
 """stand-in"""
-def import_chat(store, path): pass
+
+
+def import_chat(store, path):
+    pass

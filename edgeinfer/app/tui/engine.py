@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Unpack
 
+from edgeinfer.app.context_use import PromptMaker
+from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
     from edgeinfer.engine.conversation import Messages
+    from edgeinfer.engine.live import Live
     from edgeinfer.engine.llm import Facts
     from edgeinfer.engine.request import Options
-    from edgeinfer.engine.stats import Live, Stats
+    from edgeinfer.engine.stats import Stats
 
 Runs = tuple[tuple[int, str | None], ...]
 """A text in runs: so many characters, and who drafted them; None for what was not drafted."""
@@ -59,19 +62,14 @@ class ModelSession(Protocol):
 
     def chat(self, messages: Messages, **options: Unpack[Options]) -> AnswerStream: ...
 
+    @property
+    def saved_bytes(self) -> int | None: ...
+
     def save(self, path: str | Path) -> None: ...
 
     def restore(self, path: str | Path) -> None: ...
 
     def close(self) -> None: ...
-
-
-class PromptMaker(Protocol):
-    """Makes prompts of conversations."""
-
-    def render(self, messages: Messages) -> str: ...
-
-    def tokens(self, messages: Messages) -> list[int]: ...
 
 
 class Model(Protocol):
@@ -92,5 +90,5 @@ class Model(Protocol):
     def close(self) -> None: ...
 
 
-Opening = Callable[[Settings, Callable[[str, int, int], None]], Model]
-"""Opens the model that settings ask for; the other argument is told what is done, how much of it, and of how much."""
+Opening = Callable[[Settings, WatchedFace], Model]
+"""Opens the model that settings ask for, shown on a face."""

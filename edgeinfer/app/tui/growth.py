@@ -13,7 +13,7 @@ from collections.abc import Callable
 class Growth:
     """Pieces that were not taken yet. `tell` is called from the adding thread when there is something to take."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self, tell: Callable[[], object]) -> None:
         self._tell = tell
         self._lock = threading.Lock()
         self._pieces: list[str] = []

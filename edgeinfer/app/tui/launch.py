@@ -21,8 +21,7 @@ from edgeinfer.app.tui.desk import Desk
 from edgeinfer.app.tui.tuning import Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from edgeinfer.app.opening_face import WatchedFace
     from edgeinfer.app.tui.engine import Model, Opening
     from edgeinfer.settings import Settings
 
@@ -55,11 +54,17 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
                 _leave_hard(app.return_code or 0, autosave)
 
 
-def open_model(settings: Settings, progress: Callable[[str, int, int], None]) -> Model:
+def open_model(settings: Settings, face: WatchedFace) -> Model:
     """Open the model that settings ask for, pulling it first if need be."""
     from edgeinfer.app.opening import open_llm
 
-    return open_llm(settings, progress)
+    llm = open_llm(settings, face)
+    try:
+        face.check()
+    except BaseException:
+        llm.close()
+        raise
+    return llm
 
 
 def _leave_hard(code: int, autosave: Autosave) -> None:

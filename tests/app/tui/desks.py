@@ -31,7 +31,7 @@ def chat_app(folder: Path) -> Iterator[Callable[..., ChatApp]]:
                     autosave=autosave,
                     tuning=Tuning(overrides),
                     personas=Personas(folder / "personas"),
-                    opening=opening or (lambda settings, progress: ScriptedModel(script)),
+                    opening=opening or (lambda settings, face: ScriptedModel(script)),
                     folder=folder,
                 )
             )

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.engine.conversation import Messages
+from edgeinfer.engine.conversation import Fitted, Messages, fit
+from edgeinfer.engine.live import Live
 from edgeinfer.engine.llm import Facts
 from edgeinfer.engine.request import Options
-from edgeinfer.engine.stats import Live, Stats
+from edgeinfer.engine.stats import Stats
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
 
@@ -121,7 +122,8 @@ class ScriptedStream:
 
     @property
     def live(self) -> Live:
-        return Live(self._n_prompt, self._n_cached, len(self._said), 100.0, 50.0, 1.0)
+        n_said = len(self._said)
+        return Live(self._n_prompt, self._n_cached, self._n_prompt, n_said, n_said, 0.1, 100.0, 50.0, 1.0)
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -154,6 +156,10 @@ class ScriptedSession:
     def render(self, messages: Messages) -> str:
         return ScriptedPrompts().render(messages)
 
+    @property
+    def saved_bytes(self) -> int | None:
+        return 8
+
     def save(self, path: str | Path) -> None:
         Path(path).write_text(str(len(self._tokens)))
 
@@ -171,8 +177,11 @@ class ScriptedPrompts:
         chat = [Message.of(message) for message in messages]
         return "".join(f"<|{message.role}|> {message.content}\n" for message in chat)
 
-    def tokens(self, messages: Messages) -> list[int]:
-        return list(range(len(self.render(messages).split())))
+    def n_tokens(self, messages: Messages) -> int:
+        return len(self.render(messages).split())
+
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> Fitted:
+        return fit(messages, lambda kept: range(self.n_tokens(kept)), FACTS.n_context, max_tokens)
 
 
 class ScriptedModel:

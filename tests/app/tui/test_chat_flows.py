@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 
+from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.errors import ModelNotFound
@@ -180,7 +181,7 @@ async def test_a_question_asked_while_the_model_loads_is_answered_then(make: Mak
     ready = threading.Event()
     script = Script("Hello")
 
-    def slow(settings: Settings, progress: Callable[[str, int, int], None]) -> ScriptedModel:
+    def slow(settings: Settings, face: WatchedFace) -> ScriptedModel:
         ready.wait(20)
         return ScriptedModel(script)
 
@@ -197,7 +198,7 @@ async def test_no_model_is_said_and_another_one_can_be_opened(make: Make) -> Non
     script = Script("Hello")
     names: list[str | None] = []
 
-    def missing(settings: Settings, progress: Callable[[str, int, int], None]) -> ScriptedModel:
+    def missing(settings: Settings, face: WatchedFace) -> ScriptedModel:
         names.append(settings.model.model)
         if len(names) == 1:
             raise ModelNotFound("no model is called 'x'; there are: y")

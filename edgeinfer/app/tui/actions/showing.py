@@ -69,10 +69,13 @@ class Showing(ChatParts):
             return
         text = with_attachments(draft, attachments) if draft or attachments else ""
         try:
-            use = context_use(model, self.chat.prompt(), text, self.desk.tuning.settings.generation.max_tokens)
+            messages = self.chat.prompt()
+            use = context_use(model, messages, text, self.desk.tuning.settings.generation.max_tokens)
+            n_used = model.prompts.n_tokens(messages) if messages else 0
         except EdgeInferError:  # a draft that cannot be sent at all is told when it is sent
             return
-        self.app.call_from_thread(self.context_bar.show, use.n_used, use.n_draft, use.n_context, use.n_dropped)
+        n_draft = max(0, use.n_prompt + use.n_dropped_tokens - n_used) if text else 0
+        self.app.call_from_thread(self.context_bar.show, n_used, n_draft, use.n_context, use.n_dropped_messages)
 
     def is_busy(self) -> bool:
         """Whether an answer is in the making, which is told."""

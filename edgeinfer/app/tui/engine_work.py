@@ -1,0 +1,242 @@
+"""What the engine's thread does for each job: open a model, answer, sum up, change chats, leave.
+
+In: jobs. Out: messages to the app, text into a `Growth`. Runs in one thread; only `stop` and `call_off` are called from
+others. Whatever fails is told, and the text there is stays.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from textual.message import Message
+
+from edgeinfer.app.opening_face import OpeningCalledOff, WatchedFace
+from edgeinfer.app.sessions.conversation import messages_told
+from edgeinfer.app.sessions.records import State
+from edgeinfer.app.tui.answer_figures import figures_of, runs_of, state_of
+from edgeinfer.app.tui.engine import AnswerStream, Model, ModelSession, Opening
+from edgeinfer.app.tui.growth import Growth
+from edgeinfer.app.tui.jobs import Answer, EnterChat, Job, Leave, OpenModel, Summarise
+from edgeinfer.app.tui.messages import Answered, ChatRestored, ModelFailed, ModelOpened, ModelOpening, PromptRead, Told
+from edgeinfer.errors import EdgeInferError
+
+if TYPE_CHECKING:
+    from edgeinfer.app.compaction import Turn
+    from edgeinfer.app.readings.service import Readings
+    from edgeinfer.app.snapshots import Snapshots
+    from edgeinfer.engine.stats import Stats
+    from edgeinfer.models.gguf import Header
+
+MEGABYTE = 1_000_000
+NO_MODEL = "no model is open, so nothing can answer; /model opens one"
+TOO_LITTLE = "there is too little to sum up yet: two questions at least are needed"
+LOST = "\ufffd"
+"""What stands for a character that was cut in the middle; a continued answer writes it anew."""
+
+
+class Host(Protocol):
+    """Who is told."""
+
+    def post_message(self, message: Message) -> bool: ...
+
+
+class EngineWork:
+    """The model that is open, the session on it, and the chat that was read into it."""
+
+    def __init__(self, host: Host, growth: Growth, opening: Opening, snapshots: Snapshots | None) -> None:
+        self._host = host
+        self._growth = growth
+        self._opening = opening
+        self._snapshots = snapshots
+        self._model: Model | None = None
+        self._session: ModelSession | None = None
+        self._chat: int | None = None
+        self._face: WatchedFace | None = None
+        self.stream: AnswerStream | None = None
+        self.readings: Readings | None = None
+
+    def stop(self) -> None:
+        """End the answer in the making within a step."""
+        stream = self.stream
+        if stream is not None:
+            stream.stop()
+
+    def call_off(self) -> None:
+        """End whatever is done, opening a model too."""
+        face = self._face
+        if face is not None:
+            face.call_off()
+        self.stop()
+
+    def do(self, job: Job) -> None:
+        """Do a job to its end."""
+        match job:
+            case OpenModel():
+                self._open(job)
+            case Answer():
+                self._answer(job)
+            case Summarise():
+                self._summarise(job)
+            case EnterChat():
+                self._enter(job.chat)
+            case Leave():
+                self._close_model()
+
+    def _open(self, job: OpenModel) -> None:
+        chat = self._chat
+        self._close_model()
+        self._face = face = WatchedFace(self._tell_loading, self._tell_pulling, approve_quietly)
+        try:
+            if job.stopped.is_set():
+                return
+            model = self._opening(job.settings, face)
+        except OpeningCalledOff:
+            return
+        except EdgeInferError as error:
+            self._post(ModelFailed(str(error)))
+            return
+        except Exception as error:  # whatever it is, it is told, and another model can be opened
+            self._post(ModelFailed(f"{type(error).__name__}: {error}"))
+            return
+        finally:
+            self._face = None
+        self._model, self._session = model, model.session()
+        self.readings = readings_of(model)
+        self._post(ModelOpened(model))
+        self._enter(chat)
+
+    def _tell_loading(self, what: str, done: int, total: int) -> None:
+        self._post(ModelOpening(what, done, total))
+
+    def _tell_pulling(self, source: str, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
+        self._post(ModelOpening(f"fetching {source}, MB", done_bytes // MEGABYTE, (total_bytes or 0) // MEGABYTE))
+
+    def _enter(self, chat: int | None) -> None:
+        """Bring back what was read of a chat, and put aside that of the one before."""
+        if chat == self._chat:
+            return
+        self._leave_chat()
+        self._chat = chat
+        if chat is None or self._session is None or self._model is None or self._snapshots is None:
+            return
+        n_tokens = self._snapshots.restore(self._session, chat, self._model.facts.fingerprint)
+        if n_tokens:
+            self._post(ChatRestored(chat, n_tokens))
+
+    def _leave_chat(self) -> None:
+        """Keep what was read of the chat that is open."""
+        chat, self._chat = self._chat, None
+        if chat is None or self._session is None or self._model is None or self._snapshots is None:
+            return
+        if notice := self._snapshots.keep(self._session, chat, self._model.facts.fingerprint):
+            self._post(Told(notice))
+
+    def _close_model(self) -> None:
+        self._leave_chat()
+        session, model = self._session, self._model
+        self._session = self._model = self.readings = None
+        if session is not None:
+            session.close()
+        if model is not None:
+            model.close()
+
+    def _answer(self, job: Answer) -> None:
+        session = self._session
+        if job.stopped.is_set():
+            self._post(Answered(job.number, job.before, "stopped", None, (), ()))
+            return
+        if session is None:
+            self._post(Answered(job.number, job.before, "failed", None, (), (NO_MODEL,)))
+            return
+        self._enter(job.chat)
+        options = job.options.copy()
+        options["progress"] = lambda what, done, total: self._post(PromptRead(done, total))
+        stream: AnswerStream | None = None
+        try:
+            stream = session.chat(job.messages, **options)
+            self._make(stream, job.stopped)
+        except Exception as error:  # the text there is of it is kept
+            text = job.before + ("" if stream is None else stream.text)
+            self._post(Answered(job.number, text, "failed", None, (), (reason_of(error),)))
+            return
+        stats = stream.stats
+        assert stats is not None
+        runs, text = runs_of(stream.marks, len(job.before)), job.before + stream.text
+        self._post(Answered(job.number, text, state_of(stats), figures_of(stats), runs, stats.notices))
+        self._note(stats)
+
+    def _summarise(self, job: Summarise) -> None:
+        from edgeinfer.app.compaction import Compaction, plan_compaction
+
+        session, model = self._session, self._model
+        if session is None or model is None:
+            self._post(Answered(job.number, "", "failed", None, (), (NO_MODEL,)))
+            return
+        self._enter(job.chat)
+        turns = [{"role": message.role, "content": message.text} for message in job.messages]
+        count, n_context = counting(model), model.facts.n_context
+        plan = plan_compaction(turns, count, n_context)
+        if plan is None:
+            self._post(Answered(job.number, "", "failed", None, (), (TOO_LITTLE,)))
+            return
+        compaction = Compaction(session, plan, count, n_context, {"temperature": 0.0})
+        try:
+            for stream in compaction.streams():
+                self._make(stream, job.stopped)
+        except Exception as error:
+            self._post(Answered(job.number, "", "failed", None, (), (reason_of(error),)))
+            return
+        summary = compaction.summary
+        state: State = "whole" if summary else "stopped"
+        self._post(Answered(job.number, summary or "", state, None, (), (), plan.first_kept))
+
+    def _make(self, stream: AnswerStream, stopped: threading.Event) -> None:
+        """Make an answer, piece by piece; one that is not wanted any more ends at once."""
+        self.stream = stream
+        try:
+            if stopped.is_set():  # asked for before there was a stream to stop
+                stream.stop()
+            for piece in stream:
+                self._growth.add(piece)
+        finally:
+            self.stream = None
+
+    def _note(self, stats: Stats) -> None:
+        """Remember how fast it was, for predictions."""
+        from edgeinfer.app.opening import record_speed
+        from edgeinfer.engine.llm import LLM
+
+        if self.readings is not None:
+            self.readings.answered(stats)
+        if isinstance(self._model, LLM):
+            record_speed(self._model, stats)
+
+    def _post(self, message: Message) -> None:
+        self._host.post_message(message)
+
+
+def reason_of(error: Exception) -> str:
+    """What went wrong, in words."""
+    return str(error) if isinstance(error, EdgeInferError) else f"the engine failed: {type(error).__name__}: {error}"
+
+
+def counting(model: Model) -> Callable[[Sequence[Turn]], int]:
+    """Counts the tokens of conversations as a model is told of them."""
+    return lambda turns: model.prompts.n_tokens(messages_told(turns))
+
+
+def approve_quietly(header: Header, nbytes: int) -> None:
+    """Let a model through that fits. Raises DoesNotFit, with the numbers, for others: nobody can be asked here."""
+    from edgeinfer.app.fit import check_fits
+
+    check_fits(header, nbytes)
+
+
+def readings_of(model: Model) -> Readings | None:
+    """Readings of a model of ours; None of others."""
+    from edgeinfer.app.readings.service import Readings
+    from edgeinfer.engine.llm import LLM
+
+    return Readings(model) if isinstance(model, LLM) else None
