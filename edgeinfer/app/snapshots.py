@@ -48,12 +48,13 @@ class Snapshots:
     def __init__(self, folder: Path, cap_bytes: int = CAP_BYTES) -> None:
         self.folder = folder
         self.cap_bytes = cap_bytes
+        self._newest: tuple[Path, tuple[int, ...]] | None = None  # written or read last, and the tokens in it
 
     def keep(self, session: Kept, chat: int, fingerprint: str) -> str | None:
         """Write what a session has read, in place of what was kept of the chat; a notice where that cannot be.
 
         Short sessions and ones too large for the cap are not kept, which needs no notice. Takes the engine while it
-        copies: call it when nothing is generated.
+        copies: call it when nothing is generated. What is on disk already is not written again.
         """
         try:
             return self._keep(session, chat, fingerprint)
@@ -77,6 +78,7 @@ class Snapshots:
             return None
         with suppress(OSError):
             path.touch()
+        self._newest = path, session.tokens
         return len(session.tokens)
 
     def forget(self, chat: int) -> None:
@@ -97,15 +99,19 @@ class Snapshots:
 
     def _keep(self, session: Kept, chat: int, fingerprint: str) -> str | None:
         n_bytes, largest = session.saved_bytes or 0, int(self.cap_bytes * LARGEST_SHARE)
+        path = self._path(chat, fingerprint)
+        if self._newest == (path, session.tokens) and path.exists():
+            return None
         if len(session.tokens) < TOKENS_MIN or n_bytes > largest:
             self.forget(chat)
             return None
         self.folder.mkdir(parents=True, exist_ok=True)
         self._sweep()
-        path, disk = self._path(chat, fingerprint), shutil.disk_usage(self.folder)
+        disk = shutil.disk_usage(self.folder)
         if disk.free - n_bytes < disk.total * FREE_SHARE_MIN:
             return "what the chat has read is not kept on disk, which is nearly full; opening it reads it again"
         session.save(path)
+        self._newest = path, session.tokens
         self._forget_others(chat, fingerprint)
         if path.stat().st_size > largest:
             _delete(path)

@@ -78,6 +78,25 @@ def test_a_chat_has_one_snapshot_and_only_its_own(llm: LLM, read: Session, folde
     assert names(folder) == []
 
 
+def test_what_is_on_disk_already_is_not_written_again(
+    llm: LLM, read: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, model = Snapshots(folder, ROOMY), llm.facts.fingerprint
+    kept.keep(read, 1, model)
+    with llm.session() as again, monkeypatch.context() as patched:
+        assert kept.restore(again, 1, model)
+        patched.setattr(Session, "save", None)
+        assert kept.keep(read, 1, model) is None
+        assert kept.keep(again, 1, model) is None
+    kept.forget(1)
+    kept.keep(read, 1, model)
+    assert len(names(folder)) == 1
+    read.chat([*LONG, {"role": "assistant", "content": "inn"}], **OPTIONS).read()
+    before = (folder / names(folder)[0]).read_bytes()
+    kept.keep(read, 1, model)
+    assert (folder / names(folder)[0]).read_bytes() != before
+
+
 def test_damaged_and_foreign_snapshots_are_deleted(llm: LLM, read: Session, folder: Path, tmp_path: Path) -> None:
     kept, model = Snapshots(folder, ROOMY), llm.facts.fingerprint
     with llm.session() as session:
