@@ -1,6 +1,89 @@
-"""stand-in"""
+"""Personas: system prompts that are kept under a name, one Markdown file each.
+
+In: a folder, names, texts. Out: `Persona`s. The files are the user's: they can be written with any editor, and nothing
+else is kept about them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.errors import BadSetting
+
+SUFFIX = ".md"
+LONGEST_CHARACTERS = 200_000
+_NAME = re.compile(r"[\w][\w .+-]{0,59}")
+
+
+@dataclass(frozen=True, slots=True)
+class Persona:
+    """A system prompt and its name."""
+
+    name: str
+    text: str
 
 
 class Personas:
-    def __init__(self, folder=None):
-        pass
+    """The personas in a folder, which is made when the first one is kept."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        """Where they are: beside the user's configuration file."""
+        if self._folder is None:
+            from edgeinfer.settings import user_config_path
+
+            self._folder = user_config_path().parent / "personas"
+        return self._folder
+
+    def all(self) -> tuple[Persona, ...]:
+        """All of them by name; files that cannot be read are left out."""
+        found = []
+        for path in sorted(self.folder.glob(f"*{SUFFIX}"), key=lambda path: path.stem.casefold()):
+            try:
+                found.append(Persona(path.stem, path.read_text(encoding="utf-8")[:LONGEST_CHARACTERS].strip()))
+            except (OSError, UnicodeDecodeError):
+                continue
+        return tuple(found)
+
+    def find(self, name: str) -> Persona:
+        """The persona of a name, in any case. Raises BadSetting with near names."""
+        names = {persona.name.casefold(): persona for persona in self.all()}
+        if name.casefold() in names:
+            return names[name.casefold()]
+        near = difflib.get_close_matches(name.casefold(), names, n=1)
+        others = (
+            f"there are: {', '.join(persona.name for persona in names.values())}" if names else "there are none yet"
+        )
+        hint = f"did you mean {names[near[0]].name}?" if near else others
+        raise BadSetting(f"no persona is called {name!r}; {hint}")
+
+    def save(self, name: str, text: str) -> Persona:
+        """Keep a persona, in place of one of the same name. Raises BadSetting for a name that cannot be one."""
+        name = name.strip()
+        if not _NAME.fullmatch(name):
+            raise BadSetting(
+                f"a persona cannot be called {name!r}: letters, digits, spaces and .+-_ are wanted, 60 at most"
+            )
+        from edgeinfer.models.manifest import write_text
+
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_text(self.folder / f"{name}{SUFFIX}", text.strip() + "\n")
+        except OSError as error:
+            raise BadSetting(f"{self.folder} cannot be written: {error.strerror or error}") from None
+        return Persona(name, text.strip())
+
+    def remove(self, name: str) -> Persona:
+        """Delete a persona; what it was, so that `save` can bring it back. Raises BadSetting."""
+        found = self.find(name)
+        try:
+            (self.folder / f"{found.name}{SUFFIX}").unlink(missing_ok=True)
+        except OSError as error:
+            raise BadSetting(f"{found.name} cannot be removed: {error.strerror or error}") from None
+        return found

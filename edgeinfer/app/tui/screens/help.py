@@ -1,11 +1,85 @@
-"""stand-in"""
+"""Help: every command with its key and what it does, from the one table.
 
+In: keys that were changed. Out: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from edgeinfer.app.tui.commands import COMMANDS, GROUPS, Command
+
+COMPOSER = (
+    ("Enter", "send; while an answer is written: ask it afterwards"),
+    ("Ctrl+J", "a new line (Shift+Enter too, where the terminal tells it apart)"),
+    ("Up, Down", "earlier inputs"),
+    ("@path", "attach a file or folder; Tab completes"),
+    ("//", "begins a message that begins with a slash"),
+)
+KEY_CELLS, FORM_CELLS = 14, 22
+NARROW = 70
 
 
-class Chosen:
-    pass
+class HelpScreen(Screen[None]):
+    """Shows the commands until Escape is pressed."""
+
+    DEFAULT_CSS = """
+    HelpScreen #help-text { padding: 0 1; }
+    """
+    AUTO_FOCUS = "#help-scroll"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,f1", "leave", "back", id="help.back")]
+
+    def __init__(self, keys: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self._keys_given = dict(keys or {})
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(id="help-scroll"):
+            yield Static(id="help-text", markup=False)
+        yield Footer()
+
+    def on_resize(self) -> None:
+        """The width has changed."""
+        self.query_one("#help-text", Static).update(help_text(self._keys_given, narrow=self.app.size.width < NARROW))
+
+    def action_leave(self) -> None:
+        """Go back."""
+        self.dismiss(None)
 
 
-class HelpScreen(Screen):
-    pass
+def help_text(keys: Mapping[str, str], *, narrow: bool) -> Text:
+    """All commands; on a narrow screen what one does stands under it."""
+    text = Text()
+    text.append("writing\n", style="bold")
+    for key, explanation in COMPOSER:
+        _line(text, key, "", explanation, narrow=narrow)
+    for group, heading in GROUPS.items():
+        text.append(f"\n{heading}\n", style="bold")
+        for command in COMMANDS:
+            if command.group == group:
+                form = f"/{command.form}" if command.form else ""
+                _line(text, ", ".join(shown_keys(command, keys)), form, command.help, narrow=narrow)
+    return text
+
+
+def shown_keys(command: Command, keys: Mapping[str, str]) -> Iterator[str]:
+    """The keys of a command as people write them: Ctrl+Y."""
+    for key in keys.get(command.id, command.keys).split(","):
+        if key:
+            yield "+".join(part.capitalize() if len(part) > 1 else part.upper() for part in key.split("+"))
+
+
+def _line(text: Text, key: str, form: str, explanation: str, *, narrow: bool) -> None:
+    if narrow:
+        text.append(f"{key}  {form}\n" if key and form else f"{key}{form}\n", style="underline")
+        text.append(f"  {explanation}\n")
+    else:
+        text.append(f"{key:<{KEY_CELLS}}{form:<{FORM_CELLS}}{explanation}\n")

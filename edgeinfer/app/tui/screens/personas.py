@@ -1,11 +1,165 @@
-"""stand-in"""
+"""Personas to choose from: kept system prompts, made and changed in place.
 
+In: `Personas`, the system prompt in use. Out: the one that was chosen, or None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widgets import Footer, Input, OptionList, Static, TextArea
+from textual.widgets.option_list import Option
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.personas import Persona, Personas
+from edgeinfer.errors import EdgeInferError
+
+NONE_YET = "no personas yet: n makes one, from the system prompt in use"
 
 
+@dataclass(frozen=True, slots=True)
 class Chosen:
-    pass
+    """A persona that is to answer."""
+
+    name: str
+    text: str
 
 
-class PersonasScreen(Screen):
-    pass
+class PersonasScreen(Screen[Chosen | None]):
+    """A list, and the text of the one at the cursor."""
+
+    DEFAULT_CSS = """
+    PersonasScreen OptionList { height: 2fr; min-height: 3; border: none; }
+    PersonasScreen #persona-name { display: none; height: 1; border: none; padding: 0 1; }
+    PersonasScreen #persona-text { height: 3fr; min-height: 3; border: none; }
+    PersonasScreen #persona-hint { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; }
+    PersonasScreen.-editing #persona-name { display: block; }
+    """
+    AUTO_FOCUS = "OptionList"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "back", id="personas.back"),
+        Binding("n", "make", "new", id="personas.new"),
+        Binding("e", "edit", "edit", id="personas.edit"),
+        Binding("delete", "remove", "delete", id="personas.delete"),
+        Binding("u", "undo", "undo", id="personas.undo"),
+        Binding("ctrl+s", "save", "save", id="personas.save", priority=True),
+    ]
+
+    def __init__(self, personas: Personas, current: str | None) -> None:
+        super().__init__()
+        self._personas = personas
+        self._in_use = current or ""
+        self._listed: tuple[Persona, ...] = ()
+        self._removed: Persona | None = None
+
+    def compose(self) -> ComposeResult:
+        yield OptionList()
+        yield Input(placeholder="name", id="persona-name")
+        yield TextArea(id="persona-text", read_only=True, soft_wrap=True)
+        yield Static(id="persona-hint", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self._list()
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Another one is at the cursor."""
+        if not self.has_class("-editing"):
+            self.query_one(TextArea).text = harmless(self._listed[event.option_index].text)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """One was chosen."""
+        persona = self._listed[event.option_index]
+        self.dismiss(Chosen(persona.name, persona.text))
+
+    def action_leave(self) -> None:
+        """Leave what is being edited as it was, or go back."""
+        if self.has_class("-editing"):
+            self._end_editing()
+        else:
+            self.dismiss(None)
+
+    def action_make(self) -> None:
+        """Write a new one, beginning with the system prompt in use."""
+        self._edit(Persona("", self._in_use))
+
+    def action_edit(self) -> None:
+        """Change the one at the cursor."""
+        if (persona := self._at_cursor()) is not None:
+            self._edit(persona)
+
+    def action_save(self) -> None:
+        """Keep what was written."""
+        if not self.has_class("-editing"):
+            return
+        name = self.query_one(Input).value
+        try:
+            self._personas.save(name, self.query_one(TextArea).text)
+        except EdgeInferError as error:
+            self._tell(str(error))
+            return
+        self._end_editing()
+        self._list(name.strip())
+
+    def action_remove(self) -> None:
+        """Delete the one at the cursor."""
+        if (persona := self._at_cursor()) is None:
+            return
+        try:
+            self._removed = self._personas.remove(persona.name)
+        except EdgeInferError as error:
+            self._tell(str(error))
+            return
+        self._list()
+        self._tell(f"{persona.name} is deleted; u brings it back")
+
+    def action_undo(self) -> None:
+        """Bring back the one deleted last."""
+        if self._removed is not None:
+            self._personas.save(self._removed.name, self._removed.text)
+            self._list(self._removed.name)
+            self._removed = None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Which keys count just now."""
+        editing = self.has_class("-editing")
+        if action == "save":
+            return editing
+        return not editing if action in ("make", "edit", "remove", "undo") else True
+
+    def _edit(self, persona: Persona) -> None:
+        self.add_class("-editing")
+        name, area = self.query_one(Input), self.query_one(TextArea)
+        name.value, area.text, area.read_only = persona.name, persona.text, False
+        (area if persona.name else name).focus()
+        self._tell("Ctrl+S keeps it, Escape leaves it as it was")
+        self.refresh_bindings()
+
+    def _end_editing(self) -> None:
+        self.remove_class("-editing")
+        self.query_one(TextArea).read_only = True
+        self.query_one(OptionList).focus()
+        self._tell("")
+        self.refresh_bindings()
+
+    def _list(self, at: str = "") -> None:
+        self._listed = self._personas.all()
+        found = self.query_one(OptionList)
+        found.clear_options()
+        found.add_options([Option(harmless(persona.name)) for persona in self._listed])
+        if self._listed:
+            found.highlighted = next((i for i, persona in enumerate(self._listed) if persona.name == at), 0)
+        else:
+            self.query_one(TextArea).text = ""
+            self._tell(NONE_YET)
+
+    def _at_cursor(self) -> Persona | None:
+        place = self.query_one(OptionList).highlighted
+        return None if place is None or not self._listed else self._listed[place]
+
+    def _tell(self, text: str) -> None:
+        self.query_one("#persona-hint", Static).update(harmless(text))

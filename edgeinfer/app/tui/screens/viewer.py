@@ -1,11 +1,53 @@
-"""stand-in"""
+"""A text to read: scrolled by keys, copied whole.
 
+In: a title and a text. Out: nothing. Control characters show as signs.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from edgeinfer.app.tui.clipboard import copy
+from edgeinfer.app.tui.text.neutral import neutral
 
 
-class Chosen:
-    pass
+class ViewerScreen(Screen[None]):
+    """Shows a text until Escape is pressed."""
 
+    DEFAULT_CSS = """
+    ViewerScreen #viewer-title { height: 1; padding: 0 1; background: $panel; color: $text; text-wrap: nowrap; }
+    ViewerScreen #viewer-text { padding: 0 1; }
+    """
+    AUTO_FOCUS = "#viewer-scroll"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "leave", "back", id="viewer.back"),
+        Binding("ctrl+y,y", "copy", "copy", id="viewer.copy"),
+    ]
 
-class ViewerScreen(Screen):
-    pass
+    def __init__(self, title: str, text: str) -> None:
+        super().__init__()
+        self._heading = title
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        yield Static(neutral(self._heading), id="viewer-title", markup=False)
+        with VerticalScroll(id="viewer-scroll"):
+            yield Static(neutral(self._text), id="viewer-text", markup=False)
+        yield Footer()
+
+    def action_leave(self) -> None:
+        """Go back."""
+        self.dismiss(None)
+
+    @work(group="clipboard")
+    async def action_copy(self) -> None:
+        """Copy the whole text as it is."""
+        copied = await copy(self.app, self._text)
+        self.notify(copied.notice, markup=False)
