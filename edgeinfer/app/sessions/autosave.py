@@ -42,8 +42,10 @@ class Autosave:
     def note(self, message: int, text: str) -> None:
         """The answer has this text now."""
         with self._changed:
+            is_first = not self._texts
             self._texts[message] = text
-            self._changed.notify()
+            if is_first:  # else the thread knows, and need not wake for each piece
+                self._changed.notify()
 
     def forget(self, message: int) -> None:
         """The answer is over, and somebody else writes its end."""
