@@ -81,9 +81,16 @@ class SessionStore:
             return tuple(map(session_of, rows))
 
     def rename(self, number: int, title: str) -> None:
-        """Give a session a title of its own; "" lets it come by itself again."""
-        title = _writable(title).strip()
-        self._write("UPDATE sessions SET title = ?, named = ? WHERE number = ?", title, bool(title), number)
+        """Give a session a title of its own; "" gives it the one of its first question again."""
+        title = " ".join(_writable(title).split())
+        with self._used() as connection:
+            first = connection.execute(
+                "SELECT text FROM messages WHERE session = ? AND role = 'user' ORDER BY number LIMIT 1", (number,)
+            ).fetchone()
+            shown = title or (title_of(first["text"]) if first is not None else "")
+            connection.execute(
+                "UPDATE sessions SET title = ?, named = ? WHERE number = ?", (shown, bool(title), number)
+            )
 
     def delete(self, number: int) -> None:
         """Hide a session; `undelete` brings it back."""
