@@ -144,6 +144,16 @@ class SessionsScreen(Screen[Chosen | None]):
 
     # Going about
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether a key is of use now; the line of keys shows those that are."""
+        if not self.is_mounted:
+            return True
+        if action in ("delete", "undo", "rename", "export", "import", "search") and self.query_one(EntryLine).is_open:
+            return False
+        if action == "undo":
+            return bool(self._deleted)
+        return not (action == "search" and self._field.has_focus)
+
     def action_move(self, where: str) -> None:
         """Move in the list while the search has the keys."""
         rows = self._rows
@@ -193,11 +203,8 @@ class SessionsScreen(Screen[Chosen | None]):
 
     def action_undo(self) -> None:
         """Bring back what was deleted last."""
-        if self._deleted:
-            number = self._deleted[-1]
-            self._begin("change", lambda: self._work.undelete(number))
-        else:
-            self._notice("nothing was deleted here")
+        number = self._deleted[-1]
+        self._begin("change", lambda: self._work.undelete(number))
 
     def action_rename(self) -> None:
         """Ask for another title."""
@@ -239,7 +246,7 @@ class SessionsScreen(Screen[Chosen | None]):
         title = one_line(event.about).strip() or UNTITLED
         if event.change == "deleted":
             self._deleted.append(event.session)
-            self._notice(f"deleted “{title}”; ctrl+z, or u in the list, brings it back")
+            self._notice(f"deleted; ctrl+z brings it back: {title}")
         elif event.change == "undeleted":
             self._deleted = [number for number in self._deleted if number != event.session]
             self._notice(f"“{title}” is back")
@@ -250,6 +257,7 @@ class SessionsScreen(Screen[Chosen | None]):
             self._notice(f"exported to {event.about}")
         if event.change != "deleted":
             self._wanted = event.session
+        self.refresh_bindings()
         self._list()
 
     @on(Trouble)

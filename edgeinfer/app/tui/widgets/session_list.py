@@ -22,6 +22,9 @@ class SessionList(OptionList):
     DEFAULT_CSS = """
     SessionList { height: 1fr; background: transparent; scrollbar-size-vertical: 1; padding: 0 1 !important; }
     SessionList:focus { background-tint: transparent; }
+    SessionList > .option-list--option-highlighted {
+        color: $block-cursor-foreground; background: $block-cursor-background; text-style: $block-cursor-text-style;
+    }
     """
 
     def __init__(self, current: int | None, clock: Callable[[], float] = time.time, *, id: str | None = None) -> None:

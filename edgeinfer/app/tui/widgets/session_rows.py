@@ -18,7 +18,7 @@ from edgeinfer.app.sessions.records import MARK_BEGIN, MARK_END, Hit, KeptSessio
 
 UNTITLED = "untitled"
 MATCH = "bold underline"
-MUTED = "$text-muted"
+MUTED = "dim"
 AGE_WIDTH, COUNT_WIDTH, MODEL_WIDTH = 8, 5, 20
 MIDDLE, WIDE = 60, 90
 """Cells from which on messages are counted, and the model is named."""
