@@ -233,3 +233,16 @@ async def test_rows_follow_the_size_of_the_screen(store: SessionStore) -> None:
         await pilot.resize_terminal(40, 12)
         await wait_until(pilot, lambda: "tiny" not in str(app.listed.options[0].prompt))
         assert app.listed.highlighted == 1
+
+
+async def test_of_very_many_chats_the_newest_are_listed_and_all_are_searched(
+    store: SessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("session_work", "sessions"):
+        monkeypatch.setattr(f"edgeinfer.app.tui.screens.{module}.MOST_ROWS", 2)
+    app = Bare(SessionsScreen(store, None))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await listed(pilot, app, 2)
+        assert app.field.placeholder == "search all; the newest 2 are listed"
+        await search(pilot, app, "palatine", 1)
+        assert app.listed.rows[0].session == 1

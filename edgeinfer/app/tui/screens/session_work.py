@@ -17,8 +17,8 @@ from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.widgets.session_rows import Row, rows_of_hits, rows_of_sessions
 from edgeinfer.errors import EdgeInferError
 
-MOST_ROWS = 1000
-MOST_HITS = 200
+MOST_ROWS, MOST_HITS = 500, 100
+"""What a list shows at once; more would hold up the screen while it is laid out."""
 
 Change = Literal["renamed", "deleted", "undeleted", "exported", "imported"]
 

@@ -22,7 +22,7 @@ from textual.widgets import Footer, Input, OptionList, Static
 from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.exporting import export_path
 from edgeinfer.app.sessions.store import SessionStore
-from edgeinfer.app.tui.screens.session_work import Changed, Listed, SessionWork, Trouble
+from edgeinfer.app.tui.screens.session_work import MOST_ROWS, Changed, Listed, SessionWork, Trouble
 from edgeinfer.app.tui.widgets.entry_line import EntryLine
 from edgeinfer.app.tui.widgets.search_field import SearchField
 from edgeinfer.app.tui.widgets.session_list import SessionList
@@ -132,7 +132,11 @@ class SessionsScreen(Screen[Chosen | None]):
         if is_new:
             self._notice("" if event.rows else self._nothing(event.query))
         if not event.query:
-            self._field.placeholder = f"search {counted(len(event.rows), 'chat')}"
+            n_rows = len(event.rows)
+            is_all = n_rows < MOST_ROWS
+            self._field.placeholder = (
+                f"search {counted(n_rows, 'chat')}" if is_all else f"search all; the newest {n_rows} are listed"
+            )
         if self._opens_first:
             self._opens_first = False
             self.action_open()
