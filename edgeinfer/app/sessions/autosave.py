@@ -42,8 +42,10 @@ class Autosave:
     def note(self, message: int, text: str) -> None:
         """The answer has this text now."""
         with self._changed:
+            is_first = not self._texts
             self._texts[message] = text
-            self._changed.notify()
+            if is_first:  # else the thread knows, and need not wake for each piece
+                self._changed.notify()
 
     def forget(self, message: int) -> None:
         """The answer is over, and somebody else writes its end."""
@@ -52,20 +54,27 @@ class Autosave:
 
     def flush(self) -> bool:
         """Write now; whether everything is written."""
+        before = self.failure
         with self._writing:
+            self.failure = self._write()
+        # told with nothing held: whoever is told may wait for a thread that wants to forget an answer
+        if self.failure is not None and before is None and self.failed is not None:
+            self.failed(self.failure)
+        return self.failure is None
+
+    def _write(self) -> str | None:
+        """Write what there is; what went wrong."""
+        with self._changed:
+            texts = dict(self._texts)
+        for message, text in texts.items():
+            try:
+                self._store.write_text(message, text, "writing")
+            except EdgeInferError as error:
+                return str(error)
             with self._changed:
-                texts = dict(self._texts)
-            for message, text in texts.items():
-                try:
-                    self._store.write_text(message, text, "writing")
-                except EdgeInferError as error:
-                    self._fail(str(error))
-                    return False
-                with self._changed:
-                    if self._texts.get(message) is text:
-                        del self._texts[message]
-            self.failure = None
-            return True
+                if self._texts.get(message) is text:
+                    del self._texts[message]
+        return None
 
     def close(self) -> None:
         """Write what is left and end the thread; may be called twice."""
@@ -86,8 +95,3 @@ class Autosave:
             self.flush()
             with self._changed:
                 self._changed.wait_for(lambda: self._closed, BETWEEN_S)
-
-    def _fail(self, reason: str) -> None:
-        is_new, self.failure = self.failure is None, reason
-        if is_new and self.failed is not None:
-            self.failed(reason)

@@ -51,7 +51,12 @@ def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
 
 
 def _document(attachment: Attachment) -> str:
-    longest = max((len(run) for run in re.findall(r"`{3,}", attachment.text)), default=2)
+    return f"File: {attachment.name}\n{fenced(attachment.text)}"
+
+
+def fenced(text: str) -> str:
+    """A text in a fence that nothing in it can close."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
-    body = attachment.text if attachment.text.endswith("\n") else attachment.text + "\n"
-    return f"File: {attachment.name}\n{fence}\n{body}{fence}"
+    body = text if text.endswith("\n") else text + "\n"
+    return f"{fence}\n{body}{fence}"

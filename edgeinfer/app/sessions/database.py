@@ -7,6 +7,7 @@ write-ahead log lets them read while one writes, for a moment each. Knows no tab
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,7 +34,7 @@ def open_database(path: Path) -> sqlite3.Connection:
         try:
             connection.row_factory = sqlite3.Row
             connection.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_log(connection)
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
             migrate(connection)
@@ -41,6 +42,19 @@ def open_database(path: Path) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log. SQLite does not wait for another program that is at it, so this does."""
+    ends = time.monotonic() + PATIENCE_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > ends:
+                raise
+            time.sleep(0.01)
 
 
 @contextmanager
@@ -62,11 +76,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
         with suppress(sqlite3.Error):  # a full disk has rolled it back already
             connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")
 
 
 def _in_words(error: sqlite3.Error, path: Path) -> str:
@@ -78,6 +92,10 @@ def _in_words(error: sqlite3.Error, path: Path) -> str:
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "another program holds it locked; close that one, then try again"
+    if code == sqlite3.SQLITE_CONSTRAINT:
+        return "the chat was removed for good meanwhile; begin a new one"
+    if code == sqlite3.SQLITE_IOERR:
+        return f"the disk gives errors ({error}); see whether it is there and has room, then it goes on"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full; make room, then it goes on"
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):

@@ -1,5 +1,130 @@
-"""stand-in"""
+"""A kept chat as a file: Markdown to be read by people, of the branch that is shown, or JSON with all branches.
+
+In: a store, the number of a chat, a path. Out: a new file, whole or not at all. What Markdown cannot say stands in HTML
+comments, which readers do not show; `importing` reads both kinds back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.saved_text import free_name, save_text
+from edgeinfer.app.sessions.conversation import fenced
+from edgeinfer.app.sessions.imported_json import FORMAT, KEY
+from edgeinfer.app.sessions.imported_markdown import END, MARK
+from edgeinfer.app.sessions.records import KeptMessage, KeptSession
+from edgeinfer.app.sessions.rows import figures_text
+from edgeinfer.app.sessions.store import SessionStore
+from edgeinfer.app.sessions.tree import MessageTree
+from edgeinfer.errors import EdgeInferError, SessionsFailed
+
+HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "summary": "Summary"}
+STEM_CHARACTERS = 60
 
 
-def export_chat(store, number, path):
-    pass
+def export_chat(store: SessionStore, number: int, path: Path) -> Path:
+    """Write a chat to a new file, JSON where it is called so, else Markdown; into a folder under its title.
+
+    The path that was written. Raises SessionsFailed.
+    """
+    session, messages = store.session(number), store.messages(number)
+    path = path.expanduser()
+    if path.is_dir():
+        path = export_path(session.title, path)
+    is_json = path.suffix.lower() == ".json"
+    text = json_text(session, messages) if is_json else markdown_text(session, shown_branch(session, messages))
+    try:
+        return save_text(path, text)
+    except EdgeInferError as error:
+        raise SessionsFailed(str(error)) from None
+
+
+def export_path(title: str, folder: Path) -> Path:
+    """A free path in a folder for a chat of this title."""
+    stem = re.sub(r'[\\/:*?"<>|\s]+', " ", harmless(title)).strip(" .")[:STEM_CHARACTERS].strip(" .")
+    return free_name(folder, stem or "chat", ".md")
+
+
+def shown_branch(session: KeptSession, messages: Sequence[KeptMessage]) -> tuple[KeptMessage, ...]:
+    """The branch that was shown last; the newest one where that is not known."""
+    tree = MessageTree(messages)
+    leaf = session.leaf if tree.has(session.leaf) else tree.newest()
+    return () if leaf is None else tree.path(leaf)
+
+
+def json_text(session: KeptSession, messages: Sequence[KeptMessage]) -> str:
+    """All of a chat."""
+    found = {
+        KEY: FORMAT,
+        "title": session.title,
+        "system": session.system,
+        "model": session.model,
+        "leaf": session.leaf,
+        "created_s": session.created_s,
+        "messages": [_plain(message) for message in messages],
+    }
+    return json.dumps(found, ensure_ascii=False, indent=1) + "\n"
+
+
+def _plain(message: KeptMessage) -> dict[str, object]:
+    figures = figures_text(message.figures)
+    return {
+        "number": message.number,
+        "parent": message.parent,
+        "role": message.role,
+        "text": message.text,
+        "state": _ended(message),
+        "created_s": message.created_s,
+        "model": message.model,
+        "figures": None if figures is None else json.loads(figures),
+        "attachments": [{"name": one.name, "text": one.text} for one in message.attachments],
+    }
+
+
+def markdown_text(session: KeptSession, branch: Sequence[KeptMessage]) -> str:
+    """A branch of a chat to be read. Each part begins with a comment that says what it is."""
+    said = [session.title, session.system or "", *(message.text for message in branch)]
+    mark = _free_mark([*said, *(one.text for message in branch for one in message.attachments)])
+    title = harmless(session.title).replace("\n", " ").strip()
+    head = {KEY: FORMAT, "mark": mark, "title": session.title, "model": session.model, "created_s": session.created_s}
+    parts = [f"<!-- {_safe(head)} -->\n# {title or 'Chat'}"]
+    if session.system is not None:
+        parts.append(_part(mark, {"role": "system"}, HEADINGS["system"], session.system))
+    for message in branch:
+        about: dict[str, object] = {"role": message.role, "created_s": message.created_s}
+        if message.model is not None:
+            about["model"] = message.model
+        if _ended(message) != "whole":
+            about["state"] = _ended(message)
+        parts.append(_part(mark, about, HEADINGS[message.role], message.text))
+        for one in message.attachments:
+            name = harmless(one.name).replace("\n", " ")
+            parts.append(_part(mark, {"file": one.name, "n": len(one.text)}, f"File: {name}", fenced(one.text), 3))
+    return "\n\n".join([*parts, f"<!-- {mark} {END} -->\n"])
+
+
+def _part(mark: str, about: dict[str, object], heading: str, text: str, level: int = 2) -> str:
+    return f"<!-- {mark} {_safe(about)} -->\n{'#' * level} {heading}\n\n{text}"
+
+
+def _ended(message: KeptMessage) -> str:
+    """An answer in the making is over in the file."""
+    return "stopped" if message.state == "writing" else message.state
+
+
+def _safe(found: dict[str, object]) -> str:
+    """JSON that cannot end the comment it stands in."""
+    return json.dumps(found, ensure_ascii=False).replace("--", "-\\u002d").replace(">", "\\u003e")
+
+
+def _free_mark(texts: Sequence[str]) -> str:
+    """A word for the comments that no text has in comments of its own."""
+    mark, number = MARK, 1
+    while any(f"<!-- {mark} " in text for text in texts):
+        number += 1
+        mark = f"{MARK}-{number}"
+    return mark

@@ -10,8 +10,12 @@ import dataclasses
 import json
 import sqlite3
 from collections.abc import Sequence
+from typing import get_args, get_type_hints
 
 from edgeinfer.app.sessions.records import Attachment, Figures, KeptMessage, KeptSession
+
+KINDS = {name: get_args(kind) or (kind,) for name, kind in get_type_hints(Figures).items()}
+LARGEST = 1e18
 
 
 def session_of(row: sqlite3.Row) -> KeptSession:
@@ -51,13 +55,26 @@ def figures_text(figures: Figures | None) -> str | None:
 
 
 def figures_of(text: str | None) -> Figures | None:
-    """Figures from a column; what a later version has besides is left out."""
+    """Figures from a column; what a later version has besides is left out. None where one is of the wrong kind."""
     try:
-        found = json.loads(text or "null")
+        found = json.loads(text or "null", parse_constant=float)
         known = {field.name for field in dataclasses.fields(Figures)}
-        return Figures(**{name: value for name, value in found.items() if name in known}) if found else None
+        figures = Figures(**{name: value for name, value in found.items() if name in known}) if found else None
     except (ValueError, TypeError, AttributeError):
         return None
+    return figures if figures is None or _is_sound(figures) else None
+
+
+def _is_sound(figures: Figures) -> bool:
+    """Whether all values are of the kinds that the fields have, and of a size that can be shown."""
+    for name, kinds in KINDS.items():
+        value = getattr(figures, name)
+        is_whole = type(value) is int and float in kinds
+        if type(value) not in kinds and not is_whole:
+            return False
+        if isinstance(value, int | float) and not abs(value) < LARGEST:
+            return False
+    return True
 
 
 def attachments_text(attachments: Sequence[Attachment]) -> str | None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -62,7 +63,7 @@ class SessionStore:
             now = self._clock()
             found = connection.execute(
                 "INSERT INTO sessions (system, model, created_s, changed_s) VALUES (?, ?, ?, ?)",
-                (system, model, now, now),
+                (_written(system), model, now, now),
             )
             return self._session(connection, found.lastrowid or 0)
 
@@ -80,8 +81,16 @@ class SessionStore:
             return tuple(map(session_of, rows))
 
     def rename(self, number: int, title: str) -> None:
-        """Give a session a title of its own; "" lets it come by itself again."""
-        self._write("UPDATE sessions SET title = ?, named = ? WHERE number = ?", title.strip(), bool(title), number)
+        """Give a session a title of its own; "" gives it the one of its first question again."""
+        title = " ".join(_writable(title).split())
+        with self._used() as connection:
+            first = connection.execute(
+                "SELECT text FROM messages WHERE session = ? AND role = 'user' ORDER BY number LIMIT 1", (number,)
+            ).fetchone()
+            shown = title or (title_of(first["text"]) if first is not None else "")
+            connection.execute(
+                "UPDATE sessions SET title = ?, named = ? WHERE number = ?", (shown, bool(title), number)
+            )
 
     def delete(self, number: int) -> None:
         """Hide a session; `undelete` brings it back."""
@@ -104,7 +113,7 @@ class SessionStore:
 
     def set_system(self, number: int, system: str | None) -> None:
         """Change the system prompt."""
-        self._write("UPDATE sessions SET system = ? WHERE number = ?", system, number)
+        self._write("UPDATE sessions SET system = ? WHERE number = ?", _written(system), number)
 
     def set_model(self, number: int, model: str | None) -> None:
         """Note which model answers."""
@@ -124,24 +133,10 @@ class SessionStore:
     ) -> KeptMessage:
         """A message after `parent`, which becomes the end of the shown branch."""
         now = self._clock()
-        values = (
-            session,
-            parent,
-            role,
-            _writable(text),
-            state,
-            now,
-            model,
-            figures_text(figures),
-            attachments_text(attachments),
-            self._writer if state == "writing" else None,
-        )
+        writer = self._writer if state == "writing" else None
+        message = KeptMessage(0, session, parent, role, text, state, now, model, figures, tuple(attachments))
         with self._used() as connection, transaction(connection):
-            number = connection.execute(
-                "INSERT INTO messages (session, parent, role, text, state, created_s, model, figures, attachments, "
-                "writer) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
-            ).lastrowid
+            number = _insert(connection, message, writer)
             connection.execute(
                 "UPDATE sessions SET leaf = ?, changed_s = ?, model = coalesce(?, model) WHERE number = ?",
                 (number, now, model, session),
@@ -149,9 +144,30 @@ class SessionStore:
             if role == "user":
                 connection.execute(
                     "UPDATE sessions SET title = ? WHERE number = ? AND title = '' AND NOT named",
-                    (title_of(text), session),
+                    (title_of(_writable(text)), session),
                 )
             return message_of(connection.execute("SELECT * FROM messages WHERE number = ?", (number,)).fetchone())
+
+    def add_chat(self, session: KeptSession, messages: Sequence[KeptMessage]) -> int:
+        """Add a whole chat of somewhere else, or nothing of it; its number here.
+
+        Numbers are given anew: those of `messages` only say which one is whose parent, and which one is the leaf. A
+        parent stands before what follows it.
+        """
+        title = session.title or next((title_of(one.text) for one in messages if one.role == "user"), "")
+        with self._used() as connection, transaction(connection):
+            number = connection.execute(
+                "INSERT INTO sessions (named, system, model, created_s, changed_s) VALUES (?, ?, ?, ?, ?)",
+                (bool(session.title), _written(session.system), session.model, session.created_s, self._clock()),
+            ).lastrowid
+            assert number is not None
+            numbers: dict[int | None, int | None] = {None: None}
+            for one in messages:
+                numbers[one.number] = _insert(connection, replace(one, session=number, parent=numbers[one.parent]))
+            leaf = numbers.get(session.leaf)
+            values = (_writable(title), leaf, number)
+            connection.execute("UPDATE sessions SET title = ?, leaf = ? WHERE number = ?", values)
+            return number
 
     def write_text(self, message: int, text: str, state: State) -> None:
         """Keep the text of an answer as far as it is."""
@@ -220,6 +236,33 @@ def title_of(text: str) -> str:
     """The first line that says something, shortened."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
+
+
+def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | None = None) -> int:
+    """A row of `messages`; its number."""
+    values = (
+        message.session,
+        message.parent,
+        message.role,
+        _writable(message.text),
+        message.state,
+        message.created_s,
+        message.model,
+        figures_text(message.figures),
+        attachments_text(message.attachments),
+        writer,
+    )
+    number = connection.execute(
+        "INSERT INTO messages (session, parent, role, text, state, created_s, model, figures, attachments, writer) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        values,
+    ).lastrowid
+    assert number is not None
+    return number
+
+
+def _written(text: str | None) -> str | None:
+    return None if text is None else _writable(text)
 
 
 def _writable(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from textual import work
 
 from edgeinfer.app.saved_text import fence_suffix, free_name, save_text
-from edgeinfer.app.sessions.exporting import export_chat
+from edgeinfer.app.sessions.exporting import export_chat, export_path
 from edgeinfer.app.sessions.importing import import_chat
 from edgeinfer.app.tui.actions.branching import Branching
 from edgeinfer.app.tui.clipboard import copy
@@ -49,13 +49,13 @@ class Copying(Branching):
         if self.chat.number is None:
             self.tell("this chat is empty")
             return
-        path = Path(argument).expanduser() if argument else free_name(Path(), self.chat.title or "chat", ".md")
+        path = Path(argument) if argument else export_path(self.chat.title, Path())
         self.write_export(self.chat.number, path)
 
     @work(thread=True, group="files")
     def write_export(self, number: int, path: Path) -> None:
         try:
-            export_chat(self.desk.store, number, path)
+            path = export_chat(self.desk.store, number, path)
         except EdgeInferError as error:
             self.app.call_from_thread(self.tell, str(error), is_error=True)
             return

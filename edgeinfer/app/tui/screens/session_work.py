@@ -1,0 +1,109 @@
+"""What the sessions screen does with the disk, one call each, made in worker threads.
+
+In: a store, where messages go. Out: `Listed`, `Changed`, `Trouble`. Knows no widgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from textual.message import Message
+
+from edgeinfer.app.sessions.exporting import export_chat
+from edgeinfer.app.sessions.importing import import_chat
+from edgeinfer.app.sessions.store import SessionStore
+from edgeinfer.app.tui.widgets.session_rows import Row, rows_of_hits, rows_of_sessions
+from edgeinfer.errors import EdgeInferError
+
+MOST_ROWS, MOST_HITS = 500, 100
+"""What a list shows at once; more would hold up the screen while it is laid out."""
+
+Change = Literal["renamed", "deleted", "undeleted", "exported", "imported"]
+
+
+class Listed(Message):
+    """The chats, or what a query found."""
+
+    def __init__(self, query: str, rows: tuple[Row, ...]) -> None:
+        super().__init__()
+        self.query = query
+        self.rows = rows
+
+
+class Changed(Message):
+    """Something was done with a chat. `about`: its title, or where it was written."""
+
+    def __init__(self, change: Change, session: int, about: str) -> None:
+        super().__init__()
+        self.change = change
+        self.session = session
+        self.about = about
+
+
+class Trouble(Message):
+    """What went wrong."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class SessionWork:
+    """All of it may block; errors become messages."""
+
+    def __init__(self, store: SessionStore, post: Callable[[Message], object]) -> None:
+        self._store = store
+        self._post = post
+
+    def rows(self, query: str) -> None:
+        """All chats, or what a query finds."""
+        if query.strip():
+            self._tell(lambda: Listed(query, rows_of_hits(self._store.search(query, MOST_HITS))))
+        else:
+            self._tell(lambda: Listed(query, rows_of_sessions(self._store.sessions(MOST_ROWS))))
+
+    def rename(self, number: int, title: str) -> None:
+        """Give a chat another title."""
+
+        def done() -> Message:
+            self._store.rename(number, title)
+            return self._changed("renamed", number)
+
+        self._tell(done)
+
+    def delete(self, number: int) -> None:
+        """Hide a chat."""
+
+        def done() -> Message:
+            self._store.delete(number)
+            return self._changed("deleted", number)
+
+        self._tell(done)
+
+    def undelete(self, number: int) -> None:
+        """Bring a chat back."""
+
+        def done() -> Message:
+            self._store.undelete(number)
+            return self._changed("undeleted", number)
+
+        self._tell(done)
+
+    def export(self, number: int, path: Path) -> None:
+        """Write a chat to a file."""
+        self._tell(lambda: Changed("exported", number, str(export_chat(self._store, number, path))))
+
+    def bring_in(self, path: Path) -> None:
+        """Read a chat from a file."""
+        self._tell(lambda: self._changed("imported", import_chat(self._store, path)))
+
+    def _changed(self, change: Change, number: int) -> Changed:
+        return Changed(change, number, self._store.session(number).title)
+
+    def _tell(self, work: Callable[[], Message]) -> None:
+        try:
+            self._post(work())
+        except EdgeInferError as error:
+            self._post(Trouble(str(error)))

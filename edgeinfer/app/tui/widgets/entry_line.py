@@ -1,0 +1,80 @@
+"""One line that asks for a text: a title, a path.
+
+In: what is asked, the text to begin with. Out: `Entered`, or `Left` when Escape gave it up. It is hidden otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from edgeinfer.app.answer_output import harmless
+
+
+class EntryLine(Horizontal):
+    """A label and a field."""
+
+    DEFAULT_CSS = """
+    EntryLine { display: none; height: 1; background: $surface; }
+    EntryLine.-open { display: block; layout: horizontal; }
+    EntryLine > Static { width: auto; padding: 0 1; color: $text-muted; }
+    EntryLine > Input { width: 1fr; height: 1; border: none; padding: 0 1 0 0; background: $surface; }
+    EntryLine > Input:focus { border: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "cancel", id="entry.leave")]
+
+    class Entered(Message):
+        """A text was given."""
+
+        def __init__(self, what: str, text: str) -> None:
+            super().__init__()
+            self.what = what
+            self.text = text
+
+    class Left(Message):
+        """No text was given."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._asked = ""
+
+    def compose(self) -> ComposeResult:
+        """Label and field."""
+        yield Static(markup=False)
+        yield Input(compact=True)
+
+    def ask(self, what: str, label: str, text: str) -> None:
+        """Ask for a text; `what` comes back with it."""
+        self._asked = what
+        self.query_one(Static).update(f"{label}:")
+        field = self.query_one(Input)
+        field.value = " ".join(harmless(text).split())
+        field.cursor_position = len(field.value)
+        self.add_class("-open")
+        field.focus()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it asks for something."""
+        return self.has_class("-open")
+
+    def action_leave(self) -> None:
+        """Give it up."""
+        self.remove_class("-open")
+        self.post_message(self.Left())
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.remove_class("-open")
+        self.post_message(self.Entered(self._asked, event.value.strip()))
+
+    @on(Input.Changed)
+    def _changed(self, event: Input.Changed) -> None:
+        event.stop()
