@@ -11,11 +11,13 @@ import signal
 from collections.abc import Iterable
 
 from textual.app import App, SystemCommand
+from textual.events import Resize
 from textual.screen import Screen
 
 from edgeinfer.app.tui.commands import palette, remapped
 from edgeinfer.app.tui.desk import Desk
 from edgeinfer.app.tui.screens.chat import ChatScreen
+from edgeinfer.app.tui.screens.too_small import TooSmallScreen, is_too_small
 
 HANGUP_CODE = 129
 
@@ -38,11 +40,23 @@ class ChatApp(App[int]):
         else:
             self.chat_screen.tell(f"no theme is called {face.theme!r}; there are: {', '.join(self.available_themes)}")
         keys, notices = remapped(face.keys)
+        self.desk.keys = keys
         self.set_keymap(keys)
         self.push_screen(self.chat_screen)
         for notice in notices:
             self.chat_screen.tell(notice)
         self._heed_signals()
+
+    def on_resize(self, event: Resize) -> None:
+        """A terminal that is too small says so until it is larger."""
+        too_small = is_too_small(event.size.width, event.size.height)
+        if isinstance(self.screen, TooSmallScreen):
+            if too_small:
+                self.screen.say()
+            else:
+                self.pop_screen()
+        elif too_small:
+            self.push_screen(TooSmallScreen())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the palette offers: our commands, and Textual's own where they are of use here."""

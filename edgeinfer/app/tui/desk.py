@@ -5,7 +5,8 @@ In and out: these. Opens and closes nothing: the app does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,5 +35,7 @@ class Desk:
     model: Model | None = None
     catalogue: Catalogue | None = None
     """Of models, once somebody has looked."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys that were changed, by command."""
     opening_text: str = ""
     """What is being done to open a model, "" while nothing is."""

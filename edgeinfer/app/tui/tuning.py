@@ -40,9 +40,10 @@ class Tuning:
         self.settings, self._overrides = load_settings(changed), changed
         return self.settings.value(key)
 
-    def reread(self) -> None:
-        """Read files and environment again: one of them may have changed. Raises BadSetting, and keeps what it had."""
+    def reread(self) -> Settings:
+        """Read files and environment again: one of them has changed. Raises BadSetting, and keeps what it had."""
         self.settings = load_settings(self._overrides)
+        return self.settings
 
 
 def needs_reload(name: str) -> bool:

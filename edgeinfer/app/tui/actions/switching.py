@@ -16,6 +16,7 @@ from edgeinfer.errors import BadSetting
 if TYPE_CHECKING:
     from edgeinfer.app.catalogue.catalogue import Catalogue
     from edgeinfer.app.tui.screens.models import Chosen
+    from edgeinfer.app.tui.screens.settings import Changed
 
 DEFAULT_CONTEXT = 4096
 
@@ -107,10 +108,18 @@ class Switching(Showing):
         """Show and change the settings."""
         from edgeinfer.app.tui.screens.settings import SettingsScreen
 
-        self.app.push_screen(SettingsScreen(self.desk.tuning.settings), self.take_settings)
+        self.app.push_screen(SettingsScreen(self.desk.tuning.settings, self.desk.tuning.reread), self.take_settings)
 
-    def take_settings(self, changed: object) -> None:
-        """What the settings screen gave."""
+    def take_settings(self, changed: Changed | None) -> None:
+        """Settings were changed: those that count at once do, for others the model is opened again."""
+        if changed is None:
+            return
+        theme = self.desk.tuning.settings.face.theme
+        if "theme" in changed.names and theme in self.app.available_themes:
+            self.app.theme = theme
+        if changed.needs_reload:
+            self.tell("the model is opened again with the new settings")
+            self.open_model()
 
     def action_theme(self, argument: str = "") -> None:
         """Change the colours, to the theme that is named or to one chosen from a list."""
@@ -125,4 +134,4 @@ class Switching(Showing):
 
     def action_help(self, argument: str = "") -> None:
         """Show keys and commands."""
-        self.app.push_screen(HelpScreen())
+        self.app.push_screen(HelpScreen(self.desk.keys))

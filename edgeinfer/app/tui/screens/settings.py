@@ -1,11 +1,199 @@
-"""stand-in"""
+"""The settings: every declared option, its value, where it comes from, changed in place and kept at once.
 
+In: the settings as they are. Out: the names of those that were changed. Made from the declarations alone: an option that
+is declared stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Input, Static
+
+from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.config_file import plain, write_setting
+from edgeinfer.app.tui.tuning import needs_reload
+from edgeinfer.errors import BadSetting
+from edgeinfer.settings import Option, Settings, declared_options, load_settings
+
+NARROW = 70
+COLUMNS = ("name", "value", "from")
 
 
-class Chosen:
-    pass
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Settings that were written; `needs_reload`: whether the open model knows nothing of some of them yet."""
+
+    names: tuple[str, ...]
+    needs_reload: bool
 
 
-class SettingsScreen(Screen):
-    pass
+class SettingsScreen(Screen[Changed | None]):
+    """A table of settings, a field to change one, and its explanation."""
+
+    DEFAULT_CSS = """
+    SettingsScreen #settings-filter { height: 1; border: none; padding: 0 1; background: $panel; }
+    SettingsScreen DataTable { height: 1fr; min-height: 3; }
+    SettingsScreen #setting-help { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+    SettingsScreen #setting-value { display: none; height: 1; border: none; padding: 0 1; background: $surface; }
+    SettingsScreen.-editing #setting-value { display: block; }
+    """
+    AUTO_FOCUS = "DataTable"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "back", id="settings.back"),
+        Binding("enter", "edit", "change", id="settings.edit", show=False),
+        Binding("e", "edit", "change", id="settings.change"),
+        Binding("delete", "reset", "default", id="settings.reset"),
+        Binding("slash", "filter", "find", id="settings.find"),
+    ]
+
+    def __init__(self, settings: Settings, reread: Callable[[], Settings] = load_settings) -> None:
+        """`reread`: gives the settings after a change."""
+        super().__init__()
+        self._settings = settings
+        self._reread = reread
+        self._changed: list[str] = []
+        self._edited: Option[object] | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Input(placeholder="find a setting", id="settings-filter")
+        yield DataTable(cursor_type="row", zebra_stripes=False)
+        yield Static(id="setting-help", markup=False)
+        yield Input(id="setting-value")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        table = self.query_one(DataTable)
+        for column in COLUMNS:
+            table.add_column(column, key=column)
+        self._list("")
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """Another setting is at the cursor."""
+        if (option := self._at_cursor()) is not None:
+            self._tell(self._explanation(option))
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Enter, or a click."""
+        self.action_edit()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """The filter, or the value that is being written: what is wrong with it is said at once."""
+        if event.input.id == "settings-filter":
+            self._list(event.value)
+        elif self._edited is not None:
+            self._tell(self._wrong(self._edited, event.value) or self._explanation(self._edited))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep the value."""
+        if event.input.id == "settings-filter":
+            self.query_one(DataTable).focus()
+        elif self._edited is not None and self._write(self._edited, event.value):
+            self._end_editing()
+
+    def action_leave(self) -> None:
+        """Leave the value as it was, or go back."""
+        found = self.query_one("#settings-filter", Input)
+        if self._edited is not None:
+            self._end_editing()
+        elif found.has_focus:
+            found.value = ""
+            self.query_one(DataTable).focus()
+        else:
+            names = tuple(dict.fromkeys(self._changed))
+            self.dismiss(Changed(names, any(map(needs_reload, names))) if names else None)
+
+    def action_edit(self) -> None:
+        """Change the setting at the cursor."""
+        if (option := self._at_cursor()) is None:
+            return
+        self._edited = option
+        self.add_class("-editing")
+        field = self.query_one("#setting-value", Input)
+        field.value = written(self._settings.value(option.name))
+        field.focus()
+
+    def action_reset(self) -> None:
+        """Take the setting out of the file: its default counts again."""
+        if (option := self._at_cursor()) is not None:
+            self._write(option, None)
+
+    def action_filter(self) -> None:
+        """Find a setting."""
+        self.query_one("#settings-filter", Input).focus()
+
+    def _write(self, option: Option[object], text: str | None) -> bool:
+        try:
+            write_setting(option.name, text)
+            self._settings = self._reread()
+        except BadSetting as error:
+            self._tell(str(error))
+            return False
+        self._changed.append(option.name)
+        value, origin = self._row(option)
+        table = self.query_one(DataTable)
+        table.update_cell(option.name, "value", value)
+        table.update_cell(option.name, "from", origin)
+        self._tell(self._explanation(option))
+        return True
+
+    def _end_editing(self) -> None:
+        self._edited = None
+        self.remove_class("-editing")
+        self.query_one(DataTable).focus()
+
+    def _list(self, wanted: str) -> None:
+        table = self.query_one(DataTable)
+        table.clear()
+        for option in declared_options().values():
+            if wanted.casefold() in f"{option.name} {option.help}".casefold():
+                table.add_row(option.name, *self._row(option), key=option.name)
+
+    def _row(self, option: Option[object]) -> tuple[str, str]:
+        origin = self._settings.origins[option.name]
+        value = written(self._settings.value(option.name)) or "(unset)"
+        return harmless(value), "" if origin == "default" else harmless(origin)
+
+    def _at_cursor(self) -> Option[object] | None:
+        table = self.query_one(DataTable)
+        if not table.row_count:
+            return None
+        return declared_options()[str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)]
+
+    def _explanation(self, option: Option[object]) -> str:
+        """What a setting means, and what stands before the file."""
+        origin = self._settings.origins[option.name]
+        above = (
+            "" if origin == "default" or origin.endswith("config.toml") else f" (now from {origin}, before the file)"
+        )
+        later = " The model is opened again for it." if needs_reload(option.name) else ""
+        return f"{option.help}{later}{above}"
+
+    def _wrong(self, option: Option[object], text: str) -> str:
+        try:
+            option.read(text)
+        except ValueError as reason:
+            return f"{option.name} cannot be {text!r}: {reason}"
+        return ""
+
+    def _tell(self, text: str) -> None:
+        self.query_one("#setting-help", Static).update(harmless(text))
+
+
+def written(value: object) -> str:
+    """A value as it is typed."""
+    shown = plain(value)
+    if shown is None:
+        return ""
+    if isinstance(shown, bool):
+        return "true" if shown else "false"
+    if isinstance(shown, list):
+        return " ".join(map(str, shown)) if any("=" in str(part) for part in shown) else ",".join(map(str, shown))
+    if isinstance(shown, dict):
+        return ",".join(f"{name}:{part}" for name, part in shown.items())
+    return str(shown)

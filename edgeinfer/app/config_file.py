@@ -1,0 +1,63 @@
+"""The user's configuration file: changing one setting in it, and nothing else.
+
+In: names and texts. Out: the file, with its comments kept. Knows no option by name: `settings` says what there is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeinfer.errors import BadSetting
+from edgeinfer.settings import find_option, read_value, user_config_path
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+
+def write_setting(name: str, text: str | None, path: Path | None = None) -> object:
+    """Write a setting into the file, None takes it out; the value as TOML has it. Raises BadSetting."""
+    import tomlkit
+
+    option = find_option(name)
+    path = path or user_config_path()
+    document = _read(path)
+    if text is None:
+        document.pop(option.name, None)
+        written = None
+    else:
+        written = plain(read_value(option.name, text))
+        document[option.name] = written
+    _write(path, tomlkit.dumps(document))
+    return written
+
+
+def plain(value: object) -> object:
+    """A value as TOML and JSON have it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return value
+
+
+def _read(path: Path) -> TOMLDocument:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        return tomlkit.parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return tomlkit.document()
+    except (TOMLKitError, UnicodeDecodeError) as error:
+        raise BadSetting(f"{path} is not valid TOML: {error}; mend it by hand first") from None
+    except OSError as error:
+        raise BadSetting(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _write(path: Path, text: str) -> None:
+    from edgeinfer.models.manifest import write_text
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+    except OSError as error:
+        raise BadSetting(f"{path} cannot be written: {error.strerror or error}") from None
