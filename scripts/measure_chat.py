@@ -1,12 +1,12 @@
 """What the terminal app costs and how quickly it reacts, in a real pseudo-terminal.
 
 Run: `python scripts/measure_chat.py [paint stream gap stop session speed] [--model NAME] [--runs N]`. Each figure is
-taken from an app in a process of its own behind a pseudo-terminal of 100 x 40 cells, whose output is read as fast as it
-comes; the idle share of the machine is printed around each. paint: from the start of the process to the first cells, warm,
-by the command line; stream: the share of one core that the app's main thread takes while 50 tokens a second stream
-into an answer of long code fences; gap: the longest time in which the event loop did nothing, while kernels are compiled
-for the first time, a prompt is read and tokens come; stop: from Escape to the end of the last step; session: until 400
-messages are shown; speed: tokens per second in the app and of `edgeinfer run`, by turns. Figures are printed, never judged.
+taken from an app in a process of its own behind a pseudo-terminal of 100 x 40 cells, whose output is read as fast as
+it comes; the idle share of the machine is printed around each. paint: from the start of the process to the first cells,
+warm, by the command line; stream: the share of one core that the app's main thread takes while 50 tokens a second
+stream into an answer of long code fences; gap: the longest time in which the event loop did nothing, while kernels are
+compiled for the first time, a prompt is read and tokens come; stop: from Escape to the end of the last step; session:
+until 400 messages are shown; speed: tokens per second in the app and of `edgeinfer run`, by turns. Nothing is judged.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ COLUMNS, ROWS = 100, 40
 TOKENS_PER_S = 50
 STREAM_S = 20.0
 PROMPT = "Write a long story about a lighthouse keeper and the sea."
-CODE = "".join(
-    f"def step_{i}(value: int) -> int:\n    return value * {i} + 1  # the {i}th step\n\n" for i in range(150)
-)
+CODE = "".join(f"def step_{i}(value: int) -> int:\n    return value * {i} + 1  # step {i}\n\n" for i in range(150))
 FENCED = f"Here is the program.\n\n```python\n{CODE}```\n\nAnd once more:\n\n```python\n{CODE}```\n"
 
 

@@ -78,7 +78,7 @@ class ChatApp(App[int]):
             if (found := getattr(signal, number, None)) is not None:
                 try:
                     loop.add_signal_handler(found, self._leave_for_signal)
-                except (NotImplementedError, RuntimeError, ValueError):  # Windows, or not the main thread
+                except (RuntimeError, ValueError):  # Windows has none, and threads other than the main one
                     return
 
     def _leave_for_signal(self) -> None:

@@ -1,7 +1,7 @@
 """The settings: every declared option, its value, where it comes from, changed in place and kept at once.
 
-In: the settings as they are. Out: the names of those that were changed. Made from the declarations alone: an option that
-is declared stands here.
+In: the settings as they are. Out: the names of those that were changed. Made from the declarations alone: an option
+that is declared stands here.
 """
 
 from __future__ import annotations

@@ -119,8 +119,6 @@ class Composer(Vertical):
         yield self._chips
         yield self._draft
 
-    # what the app asks of it
-
     @property
     def draft(self) -> Draft:
         """What stands there now."""
