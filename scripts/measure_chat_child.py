@@ -83,8 +83,9 @@ async def gap(app: ChatApp, script: Script) -> Figures:
     """The longest pause of the loop, while the model is opened, its prompt is read, and it answers."""
     watch = Watch()
     turning = asyncio.create_task(watch.run())
+    began = time.perf_counter()
     await until(lambda: app.desk.model is not None)
-    found = {"opening, ms": 1e3 * watch.take()}
+    found = {"opening took, s": time.perf_counter() - began, "opening, ms": 1e3 * watch.take()}
     screen = app.chat_screen
     await say(app, "word " * 3000)
     await until(lambda: screen.writing is not None and screen.writing.pieces)

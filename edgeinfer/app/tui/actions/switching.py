@@ -41,6 +41,7 @@ class Switching(Showing):
         """It is there."""
         event.stop()
         self.desk.model, self.desk.opening_text = event.model, ""
+        self.composer.recount()
         self.tell_all(event.model.facts.notices)
         self.show_title()
         self.look_at_context()

@@ -18,7 +18,7 @@ from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.sessions.tree import MessageTree
 from edgeinfer.app.tui.text.neutral import neutral
 
-LONGEST = 200
+INDENT = 14
 SIGNS = {"user": "> ", "assistant": "", "summary": "summary: "}
 
 
@@ -64,5 +64,5 @@ class BranchesScreen(Screen[int | None]):
         self.dismiss(None)
 
     def _label(self, message: KeptMessage) -> Text:
-        words = " ".join(neutral(message.text).split())[:LONGEST] or "(no text)"
+        words = " ".join(neutral(message.text).split())[: max(20, self.app.size.width - INDENT)] or "(no text)"
         return Text(SIGNS[message.role] + words, style="bold" if message.number in self._current_path else "dim")

@@ -1,0 +1,115 @@
+"""Screenshots of the terminal app with the starter model, for docs/screenshots.
+
+Run: `python scripts/screenshots.py [FOLDER]`, with cairosvg installed (`pip install cairosvg`). The app runs as it does
+in a terminal, except that its cells are drawn into pictures; what it answers is what the model says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import cairosvg
+
+from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.models.store import STARTER_NAME, Store
+
+WIDE, SMALL = (110, 34), (40, 12)
+QUESTIONS = (
+    "Write a Python function that adds the numbers of a list, and explain it in two sentences.",
+    "Name three lighthouses as a list.",
+)
+
+
+class Camera:
+    """Takes pictures of a running app."""
+
+    def __init__(self, app: ChatApp, folder: Path) -> None:
+        self._app = app
+        self._folder = folder
+
+    def take(self, name: str) -> None:
+        """One of what is seen now."""
+        svg = self._app.export_screenshot(title="edgeinfer chat")
+        svg = re.sub(r"@font-face\s*{[^}]*}", "", svg).replace("Fira Code", "DejaVu Sans Mono")
+        svg = svg.replace("font-size: 20px", "font-size: 20.2px")
+        cairosvg.svg2png(bytestring=svg.encode(), write_to=str(self._folder / f"{name}.png"), scale=0.9)
+
+
+async def photograph(folder: Path, theme: str, size: tuple[int, int], model: str, suffix: str) -> None:
+    """A conversation, and every screen of the app."""
+    from textual.widgets import TextArea
+
+    from edgeinfer.app.tui.launch import opened
+
+    overrides = {"model": model, "theme": theme, "temp": 0.0, "max_tokens": 160, "device": "cpu"}
+    with opened(overrides) as app:
+        camera = Camera(app, folder)
+        async with app.run_test(size=size) as pilot:
+            screen = app.chat_screen
+
+            async def settle(seconds: float = 1.0) -> None:
+                await pilot.pause(seconds)
+
+            async def say(text: str) -> None:
+                area = screen.query_one(TextArea)
+                area.clear()
+                area.insert(text)
+                await settle(0.2)
+                await pilot.press("enter")
+                await settle(0.3)
+                while screen.writing is not None:
+                    await settle(0.1)
+
+            while app.desk.model is None:
+                await settle(0.1)
+            for question in QUESTIONS:
+                await say(question)
+            await settle(9)  # until notices are gone
+            camera.take(f"chat{suffix}")
+            if size == SMALL:
+                return
+            await say("/drafts")
+            await settle()
+            camera.take(f"drafts{suffix}")
+            for key, name in (("f3", "machine"), ("ctrl+o", "sessions"), ("ctrl+l", "models"), ("f2", "settings")):
+                await pilot.press(key)
+                await settle(3)
+                if name == "machine":
+                    await pilot.press("r")
+                    await settle(2)
+                camera.take(f"{name}{suffix}")
+                await pilot.press("escape")
+                await settle(0.5)
+            await say("/regen")
+            await pilot.press("ctrl+t")
+            await settle()
+            camera.take(f"branches{suffix}")
+            await pilot.press("escape")
+            await pilot.press("f1")
+            await settle()
+            camera.take(f"help{suffix}")
+
+
+def main() -> None:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    model = Store().find(STARTER_NAME).path
+    for theme, size, suffix in (
+        ("textual-dark", WIDE, ""),
+        ("textual-light", WIDE, "-light"),
+        ("textual-dark", SMALL, "-small"),
+    ):
+        with tempfile.TemporaryDirectory() as home:
+            os.environ["EDGEINFER_HOME"] = home
+            (Path(home) / "models").mkdir()
+            (Path(home) / "models" / model.name).symlink_to(model)
+            asyncio.run(photograph(folder, theme, size, STARTER_NAME, suffix))
+
+
+if __name__ == "__main__":
+    main()
