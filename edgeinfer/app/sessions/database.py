@@ -15,7 +15,7 @@ from pathlib import Path
 from edgeinfer.app.sessions.migrations import NewerVersion, migrate
 from edgeinfer.errors import SessionsFailed
 
-PATIENCE_MS = 2000
+PATIENCE_MS = 500
 """How long a write waits for another program's."""
 
 

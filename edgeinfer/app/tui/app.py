@@ -26,6 +26,9 @@ class ChatApp(App[int]):
     """`edgeinfer chat` at a terminal."""
 
     TITLE = "edgeinfer"
+    CSS = """
+    ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
+    """
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(self, desk: Desk) -> None:

@@ -43,6 +43,7 @@ class Command:
 
 COMMANDS: tuple[Command, ...] = (
     Command("stop", "", "stop the answer; what there is of it stays", "escape", "stop", "answer"),
+    Command("interrupt", "", "the same, while an answer is written", "ctrl+c", "interrupt", "answer"),
     Command("regen", "regen", "another answer to the same question", "ctrl+r", "regen", "answer"),
     Command("continue", "continue", "write on where the answer ended", "alt+c", "continue", "answer"),
     Command("edit", "edit", "edit the question; the old one stays as a branch", "alt+e", "edit", "answer"),

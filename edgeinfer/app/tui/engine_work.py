@@ -204,7 +204,8 @@ class EngineWork:
             self.stream = None
 
     def _note(self, stats: Stats) -> None:
-        """Remember how fast it was, for predictions."""
+        """Remember how fast it was, for predictions, and measure the machine once if nobody did."""
+        from edgeinfer.app.first_look import look_once
         from edgeinfer.app.opening import record_speed
         from edgeinfer.engine.llm import LLM
 
@@ -212,6 +213,7 @@ class EngineWork:
             self.readings.answered(stats)
         if isinstance(self._model, LLM):
             record_speed(self._model, stats)
+            look_once(self._model)
 
     def _post(self, message: Message) -> None:
         self._host.post_message(message)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from edgeinfer.app.fit import size_in_bytes
 from edgeinfer.app.personas import Personas
 from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.store import SessionStore, default_path
@@ -41,7 +42,7 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
     """An app with its kept chats; afterwards all is saved and closed. `opening`: instead of ours, for measurements."""
     tuning = Tuning(overrides)
     path = default_path()
-    snapshots = Snapshots(path.parent / "snapshots")
+    snapshots = Snapshots(path.parent / "snapshots", snapshot_bytes(tuning.settings.face.snapshots))
     with SessionStore(path) as store, Autosave(store) as autosave:
         desk = Desk(store, autosave, tuning, Personas(), opening or open_model, path.parent, snapshots)
         app = ChatApp(desk)
@@ -52,6 +53,11 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
                 desk.catalogue.close()
             if not app.chat_screen.engine.close():
                 _leave_hard(app.return_code or 0, autosave)
+
+
+def snapshot_bytes(text: str) -> int:
+    """The room that a setting gives to snapshots; "0" gives none. Raises BadSetting."""
+    return 0 if text.strip() == "0" else size_in_bytes(text, 0)
 
 
 def open_model(settings: Settings, face: WatchedFace) -> Model:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from textual.actions import SkipAction
+
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.actions.metering import Metering
 from edgeinfer.app.tui.actions.notes import note_of
@@ -151,6 +153,12 @@ class Answering(Showing, Metering, Queueing):
 
     def action_stop(self) -> None:
         """Stop the answer; what there is of it stays."""
+        self.engine.stop()
+
+    def action_interrupt(self) -> None:
+        """Stop the answer; while there is none the key is somebody else's."""
+        if self.writing is None:
+            raise SkipAction
         self.engine.stop()
 
     async def action_regen(self, argument: str = "") -> None:

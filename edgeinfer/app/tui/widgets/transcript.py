@@ -351,11 +351,12 @@ def palette_of(app: App[object]) -> Palette:
     variables = app.theme_variables
     is_ansi = "ansi" in theme.name
     accent = _rich_colour(variables.get("primary", ""))
+    code = _rich_colour(variables.get("accent" if theme.dark else "primary", ""))
     code_theme = ("ansi_dark" if theme.dark else "ansi_light") if is_ansi else ("monokai" if theme.dark else "friendly")
     return Palette(
         accent=f"{accent} bold".strip(),
         muted="dim",
-        code=_rich_colour(variables.get("accent", "")) or "bold",
+        code=code or "bold",
         code_theme=code_theme,
     )
 
