@@ -35,7 +35,9 @@ import psutil
 COLUMNS, ROWS = 100, 40
 TOKENS_PER_S = 50
 STREAM_S = 20.0
-PROMPT = "Write a long story about a lighthouse keeper and the sea."
+PRESS_ESCAPE = "[escape, please]"
+"""What an app under measurement prints when it wants the key."""
+PROMPT = "Write a very long story about a lighthouse keeper and the sea, with many chapters."
 CODE = "".join(f"def step_{i}(value: int) -> int:\n    return value * {i} + 1  # step {i}\n\n" for i in range(150))
 FENCED = f"Here is the program.\n\n```python\n{CODE}```\n\nAnd once more:\n\n```python\n{CODE}```\n"
 
@@ -67,6 +69,8 @@ class Terminal:
             if not data:
                 return
             self.output += data
+            if PRESS_ESCAPE.encode() in data:
+                self.type("\x1b")
             if self.first_s is None and PLACEHOLDER in self.output:
                 self.first_s = time.perf_counter() - self.began
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import psutil
-from measure_chat import FENCED, PROMPT, STREAM_S, TOKENS_PER_S, Watch
+from measure_chat import FENCED, PRESS_ESCAPE, PROMPT, STREAM_S, TOKENS_PER_S, Watch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -102,15 +103,23 @@ async def stop(app: ChatApp, script: Script) -> Figures:
     await until(lambda: app.desk.model is not None)
     await say(app, PROMPT)
     await until(lambda: screen.writing is not None and screen.writing.pieces)
-    await asyncio.sleep(0.5)
-    began = time.perf_counter()
-    app.simulate_key("escape")
+    await asyncio.sleep(0.2)
+    seen: list[float] = []
+    stopping = screen.engine.stop
+
+    def stop_and_note() -> None:
+        seen.append(time.monotonic())
+        stopping()
+
+    screen.engine.stop = stop_and_note  # type: ignore[method-assign]
+    os.write(2, PRESS_ESCAPE.encode())  # past the app, which keeps what is printed
     while screen.writing is not None:
         await asyncio.sleep(0.001)
-    seconds = time.perf_counter() - began
-    figures = screen.chat.branch[-1].figures
-    rate = None if figures is None else figures.decode_tok_s
-    return {"escape to quiet, ms": 1e3 * seconds, "a step, ms": 1e3 / rate if rate else 0.0}
+    quiet = time.monotonic()
+    last = screen.chat.branch[-1]
+    rate = None if last.figures is None else last.figures.decode_tok_s
+    assert last.state == "stopped"
+    return {"key to quiet, ms": 1e3 * (quiet - seen[0]), "a step, ms": 1e3 / rate if rate else 0.0}
 
 
 async def session(app: ChatApp, script: Script) -> Figures:
@@ -158,7 +167,13 @@ def fill(n_messages: int) -> None:
 def run_child(mode: str, model: str, result: Path) -> None:
     """Run the app, measure, leave."""
     script = Script()
-    overrides = {"model": model, "temp": 0.0, "max_tokens": 300, "spec": "off", "device": "cpu"}
+    overrides = {
+        "model": model,
+        "temp": 0.0,
+        "max_tokens": 2000 if mode == "stop" else 300,
+        "spec": "off",
+        "device": "cpu",
+    }
     if mode == "session":
         fill(400)
 

@@ -12,6 +12,10 @@ from edgeinfer.app import options
 from edgeinfer.app.command import Command
 
 
+ESCAPE_MS = "50"
+"""How long Textual waits to tell Escape from the beginning of another key; its own 100 ms are felt."""
+
+
 def chat(
     context: typer.Context,
     model: options.Model = None,
@@ -54,6 +58,7 @@ def chat(
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     whole = terminal and sys.stderr.isatty()  # which Textual draws on
     if whole and not plain and not stats and os.environ.get("TERM", "dumb" if os.name == "posix" else "") != "dumb":
+        os.environ.setdefault("ESCDELAY", ESCAPE_MS)
         from edgeinfer.app.opening import given_options
         from edgeinfer.app.tui.launch import run_app
 

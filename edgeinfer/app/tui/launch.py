@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgeinfer.app.tui.engine import Model, Opening
     from edgeinfer.settings import Settings
 
-SWITCH_S = 0.001
+SWITCH_S = 0.0002
 """How long a thread may keep the interpreter while another one waits: keys count, and so do passes of the model."""
 
 

@@ -7,9 +7,9 @@ no clock and sets no timer.
 from __future__ import annotations
 
 LEAST_S = 0.1
-SHARE = 1 / 20
+SHARE = 1 / 33
 """Of the time, that drawing may take."""
-MOST_S = 0.5
+MOST_S = 0.6
 
 
 def pause_s(cost_s: float) -> float:

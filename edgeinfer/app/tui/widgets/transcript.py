@@ -14,6 +14,7 @@ from itertools import accumulate
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
+from textual.cache import LRUCache
 from textual.color import Color, ColorParseError
 from textual.geometry import Size
 from textual.message import Message
@@ -28,6 +29,8 @@ from edgeinfer.app.tui.widgets.entry import Entry
 from edgeinfer.app.tui.widgets.question import Question
 
 GUTTER = "▌ "
+REVERSE = Style(reverse=True)
+COMPOSED_LINES = 500
 MORE = " ↓ more below: Alt+End "
 IDLE_S, SLICE_S = 0.05, 0.008
 """Between two slices of drawing what nobody sees yet, and how long one takes."""
@@ -70,7 +73,8 @@ class Transcript(ScrollView):
         self._idle: Timer | None = None
         self._pause_s = 0.0
         self._drawn_s, self._used_s = 0.0, time.thread_time()
-        self._accent, self._plain = Style(bold=True), Style()
+        self._accent = Style(bold=True)
+        self._composed: LRUCache[tuple[int, int], tuple[Strip, Strip]] = LRUCache(COMPOSED_LINES)
 
     # what the screen asks of it
 
@@ -173,7 +177,8 @@ class Transcript(ScrollView):
             return
         palette = palette_of(self.app)
         self._drawer = Drawer(self._width, palette)
-        self._accent, self._plain = Style.parse(palette.accent), Style()
+        self._accent = Style.parse(palette.accent)
+        self._composed.clear()
         self._measure_all()
         self._draw_now()
         self._draw_rest_later()
@@ -297,10 +302,15 @@ class Transcript(ScrollView):
         entry = self._entries[place]
         lines = entry.lines(self._drawer)
         inner = lines[offset] if offset < len(lines) else Strip.blank(0)
-        marked = (entry.is_question or entry.number == self._selected) and offset < len(lines) - 1
-        reverse = Style(reverse=True) if entry.number == self._selected and offset < len(lines) - 1 else self._plain
-        gutter = Segment(GUTTER if marked else "  ", self._accent + reverse if marked else self._plain)
-        return Strip([gutter, *inner]).adjust_cell_length(width).apply_style(style)
+        is_last = offset >= len(lines) - 1  # the empty line between entries
+        kind = 0 if is_last else 2 if entry.number == self._selected else int(entry.is_question)
+        key = id(inner), kind
+        found = self._composed.get(key)
+        if found is None or found[0] is not inner:
+            gutter = (Segment("  "), Segment(GUTTER, self._accent), Segment(GUTTER, self._accent + REVERSE))[kind]
+            found = inner, Strip([gutter, *inner]).adjust_cell_length(width).apply_style(style)
+            self._composed[key] = found
+        return found[1]
 
     # scrolling
 
