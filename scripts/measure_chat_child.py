@@ -191,5 +191,6 @@ def _run(app: ChatApp, mode: str, script: Script, result: Path) -> None:
         script.go()
         app.exit(0)
 
-    app.call_later(lambda: asyncio.create_task(measure()))
+    tasks: list[asyncio.Task[None]] = []
+    app.call_later(lambda: tasks.append(asyncio.create_task(measure())))  # what it gives back would be waited for
     app.run()

@@ -11,7 +11,6 @@ import typer
 from edgeinfer.app import options
 from edgeinfer.app.command import Command
 
-
 ESCAPE_MS = "50"
 """How long Textual waits to tell Escape from the beginning of another key; its own 100 ms are felt."""
 
