@@ -6,7 +6,9 @@ is none. Knows no setting by name, and not where a value stood.
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +26,32 @@ MOST_DRAFTED = 64
 Mode = Literal["max", "balanced", "quiet", "battery"]
 """What the machine is to be used for: all there is, whatever does no harm, without noise, or with little energy."""
 
+THEMES = (
+    "textual-dark",
+    "textual-light",
+    "nord",
+    "gruvbox",
+    "catppuccin-mocha",
+    "dracula",
+    "tokyo-night",
+    "monokai",
+    "flexoki",
+    "catppuccin-latte",
+    "catppuccin-frappe",
+    "catppuccin-macchiato",
+    "solarized-light",
+    "solarized-dark",
+    "rose-pine",
+    "rose-pine-moon",
+    "rose-pine-dawn",
+    "atom-one-dark",
+    "atom-one-light",
+    "ansi-dark",
+    "ansi-light",
+)
+"""The colours that the terminal app can have: Textual's themes."""
+
+SIZE_FORM = re.compile(r"\d+(\.\d+)?([kmgt]i?)?b?", re.IGNORECASE)
 NONE_WORDS = {"", "none", "auto"}
 
 
@@ -133,6 +161,8 @@ def spec_choice(value: object) -> Spec:
 
 def cost_curve(value: object) -> Mapping[int, float]:
     """A reader of costs by the number of tokens: "4:1.05,8:1.15"."""
+    if isinstance(value, Mapping):
+        value = ",".join(f"{size}:{cost}" for size, cost in value.items())
     costs: dict[int, float] = {}
     for part in str(value).split(","):
         size, _, cost = part.strip().partition(":")
@@ -164,6 +194,29 @@ def key_list(value: object) -> tuple[str, ...]:
         if not (name.strip() and equals and key.strip()):
             raise ValueError(f"{part!r} is not COMMAND=KEY, such as copy=ctrl+k")
     return found
+
+
+def nearest_of(words: tuple[str, ...]) -> Callable[[object], str]:
+    """A reader of one of many words, which names the nearest one where there is none."""
+
+    def read(value: object) -> str:
+        text = str(value).strip().lower()
+        if text in words:
+            return text
+        near = difflib.get_close_matches(text, words, n=1, cutoff=0.5)
+        raise ValueError(f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(words)}")
+
+    return read
+
+
+def disk_space(value: object) -> str:
+    """A reader of sizes such as "1GB" or "500MiB"; 0 and off are none."""
+    text = str(value).strip() if isinstance(value, str | int) and value is not False else "0"
+    if text.lower() in ("0", "off", "none"):
+        return "0"
+    if value is True or not SIZE_FORM.fullmatch(text):
+        raise ValueError("a size such as 1GB, or 0, is wanted")
+    return text
 
 
 def switch(value: object) -> bool:

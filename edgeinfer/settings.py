@@ -18,14 +18,14 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.setting_values import MOST_DRAFTED as MOST_DRAFTED
-from edgeinfer.setting_values import KVKind as KVKind
-from edgeinfer.setting_values import Mode as Mode
-from edgeinfer.setting_values import Spec as Spec
 from edgeinfer.setting_values import (
+    THEMES,
     core_list,
     cost_curve,
     device_list,
+    disk_space,
     key_list,
+    nearest_of,
     number,
     one_of,
     path_list,
@@ -35,6 +35,9 @@ from edgeinfer.setting_values import (
     unset_or,
     whole,
 )
+from edgeinfer.setting_values import KVKind as KVKind
+from edgeinfer.setting_values import Mode as Mode
+from edgeinfer.setting_values import Spec as Spec
 
 T = TypeVar("T")
 
@@ -170,7 +173,9 @@ class MachineSettings:
 class FaceSettings:
     """How the terminal app looks and behaves."""
 
-    theme: str = option("textual-dark", "Colours of the terminal app, such as textual-light or textual-ansi.", text)
+    theme: str = option(
+        "textual-dark", "Colours of the terminal app, such as textual-light or ansi-dark.", nearest_of(THEMES)
+    )
     keys: tuple[str, ...] = option(
         (), "Other keys for commands of the terminal app, such as copy=ctrl+k; repeatable.", key_list
     )
@@ -178,7 +183,7 @@ class FaceSettings:
         "fold", "What models think before they answer: fold it, show it or hide it.", one_of(("fold", "show", "hide"))
     )
     snapshots: str = option(
-        "1GB", "Room on disk for what was read of chats, so that they open at once; 0 keeps nothing.", text
+        "1GB", "Room on disk for what was read of chats, so that they open at once; 0 keeps nothing.", disk_space
     )
 
 

@@ -5,6 +5,8 @@ In: names and texts. Out: the file, with its comments kept. Knows no option by n
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +24,10 @@ def write_setting(name: str, text: str | None, path: Path | None = None) -> obje
     option = find_option(name)
     path = path or user_config_path()
     document = _read(path)
-    if text is None:
+    written = None if text is None else plain(read_value(option.name, text))
+    if written is None:  # taken out, or unset by a word such as "auto": TOML has no value for that
         document.pop(option.name, None)
-        written = None
     else:
-        written = plain(read_value(option.name, text))
         document[option.name] = written
     _write(path, tomlkit.dumps(document))
     return written
@@ -34,9 +35,9 @@ def write_setting(name: str, text: str | None, path: Path | None = None) -> obje
 
 def plain(value: object) -> object:
     """A value as TOML and JSON have it."""
-    if isinstance(value, tuple):
-        return list(value)
-    return value
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}:{part}" for name, part in value.items())
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _read(path: Path) -> TOMLDocument:
@@ -56,8 +57,11 @@ def _read(path: Path) -> TOMLDocument:
 def _write(path: Path, text: str) -> None:
     from edgeinfer.models.manifest import write_text
 
+    file = path.resolve()  # a link to a file kept elsewhere stays a link
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)
+        if file.exists() and not os.access(file, os.W_OK):
+            raise BadSetting(f"{path} is read-only; allow writing it, or set the value on the command line")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text)
     except OSError as error:
         raise BadSetting(f"{path} cannot be written: {error.strerror or error}") from None

@@ -7,6 +7,7 @@ else is kept about them.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +64,11 @@ class Personas:
         hint = f"did you mean {names[near[0]].name}?" if near else others
         raise BadSetting(f"no persona is called {name!r}; {hint}")
 
-    def save(self, name: str, text: str) -> Persona:
-        """Keep a persona, in place of one of the same name. Raises BadSetting for a name that cannot be one."""
+    def save(self, name: str, text: str, before: str | None = None) -> Persona:
+        """Keep a persona, in place of one of the same name. Raises BadSetting for a name that cannot be one.
+
+        `before`: the name it had; its file gets the new one.
+        """
         name = name.strip()
         if not _NAME.fullmatch(name):
             raise BadSetting(
@@ -74,7 +78,10 @@ class Personas:
 
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(self.folder / f"{name}{SUFFIX}", text.strip() + "\n")
+            path = self.folder / f"{name}{SUFFIX}"
+            if before is not None and before != name and (old := self.folder / f"{before}{SUFFIX}").exists():
+                os.replace(old, path)  # also where names differ in capitals alone, and files do not
+            write_text(path, text.strip() + "\n")
         except OSError as error:
             raise BadSetting(f"{self.folder} cannot be written: {error.strerror or error}") from None
         return Persona(name, text.strip())

@@ -7,6 +7,7 @@ away, or a signal, leaves behind is a chat that was saved and a model that is cl
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Iterable
 
@@ -18,6 +19,7 @@ from edgeinfer.app.tui.commands import palette, remapped
 from edgeinfer.app.tui.desk import Desk
 from edgeinfer.app.tui.screens.chat import ChatScreen
 from edgeinfer.app.tui.screens.too_small import TooSmallScreen, is_too_small
+from edgeinfer.app.tui.without_colour import NO_COLOUR_CSS, ansi_colour
 
 HANGUP_CODE = 129
 
@@ -26,13 +28,16 @@ class ChatApp(App[int]):
     """`edgeinfer chat` at a terminal."""
 
     TITLE = "edgeinfer"
-    CSS = """
+    CSS = (
+        """
     ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
     """
+        + NO_COLOUR_CSS
+    )
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(self, desk: Desk) -> None:
-        super().__init__()
+        super().__init__(ansi_color=ansi_colour(os.environ))
         self.desk = desk
         self.chat_screen = ChatScreen(desk)
 
@@ -55,7 +60,7 @@ class ChatApp(App[int]):
         too_small = is_too_small(event.size.width, event.size.height)
         if isinstance(self.screen, TooSmallScreen):
             if too_small:
-                self.screen.say()
+                self.screen.say(event.size)
             else:
                 self.pop_screen()
         elif too_small:

@@ -96,6 +96,13 @@ GROUPS = {
 }
 
 
+WRITING_KEYS = frozenset({"enter", "tab", "backspace", "delete", "up", "down", "left", "right", "home", "end"}) | {
+    "ctrl+j", "ctrl+m", "ctrl+i", "ctrl+h"
+}  # fmt: skip
+LONE_KEYS = frozenset({"escape", "pageup", "pagedown", "insert"})
+MODIFIED = ("ctrl+", "alt+", "super+", "meta+", "hyper+", "shift+f", "shift+page", "shift+insert")
+
+
 def bindings() -> list[BindingType]:
     """The keys of all commands that have some."""
     return [
@@ -139,6 +146,8 @@ def remapped(keys: Sequence[str], others: Sequence[str] = ()) -> tuple[dict[str,
             near = difflib.get_close_matches(name, [*known, *others], n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}"
             notices.append(f"keys: no command is called {name!r}; {hint}")
+        elif reason := _unfit(name, key, others):
+            notices.append(f"keys: {text} is left out: {reason}")
         else:
             found[name] = key
     taken = {key: command.id for command in known.values() for key in found.get(command.id, command.keys).split(",")}
@@ -146,6 +155,18 @@ def remapped(keys: Sequence[str], others: Sequence[str] = ()) -> tuple[dict[str,
         if name in known and taken.get(key) != name:
             notices.append(f"keys: {key} is both {name}'s and {taken.get(key)}'s")
     return found, tuple(notices)
+
+
+def _unfit(name: str, key: str, others: Sequence[str]) -> str:
+    """Why a key cannot be this command's; "" if it can. Keys of the chat go before what is being written."""
+    if name in others:
+        return ""
+    for part in key.split(","):
+        if part in WRITING_KEYS:
+            return f"{part} is needed for writing"
+        if not (part.startswith(MODIFIED) or part in LONE_KEYS or (part[:1] == "f" and part[1:].isdecimal())):
+            return f"{part} alone would be typed; put ctrl+ or alt+ before it, or take f1 to f12"
+    return ""
 
 
 def palette(do: Callable[[str], Callable[[], None]]) -> list[tuple[str, str, Callable[[], None]]]:

@@ -55,6 +55,7 @@ class PersonasScreen(Screen[Chosen | None]):
         self._in_use = current or ""
         self._listed: tuple[Persona, ...] = ()
         self._removed: Persona | None = None
+        self._edited = ""  # the name that what is being edited had
 
     def compose(self) -> ComposeResult:
         yield OptionList()
@@ -96,14 +97,18 @@ class PersonasScreen(Screen[Chosen | None]):
         """Keep what was written."""
         if not self.has_class("-editing"):
             return
-        name = self.query_one(Input).value
+        name = self.query_one(Input).value.strip()
+        others = {persona.name.casefold() for persona in self._listed if persona.name != self._edited}
+        if name.casefold() in others:
+            self._tell(f"there is a persona {name} already: another name is wanted")
+            return
         try:
-            self._personas.save(name, self.query_one(TextArea).text)
+            self._personas.save(name, self.query_one(TextArea).text, self._edited or None)
         except EdgeInferError as error:
             self._tell(str(error))
             return
         self._end_editing()
-        self._list(name.strip())
+        self._list(name)
 
     def action_remove(self) -> None:
         """Delete the one at the cursor."""
@@ -119,10 +124,18 @@ class PersonasScreen(Screen[Chosen | None]):
 
     def action_undo(self) -> None:
         """Bring back the one deleted last."""
-        if self._removed is not None:
+        if self._removed is None:
+            return
+        if self._removed.name.casefold() in {persona.name.casefold() for persona in self._listed}:
+            self._tell(f"there is a new persona {self._removed.name}: rename it first")
+            return
+        try:
             self._personas.save(self._removed.name, self._removed.text)
-            self._list(self._removed.name)
-            self._removed = None
+        except EdgeInferError as error:
+            self._tell(str(error))
+            return
+        self._list(self._removed.name)
+        self._removed = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Which keys count just now."""
@@ -133,6 +146,7 @@ class PersonasScreen(Screen[Chosen | None]):
 
     def _edit(self, persona: Persona) -> None:
         self.add_class("-editing")
+        self._edited = persona.name
         name, area = self.query_one(Input), self.query_one(TextArea)
         name.value, area.text, area.read_only = persona.name, persona.text, False
         (area if persona.name else name).focus()

@@ -6,6 +6,7 @@ that is declared stands here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -115,7 +116,7 @@ class SettingsScreen(Screen[Changed | None]):
         self._edited = option
         self.add_class("-editing")
         field = self.query_one("#setting-value", Input)
-        field.value = written(self._settings.value(option.name))
+        field.value = written(option, self._settings.value(option.name))
         field.focus()
 
     def action_reset(self) -> None:
@@ -156,7 +157,7 @@ class SettingsScreen(Screen[Changed | None]):
 
     def _row(self, option: Option[object]) -> tuple[str, str]:
         origin = self._settings.origins[option.name]
-        value = written(self._settings.value(option.name)) or "(unset)"
+        value = written(option, self._settings.value(option.name)) or "(unset)"
         return harmless(value), "" if origin == "default" else harmless(origin)
 
     def _at_cursor(self) -> Option[object] | None:
@@ -185,15 +186,20 @@ class SettingsScreen(Screen[Changed | None]):
         self.query_one("#setting-help", Static).update(harmless(text))
 
 
-def written(value: object) -> str:
-    """A value as it is typed."""
+def written(option: Option[object], value: object) -> str:
+    """A value as it is typed, so that the option's reader takes it."""
     shown = plain(value)
     if shown is None:
         return ""
     if isinstance(shown, bool):
         return "true" if shown else "false"
-    if isinstance(shown, list):
-        return " ".join(map(str, shown)) if any("=" in str(part) for part in shown) else ",".join(map(str, shown))
-    if isinstance(shown, dict):
-        return ",".join(f"{name}:{part}" for name, part in shown.items())
-    return str(shown)
+    if not isinstance(shown, list):
+        return str(shown)
+    for separator in (",", os.pathsep, " "):
+        text = separator.join(map(str, shown))
+        try:
+            if option.read(text) == value:
+                return text
+        except ValueError:
+            continue
+    return ",".join(map(str, shown))

@@ -6,6 +6,7 @@ In: the least size. Out: nothing. What is below it stays as it is.
 from __future__ import annotations
 
 from textual.app import ComposeResult
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -29,10 +30,9 @@ class TooSmallScreen(ModalScreen[None]):
         yield Static(markup=False)
 
     def on_mount(self) -> None:
-        self.say()
+        self.say(self.app.size)
 
-    def say(self) -> None:
-        """How large the terminal is, and how large it should be."""
-        width, height = self.app.size
-        found = f"{width}x{height} cells; {LEAST_WIDTH}x{LEAST_HEIGHT} are needed"
+    def say(self, size: Size) -> None:
+        """How large the terminal is, and how large it should be. While it changes, `App.size` is the one before."""
+        found = f"the terminal has {size.width}x{size.height} cells; {LEAST_WIDTH}x{LEAST_HEIGHT} are needed"
         self.query_one(Static).update(found)
