@@ -150,10 +150,16 @@ def remapped(keys: Sequence[str], others: Sequence[str] = ()) -> tuple[dict[str,
             notices.append(f"keys: {text} is left out: {reason}")
         else:
             found[name] = key
-    taken = {key: command.id for command in known.values() for key in found.get(command.id, command.keys).split(",")}
-    for name, key in found.items():
-        if name in known and taken.get(key) != name:
-            notices.append(f"keys: {key} is both {name}'s and {taken.get(key)}'s")
+    now = {command.id: found.get(command.id, command.keys).split(",") for command in known.values()}
+    clashes = {
+        (key, *sorted((name, other)))
+        for name in found
+        if name in known
+        for key in now[name]
+        for other, keys_now in now.items()
+        if other != name and key in keys_now
+    }
+    notices += [f"keys: {key} is both {first}'s and {second}'s" for key, first, second in sorted(clashes)]
     return found, tuple(notices)
 
 
