@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.setting_values import MOST_DRAFTED as MOST_DRAFTED
@@ -60,6 +60,7 @@ class Option(Generic[T]):
     default: T
     help: str
     read: Callable[[object], T]
+    words: tuple[str, ...] = ()  # the words there are, where it is one of a few; a switch has "true" and "false"
 
     @property
     def environment_name(self) -> str:
@@ -218,10 +219,20 @@ def declared_options() -> Mapping[str, Option[object]]:
     """Every option by name, in the order of declaration."""
     options: dict[str, Option[object]] = {}
     for group, settings_class in GROUPS.items():
+        types = get_type_hints(settings_class)
         for field in dataclasses.fields(settings_class):
             help_text, read = field.metadata[METADATA_KEY]
-            options[field.name] = Option(field.name, group, field.default, help_text, read)
+            options[field.name] = Option(
+                field.name, group, field.default, help_text, read, _words_of(types[field.name])
+            )
     return options
+
+
+def _words_of(kind: object) -> tuple[str, ...]:
+    """The words that a value of this type is one of; none where it may be more."""
+    if kind is bool:
+        return ("true", "false")
+    return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
 
 
 def find_option(name: str, where: str = "") -> Option[object]:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeinfer.errors import BadSetting
+from edgeinfer.setting_values import THEMES
 from edgeinfer.settings import (
     GROUPS,
     Settings,
@@ -187,3 +188,45 @@ def test_repeat_penalty_is_mild_when_sampling_and_off_when_greedy(tmp_path: Path
     assert repeat_penalty_of(load(tmp_path).generation) == 1.1
     assert repeat_penalty_of(load(tmp_path, {"temp": 0}).generation) == 1.0
     assert repeat_penalty_of(load(tmp_path, {"temp": 0, "repeat_penalty": 1.3}).generation) == 1.3
+
+
+def test_the_themes_are_those_of_textual() -> None:
+    from textual.theme import BUILTIN_THEMES
+
+    assert tuple(BUILTIN_THEMES) == THEMES
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("theme", "nrod", "did you mean 'nord'"),
+        ("theme", "q", "there are: textual-dark"),
+        ("thinking", "never", "fold, show or hide"),
+        ("snapshots", "much", "a size such as 1GB"),
+        ("snapshots", True, "a size such as 1GB"),
+    ],
+)
+def test_values_that_the_app_cannot_have(name: str, value: object, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        read_value(name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("theme", " Nord ", "nord"),
+        ("snapshots", 0, "0"),
+        ("snapshots", "off", "0"),
+        ("snapshots", "500MiB", "500MiB"),
+        ("verify_cost", {4: 1.05}, {4: 1.05}),
+    ],
+)
+def test_values_that_the_app_can_have(name: str, value: object, wanted: object) -> None:
+    assert read_value(name, value) == wanted
+
+
+def test_words_are_known_from_the_types() -> None:
+    options = declared_options()
+    assert options["kv"].words == ("f16", "int8")
+    assert options["pack"].words == ("true", "false")
+    assert options["spec"].words == ()  # a number is possible too

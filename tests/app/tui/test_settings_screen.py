@@ -90,6 +90,26 @@ async def test_what_is_wrong_is_said_while_it_is_written(home: Path, size: tuple
         assert app.results == [Changed(("top_p",), needs_reload=False)]
 
 
+async def test_words_and_switches_are_stepped_through(home: Path) -> None:
+    app = Opened()
+    async with app.run_test() as pilot:
+        await point_at(pilot, "kv")
+        assert "the next word" in told(app)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: table(app).get_row("kv")[1] == "int8")
+        await pilot.press("space")
+        await wait_until(pilot, lambda: table(app).get_row("kv")[1] == "f16")
+        await point_at(pilot, "pack")
+        await pilot.press("space")
+        await wait_until(pilot, lambda: table(app).get_row("pack")[1] == "false")
+        assert kept() == {"kv": "f16", "pack": False}
+        await point_at(pilot, "spec")  # a number is possible too
+        await pilot.press("space")
+        assert "spec" not in kept()
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.screen.query_one("#setting-value").has_focus)
+
+
 async def test_clearing_a_field_unsets_what_may_be_unset(home: Path) -> None:
     app = Opened()
     async with app.run_test() as pilot:

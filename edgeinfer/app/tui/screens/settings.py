@@ -49,6 +49,7 @@ class SettingsScreen(Screen[Changed | None]):
         Binding("escape", "leave", "back", id="settings.back"),
         Binding("enter", "edit", "change", id="settings.edit", show=False),
         Binding("e", "edit", "change", id="settings.change"),
+        Binding("space", "step", "next word", id="settings.step", show=False),
         Binding("delete", "reset", "default", id="settings.reset"),
         Binding("slash", "filter", "find", id="settings.find"),
     ]
@@ -80,8 +81,21 @@ class SettingsScreen(Screen[Changed | None]):
             self._tell(self._explanation(option))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter, or a click."""
-        self.action_edit()
+        """Enter, or a click: a setting that is one of a few words has the next one, another one is written."""
+        option = self._at_cursor()
+        if option is not None and option.words:
+            self.action_step()
+        else:
+            self.action_edit()
+
+    def action_step(self) -> None:
+        """Have the next word, where there are words."""
+        option = self._at_cursor()
+        if option is None or not option.words or self._edited is not None:
+            return
+        now = written(option, self._settings.value(option.name))
+        after = option.words.index(now) + 1 if now in option.words else 0
+        self._write(option, option.words[after % len(option.words)])
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """The filter, or the value that is being written: what is wrong with it is said at once."""
@@ -173,7 +187,8 @@ class SettingsScreen(Screen[Changed | None]):
             "" if origin == "default" or origin.endswith("config.toml") else f" (now from {origin}, before the file)"
         )
         later = " The model is opened again for it." if needs_reload(option.name) else ""
-        return f"{option.help}{later}{above}"
+        words = " Enter or Space: the next word." if option.words else ""
+        return f"{option.help}{words}{later}{above}"
 
     def _wrong(self, option: Option[object], text: str) -> str:
         try:
