@@ -24,6 +24,9 @@ TAB_CELLS = 4
 HIGHLIGHTED_CHARACTERS = 20_000
 """Longer code is drawn plain: highlighting it would hold up everything else."""
 
+DEEPEST = 16
+"""Quotes and lists that are deeper in each other are drawn as their text: the parser leaves out what is too deep."""
+
 
 @dataclass(frozen=True, slots=True)
 class Palette:
@@ -80,8 +83,11 @@ class Drawer:
         from edgeinfer.app.tui.text.markdown_block import MarkdownBlock  # takes a while, and not before there is text
 
         if block.opening is not None:
-            return self.code(block.code, block.opening.language)
-        return self._lines(MarkdownBlock(block.source.expandtabs(TAB_CELLS), self.palette.code_theme))
+            return self.code(block.source, block.opening.language)
+        found = MarkdownBlock(block.source.expandtabs(TAB_CELLS), self.palette.code_theme, block.number)
+        if found.n_levels > DEEPEST:
+            return self.plain(block.source)
+        return self._lines(found)
 
     def plain(self, text: str, style: str = "") -> list[Strip]:
         """A text as it is, its lines broken where they are too long."""
