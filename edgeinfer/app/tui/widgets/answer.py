@@ -88,28 +88,28 @@ class Answer(Entry):
         self._is_tinted = bool(self.runs) and not self._is_tinted
         self.alter()
 
-    def toggle(self) -> None:
-        """Open its thoughts, or fold them."""
-        self._split()
-        self._is_unfolded = not all(map(self._is_shown, self._thoughts))
-        self.alter()
-
     @property
-    def has_thoughts(self) -> bool:
-        """Whether there is anything to open or fold."""
+    def is_folded(self) -> bool:
         self._split()
-        return bool(self._thoughts)
+        return not all(map(self._is_shown, self._thoughts))
+
+    def fold(self, *, is_folded: bool) -> None:
+        self._split()
+        if self._thoughts:
+            self._is_unfolded = not is_folded
+            self.alter()
 
     def estimate(self, width: int) -> int:
         return estimated_lines(self.source, width) + 2
 
     def draw(self, drawer: Drawer) -> list[Strip]:
         lines = self.sibling_lines(drawer)
+        self.fold_lines = ()
         if self._is_tinted:
             body = self._tinted(drawer)
         else:
             self._split()
-            body = [*self._thought_lines(drawer), *self._lines_of_text.lines(drawer)]
+            body = [*self._thought_lines(drawer, len(lines)), *self._lines_of_text.lines(drawer)]
         note = WRITING if self._is_writing else self._note
         return [*lines, *body, *(drawer.plain(neutral(note), drawer.palette.muted) if note else [])]
 
@@ -153,7 +153,7 @@ class Answer(Entry):
             return self._is_unfolded
         return self._thinking == "show" or (self._thinking == "fold" and thought.is_open and self._is_writing)
 
-    def _thought_lines(self, drawer: Drawer) -> list[Strip]:
+    def _thought_lines(self, drawer: Drawer, n_before: int) -> list[Strip]:
         lines: list[Strip] = []
         for place, thought in enumerate(self._thoughts):
             is_shown, is_last = self._is_shown(thought), place == len(self._thoughts) - 1
@@ -161,6 +161,7 @@ class Answer(Entry):
                 continue
             verb = "thinking" if thought.is_open and self._is_writing else "thought"
             told = f"{'▾' if is_shown else '▸'} {verb}, {counted(len(thought.text.split()), 'word')} (Alt+T)"
+            self.fold_lines += (n_before + len(lines),)
             lines += drawer.plain(told, drawer.palette.muted)
             if is_shown and is_last:
                 lines += self._lines_of_thought.lines(thought.text, drawer, drawer.palette.muted)

@@ -25,10 +25,25 @@ class Entry:
         self._lines: list[Strip] = []
         self._drawn_by: Drawer | None = None
 
+        self.fold_lines: tuple[int, ...] = ()
+        """Lines that say that something is folded, and that open it when they are clicked."""
+
     @property
     def is_question(self) -> bool:
         """Whether a person said it."""
         return False
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether there is something to open."""
+        return False
+
+    def fold(self, *, is_folded: bool) -> None:
+        """Fold what can be folded, or open it."""
+
+    def toggle(self) -> None:
+        """Open it, or fold it."""
+        self.fold(is_folded=not self.is_folded)
 
     def is_drawn_by(self, drawer: Drawer | None) -> bool:
         """Whether its lines are known."""

@@ -15,8 +15,8 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
 from textual.color import Color, ColorParseError
+from textual.events import Click
 from textual.geometry import Size
-from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.timer import Timer
@@ -25,7 +25,6 @@ from edgeinfer.app.tui.text.drawing import Drawer, Palette
 from edgeinfer.app.tui.text.pacing import pause_s
 from edgeinfer.app.tui.widgets.answer import Answer
 from edgeinfer.app.tui.widgets.entry import Entry
-from edgeinfer.app.tui.widgets.question import Question
 
 GUTTER = "▌ "
 MORE = " ↓ more below: Alt+End "
@@ -49,13 +48,6 @@ class Transcript(ScrollView):
         scrollbar-gutter: stable;
     }
     """
-
-    class Opened(Message):
-        """An entry was clicked at."""
-
-        def __init__(self, number: int) -> None:
-            super().__init__()
-            self.number = number
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +75,11 @@ class Transcript(ScrollView):
     def is_following(self) -> bool:
         """Whether it stays at the end while text comes."""
         return self._follows
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether every message is drawn as it is, those that nobody sees too."""
+        return self._pending is None and all(map(self._is_drawn, range(len(self._entries))))
 
     @property
     def selected(self) -> int | None:
@@ -146,11 +143,11 @@ class Transcript(ScrollView):
         self.refresh()
 
     def toggle_thinking(self) -> None:
-        """Open or fold the selected message, or all thoughts."""
+        """Open the selected message, or everything; fold it where nothing is folded."""
         entries = [entry for entry in self._entries if self._selected in (None, entry.number)]
+        is_folded = not any(entry.is_folded for entry in entries)
         for entry in entries:
-            if isinstance(entry, Answer | Question):
-                entry.toggle()
+            entry.fold(is_folded=is_folded)
         self._draw_now()
 
     # drawing
@@ -251,7 +248,7 @@ class Transcript(ScrollView):
 
     def _draw_rest_later(self) -> None:
         """Draw what nobody sees yet, a little at a time."""
-        if self._idle is None and not all(self._is_drawn(place) for place in range(len(self._entries))):
+        if self._idle is None and not all(map(self._is_drawn, range(len(self._entries)))):
             self._idle = self.set_timer(IDLE_S, self._draw_slice)
 
     def _draw_slice(self) -> None:
@@ -291,7 +288,7 @@ class Transcript(ScrollView):
         style = self.rich_style
         if self._drawer is None or not self._entries or line >= self._ends[-1]:
             return Strip.blank(width, style)
-        if not self._follows and y == self.size.height - 1 and self._ends[-1] > line + 1:
+        if self._says_more(y):
             return Strip([Segment(MORE, self._accent)]).adjust_cell_length(width).apply_style(style)
         place, offset = self._at(line)
         entry = self._entries[place]
@@ -302,7 +299,23 @@ class Transcript(ScrollView):
         gutter = Segment(GUTTER if marked else "  ", self._accent + reverse if marked else self._plain)
         return Strip([gutter, *inner]).adjust_cell_length(width).apply_style(style)
 
+    def _says_more(self, y: int) -> bool:
+        """Whether a line of the screen says that there is more below."""
+        is_last = y == self.size.height - 1
+        return is_last and not self._follows and bool(self._ends) and self._ends[-1] > self.scroll_offset.y + y + 1
+
     # scrolling
+
+    def on_click(self, event: Click) -> None:
+        """What says that there is more leads there."""
+        y = event.get_content_offset_capture(self).y
+        if self._says_more(y):
+            self.follow()
+        elif self._entries and self.scroll_offset.y + y < self._ends[-1]:
+            place, offset = self._at(self.scroll_offset.y + y)
+            if offset in self._entries[place].fold_lines:
+                self._entries[place].toggle()
+                self._draw_now()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Where it is scrolled to says whether it follows; what comes into sight is drawn."""
