@@ -10,7 +10,6 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
@@ -74,7 +73,6 @@ class Drawer:
             markup=False,
             emoji=False,
             highlight=False,
-            no_color=not palette.has_colour,
             _environ={},
         )
 
@@ -122,38 +120,32 @@ class Drawer:
     def _lines(self, renderable: RenderableType) -> list[Strip]:
         options = self._console.options.update(width=self.width, height=None, highlight=False)
         lines = self._console.render_lines(renderable, options, pad=False)
-        strips = [Strip(_harmless(line)).simplify() for line in lines]
+        strips = [Strip(self._harmless(line)).simplify() for line in lines]
         while len(strips) > 1 and not strips[-1].text.strip():
             strips.pop()
         while len(strips) > 1 and not strips[0].text.strip():
             strips.pop(0)
         return [strip.crop(0, self.width) if strip.cell_length > self.width else strip for strip in strips]
 
+    def _harmless(self, segments: Iterable[Segment]) -> list[Segment]:
+        """Segments without control codes, links, metadata, and backgrounds that would hide the screen's."""
+        return [Segment(segment.text, self._bare(segment.style)) for segment in segments if not segment.control]
 
-def _harmless(segments: Iterable[Segment]) -> list[Segment]:
-    """Segments without control codes, links, metadata, and backgrounds that would hide the screen's."""
-    return [Segment(segment.text, _bare(segment.style)) for segment in segments if not segment.control]
-
-
-def _bare(style: Style | None) -> Style | None:
-    if style is None or not (style.link or style.meta or style.bgcolor):
-        return style
-    return Style(
-        color=style.color,
-        bold=style.bold,
-        dim=style.dim,
-        italic=style.italic,
-        underline=style.underline,
-        strike=style.strike,
-        reverse=style.reverse,
-    )
+    def _bare(self, style: Style | None) -> Style | None:
+        has_colour = self.palette.has_colour
+        if style is None or not (style.link or style.meta or style.bgcolor or (style.color and not has_colour)):
+            return style
+        return Style(
+            color=style.color if has_colour else None,
+            bold=style.bold,
+            dim=style.dim,
+            italic=style.italic,
+            underline=style.underline,
+            strike=style.strike,
+            reverse=style.reverse,
+        )
 
 
 def text_of(strips: Iterable[Strip]) -> str:
     """What lines say, for those who compare them."""
     return "\n".join(strip.text.rstrip() for strip in strips)
-
-
-def cells(text: str) -> int:
-    """How wide a text is."""
-    return cell_len(text)

@@ -363,12 +363,14 @@ def palette_of(app: App[object]) -> Palette:
     theme = app.current_theme
     variables = app.theme_variables
     is_ansi = "ansi" in theme.name
-    accent = _rich_colour(variables.get("primary", ""))
+    if app.no_color:
+        return Palette(has_colour=False)
+    accent = _rich_colour(variables.get("text-primary", "")) or _rich_colour(variables.get("primary", ""))
     code_theme = ("ansi_dark" if theme.dark else "ansi_light") if is_ansi else ("monokai" if theme.dark else "friendly")
     return Palette(
         accent=f"{accent} bold".strip(),
         muted="dim",
-        code=_rich_colour(variables.get("accent", "")) or "bold",
+        code=_rich_colour(variables.get("text-accent", "")) or _rich_colour(variables.get("accent", "")) or "bold",
         code_theme=code_theme,
     )
 
