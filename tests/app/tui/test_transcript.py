@@ -97,6 +97,7 @@ async def test_another_width_or_theme_draws_everything_anew() -> None:
         app.theme = "textual-light"
         await pilot.pause(0.1)
         assert "word" in app.lines[0]
+        assert {segment.style for segment in app.transcript.render_line(9)} == {app.transcript.rich_style}
 
 
 async def test_a_long_question_is_folded_until_it_is_opened() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.segment import Segment
@@ -18,6 +19,9 @@ from rich.theme import Theme
 from textual.strip import Strip
 
 from edgeinfer.app.tui.text.blocks import Block
+
+if TYPE_CHECKING:
+    from rich.syntax import Syntax
 
 TAB_CELLS = 4
 HIGHLIGHTED_CHARACTERS = 20_000
@@ -62,6 +66,7 @@ class Drawer:
     def __init__(self, width: int, palette: Palette) -> None:
         self.width = max(1, width)
         self.palette = palette
+        self._syntaxes: dict[str, Syntax] = {}
         self._console = Console(
             file=io.StringIO(),
             width=self.width,
@@ -107,15 +112,20 @@ class Drawer:
         return self._lines(text)
 
     def _highlighted(self, code: str, language: str) -> Text:
-        from rich.syntax import Syntax
-
-        code = code.expandtabs(TAB_CELLS)
-        syntax = Syntax("", language or "text", theme=self.palette.code_theme, background_color="default")
-        found = syntax.highlight(code)
+        found = self._syntax(language).highlight(code.expandtabs(TAB_CELLS))
         found.rstrip()
         found.no_wrap = False
         found.plain = found.plain.rstrip("\n")
         return found
+
+    def _syntax(self, language: str) -> Syntax:
+        """What colours a language; looking for it takes longer than a line of code."""
+        if language not in self._syntaxes:
+            from rich.syntax import Syntax  # takes a while, and not before there is code
+
+            lexer = Syntax("", language or "text").lexer or "text"
+            self._syntaxes[language] = Syntax("", lexer, theme=self.palette.code_theme, background_color="default")
+        return self._syntaxes[language]
 
     def _lines(self, renderable: RenderableType) -> list[Strip]:
         options = self._console.options.update(width=self.width, height=None, highlight=False)

@@ -63,6 +63,7 @@ class Transcript(ScrollView):
         self._pause_s = 0.0
         self._drawn_s, self._used_s = 0.0, time.thread_time()
         self._accent, self._plain = Style(bold=True), Style()
+        self._base: Style | None = None  # found once for all lines
 
     # what the screen asks of it
 
@@ -165,12 +166,17 @@ class Transcript(ScrollView):
         if self._drawer is None or self._drawer.width != self._width:
             self._restyle()
 
+    def notify_style_update(self) -> None:
+        """Its style is another one."""
+        super().notify_style_update()
+        self._base = None
+
     def _restyle(self) -> None:
         if not self.size.width:
             return
         palette = palette_of(self.app)
         self._drawer = Drawer(self._width, palette)
-        self._accent, self._plain = Style.parse(palette.accent), Style()
+        self._accent = Style.parse(palette.accent)
         self._measure_all()
         self._draw_now()
         self._draw_rest_later()
@@ -285,7 +291,7 @@ class Transcript(ScrollView):
     def render_line(self, y: int) -> Strip:
         """A line of the screen."""
         width, line = self.scrollable_content_region.width, self.scroll_offset.y + y
-        style = self.rich_style
+        style = self._base = self._base or self.rich_style
         if self._drawer is None or not self._entries or line >= self._ends[-1]:
             return Strip.blank(width, style)
         if self._says_more(y):
