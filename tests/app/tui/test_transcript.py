@@ -199,3 +199,65 @@ async def test_a_long_chat_draws_only_what_is_near_before_it_is_shown(monkeypatc
         await app.transcript.show(talk(400))
         assert "end 399" in app.text
         assert len(drawn) < 12
+
+
+def uneven(n_messages: int) -> list[Entry]:
+    """Messages whose heights are hard to guess: folded thoughts, tables, wide lines."""
+    entries: list[Entry] = []
+    for number in range(n_messages):
+        thought, lines, cell = "hm\n" * (number * 7 % 40), "a\n" * (number * 5 % 11), "wide " * (number * 3 % 30)
+        text = f"begin {number}\n\n{lines}\n| x | y |\n|---|---|\n| {cell} | {number} |\n\nend {number}"
+        entries.append(Answer(number, f"<think>{thought}</think>\n\n{text}"))
+    return entries
+
+
+@pytest.mark.parametrize("step", [-1, -3, -7])
+async def test_scrolling_up_moves_what_is_seen_by_as_much(step: int) -> None:
+    app = Shown(uneven(30))
+    async with app.run_test(size=(50, 16)) as pilot:
+        transcript = app.transcript
+        await wait_until(pilot, lambda: "end 29" in app.text)
+        for _ in range(40):
+            before = app.lines[:-1]
+            if transcript.scroll_offset.y < -step:
+                break
+            transcript.scroll_relative(y=step, animate=False, immediate=True)
+            await wait_until(pilot, lambda: transcript.is_drawn)
+            assert app.lines[-step:-1] == before[:step]
+        assert not transcript.is_following
+
+
+async def test_scrolling_down_moves_what_is_seen_by_as_much() -> None:
+    app = Shown(uneven(30))
+    async with app.run_test(size=(50, 16)) as pilot:
+        transcript = app.transcript
+        transcript.scroll_to_message(3)
+        await wait_until(pilot, lambda: transcript.is_drawn and "begin 3" in app.text)
+        for _ in range(40):
+            before = app.lines[:-1]
+            transcript.scroll_relative(y=3, animate=False, immediate=True)
+            await wait_until(pilot, lambda: transcript.is_drawn)
+            assert app.lines[: len(before) - 3] == before[3:]
+
+
+async def test_what_is_far_away_is_not_kept_as_lines() -> None:
+    app = Shown(uneven(200))
+    async with app.run_test(size=(50, 16)) as pilot:
+        transcript = app.transcript
+        for number in range(190, 0, -10):
+            transcript.scroll_to_message(number)
+            await wait_until(pilot, lambda: transcript.is_drawn)
+        assert f"begin {10}" in app.text
+        assert sum(bool(entry.is_drawn) for entry in transcript.entries) < 80
+        transcript.follow()
+        await wait_until(pilot, lambda: "end 199" in app.text)
+
+
+async def test_opening_a_thought_at_the_top_keeps_the_line_that_was_clicked() -> None:
+    app = Shown([Answer(1, THOUGHTFUL), *uneven(20)])
+    async with app.run_test(size=(50, 16)) as pilot:
+        app.transcript.scroll_to_message(1)
+        await wait_until(pilot, lambda: app.transcript.is_drawn and "thought" in app.lines[0])
+        await pilot.click(app.transcript, offset=(5, 0))
+        await wait_until(pilot, lambda: "first this" in app.text)
+        assert "▾ thought" in app.lines[0]

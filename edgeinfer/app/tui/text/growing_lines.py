@@ -42,11 +42,16 @@ class GrowingLines:
         """The text is over."""
         self._blocks.finish()
 
+    def forget(self) -> None:
+        """Drop what is drawn, not the text."""
+        self._drawer, self._drawn, self._n_drawn = None, [], 0
+        self._fence, self._fence_drawn, self._n_tail_characters, self._tail_drawn = None, [], 0, []
+
     def lines(self, drawer: Drawer) -> list[Strip]:
         """The text as it is, drawn."""
         if drawer is not self._drawer:
-            self._drawer, self._drawn, self._n_drawn = drawer, [], 0
-            self._fence, self._n_tail_characters = None, 0
+            self.forget()
+            self._drawer = drawer
         self._blocks.settle()
         for block in self._blocks.since(self._n_drawn):
             self._drawn += _apart(self._drawn, drawer.block(block), joins=block.joins)

@@ -83,6 +83,11 @@ class Answer(Entry):
         self._is_writing, self._note = False, note
         self.alter()
 
+    def forget(self) -> None:
+        super().forget()
+        self._lines_of_text.forget()
+        self._lines_of_thought = GrowingPlain()
+
     def toggle_tint(self) -> None:
         """Show what was drafted and by whom, or the text as Markdown again."""
         self._is_tinted = bool(self.runs) and not self._is_tinted

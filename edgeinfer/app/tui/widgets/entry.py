@@ -45,6 +45,11 @@ class Entry:
         """Open it, or fold it."""
         self.fold(is_folded=not self.is_folded)
 
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its lines are kept, whoever drew them."""
+        return self._drawn_by is not None
+
     def is_drawn_by(self, drawer: Drawer | None) -> bool:
         """Whether its lines are known."""
         return self._drawn_by is not None and self._drawn_by is drawer
@@ -59,6 +64,10 @@ class Entry:
         self._drawn_by = None
         if self.changed is not None:
             self.changed(self)
+
+    def forget(self) -> None:
+        """Drop its lines; they are drawn again when somebody looks."""
+        self._lines, self._drawn_by = [], None
 
     def lines(self, drawer: Drawer) -> list[Strip]:
         """Its lines, an empty one at the end."""

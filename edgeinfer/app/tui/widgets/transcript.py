@@ -28,9 +28,10 @@ from edgeinfer.app.tui.widgets.entry import Entry
 
 GUTTER = "▌ "
 MORE = " ↓ more below: Alt+End "
-IDLE_S, SLICE_S = 0.05, 0.008
-"""Between two slices of drawing what nobody sees yet, and how long one takes."""
-AHEAD_SCREENS = 1
+AHEAD_SCREENS, KEPT_SCREENS = 1, 6
+"""How far from what is seen lines are drawn, and how far they are kept."""
+MOST_ROUNDS = 4
+"""Of drawing until all that is seen is drawn, where heights turn out to be other ones than thought."""
 
 
 class Transcript(ScrollView):
@@ -53,13 +54,13 @@ class Transcript(ScrollView):
         super().__init__()
         self.can_focus = False
         self._entries: list[Entry] = []
-        self._heights: list[int] = []
+        self._heights: list[int] = []  # of entries that were drawn once; of the others about
+        self._is_measured: list[bool] = []
         self._ends: list[int] = []
         self._selected: int | None = None
         self._follows = True
         self._drawer: Drawer | None = None
         self._pending: Timer | None = None
-        self._idle: Timer | None = None
         self._pause_s = 0.0
         self._drawn_s, self._used_s = 0.0, time.thread_time()
         self._accent, self._plain = Style(bold=True), Style()
@@ -79,8 +80,8 @@ class Transcript(ScrollView):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether every message is drawn as it is, those that nobody sees too."""
-        return self._pending is None and all(map(self._is_drawn, range(len(self._entries))))
+        """Whether all that is seen is drawn as it is."""
+        return self._pending is None and self._sees_drawn()
 
     @property
     def selected(self) -> int | None:
@@ -105,13 +106,13 @@ class Transcript(ScrollView):
             entry.changed = self._note_change
         self._measure_all()
         self._draw_now()
-        self._draw_rest_later()
 
     async def add(self, entry: Entry) -> None:
         """Show one more, at the end."""
         entry.changed = self._note_change
         self._entries.append(entry)
         self._heights.append(entry.estimate(self._width))
+        self._is_measured.append(False)
         self._draw_now()
 
     def follow(self) -> None:
@@ -179,7 +180,6 @@ class Transcript(ScrollView):
         self._accent = Style.parse(palette.accent)
         self._measure_all()
         self._draw_now()
-        self._draw_rest_later()
 
     def _note_change(self, entry: Entry) -> None:
         """An entry has other lines: draw soon, but no more often than drawing is cheap."""
@@ -203,46 +203,67 @@ class Transcript(ScrollView):
             self._draw_end()
         else:
             self._draw_around()
+        self._forget_far()
         self.refresh()
         self._pause_s = pause_s(used_s)
         self._drawn_s = time.monotonic()
 
     def _draw_end(self) -> None:
         """Draw the last screens, and go to the end."""
-        left = (1 + AHEAD_SCREENS) * max(1, self.size.height)
-        for place in range(len(self._entries) - 1, -1, -1):
-            if left <= 0:
-                break
-            left -= self._draw_entry(place)
+        self._draw_while(range(len(self._entries) - 1, -1, -1), (1 + AHEAD_SCREENS) * max(1, self.size.height))
         self._extend()
         self._go(max(0, self.virtual_size.height - self.size.height))
 
     def _draw_around(self) -> None:
-        """Draw what is seen, keeping the first line that is seen where it is."""
-        if not self._entries:
+        """Draw what is seen and what is near, keeping a line that was seen where it is."""
+        for _ in range(MOST_ROUNDS if self._entries else 0):
+            top, height = self.scroll_offset.y, max(1, self.size.height)
+            first, last = self._at(top)[0], self._at(top + height - 1)[0]
+            kept = next((place for place in range(first, last + 1) if self._is_measured[place]), first)
+            offset, near = top - self._top(kept), AHEAD_SCREENS * height
+            self._draw_while(range(first, len(self._entries)), height + near + max(0, top - self._top(first)))
+            self._draw_while(range(first - 1, -1, -1), near)
             self._extend()
-            return
-        first, offset = self._at(self.scroll_offset.y)
-        before = self._heights[first]
-        left, place = (1 + AHEAD_SCREENS) * max(1, self.size.height) + offset, first
-        while left > 0 and place < len(self._entries):
-            left -= self._draw_entry(place)
-            place += 1
+            top = self._top(kept) + min(offset, self._heights[kept] - 1)
+            self._go(max(0, min(top, self.virtual_size.height - height)))
+            if self._sees_drawn():
+                break
         self._extend()
-        kept = offset if self._heights[first] >= before else min(offset, self._heights[first] - 1)
-        top = self._top(first) + max(0, kept)
-        if top != self.scroll_offset.y:
-            self._go(top)
+
+    def _draw_while(self, places: range, n_lines: int) -> None:
+        """Draw entries until there are so many lines."""
+        for place in places:
+            if n_lines <= 0:
+                break
+            n_lines -= self._draw_entry(place)
+
+    def _sees_drawn(self) -> bool:
+        """Whether all that is seen is drawn."""
+        if not self._entries:
+            return True
+        top = self.scroll_offset.y
+        seen = range(self._at(top)[0], self._at(top + max(1, self.size.height) - 1)[0] + 1)
+        return all(self._entries[place].is_drawn_by(self._drawer) for place in seen)
+
+    def _forget_far(self) -> None:
+        """Lines that are far from what is seen are dropped: their number alone would cost time."""
+        top, height = self.scroll_offset.y, max(1, self.size.height)
+        begin, end = top - KEPT_SCREENS * height, top + (1 + KEPT_SCREENS) * height
+        for place, entry in enumerate(self._entries):
+            if (self._ends[place] < begin or self._top(place) > end) and entry.is_drawn_by(self._drawer):
+                entry.forget()
 
     def _draw_entry(self, place: int) -> int:
         """Draw an entry; how many lines it has."""
         assert self._drawer is not None
         self._heights[place] = len(self._entries[place].lines(self._drawer))
+        self._is_measured[place] = True
         return self._heights[place]
 
     def _measure_all(self) -> None:
         width = self._width
         self._heights = [entry.estimate(width) for entry in self._entries]
+        self._is_measured = [False] * len(self._entries)
         self._extend()
 
     def _extend(self) -> None:
@@ -251,31 +272,6 @@ class Transcript(ScrollView):
         size = Size(self.scrollable_content_region.width, self._ends[-1] if self._ends else 0)
         if size != self.virtual_size:
             self.virtual_size = size
-
-    def _draw_rest_later(self) -> None:
-        """Draw what nobody sees yet, a little at a time."""
-        if self._idle is None and not all(map(self._is_drawn, range(len(self._entries)))):
-            self._idle = self.set_timer(IDLE_S, self._draw_slice)
-
-    def _draw_slice(self) -> None:
-        self._idle = None
-        if self._drawer is None or not self._entries:
-            return
-        ends, below = time.perf_counter() + SLICE_S, self.virtual_size.height - self.scroll_offset.y
-        for place in range(len(self._entries) - 1, -1, -1):
-            if not self._is_drawn(place):
-                self._draw_entry(place)
-                if time.perf_counter() > ends:
-                    break
-        first = self._at(self.scroll_offset.y)[0]
-        drawn_above = all(self._is_drawn(place) for place in range(first, len(self._entries)))
-        self._extend()
-        if drawn_above:  # only what is above has another height now
-            self._go(self.virtual_size.height - below)
-        self._draw_rest_later()
-
-    def _is_drawn(self, place: int) -> bool:
-        return self._entries[place].is_drawn_by(self._drawer)
 
     def _place_of(self, number: int | None) -> int | None:
         return next((place for place, entry in enumerate(self._entries) if entry.number == number), None)
@@ -332,11 +328,8 @@ class Transcript(ScrollView):
         self._follows = self.scroll_offset.y >= self.max_scroll_y
         if was_following != self._follows:
             self.refresh()
-        if not self._follows and self._entries and self._pending is None:
-            first = self._at(self.scroll_offset.y)[0]
-            last = self._at(self.scroll_offset.y + self.size.height)[0]
-            if not all(self._is_drawn(place) for place in range(first, last + 1)):
-                self._pending = self.set_timer(0.001, self._draw_now)
+        if not self._follows and self._entries and self._pending is None and not self._sees_drawn():
+            self._pending = self.set_timer(0.001, self._draw_now)
 
     def _go(self, line: int) -> None:
         """Have this line at the top, at once."""
