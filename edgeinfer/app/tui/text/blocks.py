@@ -1,43 +1,48 @@
-"""Markdown cut into its top-level blocks, whole or while it grows.
+"""Markdown cut into blocks that can be drawn one by one, whole or while it grows.
 
-In: text, whole or in pieces. Out: `Block`s, each of which can be drawn by itself. Settled ones never change again: only
-the last is looked at when more text comes, and an open code fence grows by lines without being parsed. Link definitions
-are text here, so that no block depends on another.
+In: text, whole or in pieces. Out: `Block`s: top-level ones, lists item by item. Settled ones never change again: only
+what is after them is looked at when more text comes, and an open code fence grows by lines without being parsed.
+Knows nothing of how they are drawn.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 from edgeinfer.app.tui.text.fences import Opening, opening_of
+from edgeinfer.app.tui.text.parsing import parser
 
-if TYPE_CHECKING:
-    from markdown_it import MarkdownIt
-
-
-@cache
-def parser() -> MarkdownIt:
-    """What texts are parsed with: CommonMark with tables; HTML, images and link definitions stay text."""
-    from markdown_it import MarkdownIt  # takes a while, and not before there is text
-
-    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["reference", "image"])
+GROWTH = 1.25
+"""A tail in which nothing seems to begin is parsed again when it is so much longer: a long table costs little."""
+_MAY_BEGIN = re.compile(r"^\s*$|^ {0,3}(?:[-*+#]|\d{1,9}[.)])")
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph, list, table, heading, … (`opening` None), or a code fence and the lines in it."""
+    """A paragraph, table, heading, item of a list, … (`opening` None), or a code fence and the lines in it.
+
+    `number`: of an item, where its list has numbers. `joins`: it goes on with the list of the block before.
+    """
 
     source: str
     opening: Opening | None = None
     is_closed: bool = True
+    number: int | None = None
+    joins: bool = False
 
-    @property
-    def code(self) -> str:
-        """What stands in the fence."""
-        return self.source
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where a block begins: at which line, and what it is in its list."""
+
+    line: int
+    number: int | None = None
+    joins: bool = False
+
+
+NOWHERE = _Start(0)
 
 
 def blocks_of(text: str) -> tuple[Block, ...]:
@@ -54,6 +59,8 @@ class GrowingBlocks:
     def __init__(self) -> None:
         self._settled: list[Block] = []
         self._tail: list[str] = []  # complete lines that are not settled
+        self._first = NOWHERE  # what the tail begins as
+        self._n_parsed = 0  # lines of the tail that were parsed
         self._line = ""  # the line that is not complete
         self._fence: Opening | None = None
         self._fence_lines: list[str] = []
@@ -73,9 +80,10 @@ class GrowingBlocks:
         return None if self._fence is None else (self._fence, self._fence_lines, self._fence.content(self._line))
 
     @property
-    def tail(self) -> str:
+    def tail(self) -> Block | None:
         """Text after the settled blocks, where it is not in a fence."""
-        return "" if self._fence is not None else "".join(f"{line}\n" for line in self._tail) + self._line
+        source = "" if self._fence is not None else "".join(f"{line}\n" for line in self._tail) + self._line
+        return Block(source, number=self._first.number, joins=self._first.joins) if source.strip() else None
 
     def since(self, n_settled: int) -> list[Block]:
         """Blocks that were settled after the first so many."""
@@ -86,22 +94,33 @@ class GrowingBlocks:
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             self._take(line)
-        if lines and self._fence is None:
-            self._settle()
+
+    def settle(self) -> None:
+        """Settle what is followed by another block. Without it, all of it is done when the text is over."""
+        if self._fence is not None or not self._may_settle():
+            return
+        self._n_parsed = len(self._tail)
+        starts = _starts(self._tail, self._first)
+        if len(starts) < 2:
+            return
+        last = starts[-1]
+        self._settled += _cut(self._tail[: last.line], starts[:-1])
+        self._tail, self._first = self._tail[last.line :], replace(last, line=0)
+        self._n_parsed = len(self._tail)
 
     def finish(self) -> None:
         """The text is over: all of it is settled."""
-        if self._fence is not None:
-            if self._line and not self._fence.is_closed_by(self._line):
-                self._fence_lines.append(self._fence.content(self._line))
-            self._close_fence(is_closed=bool(self._line) and self._fence.is_closed_by(self._line))
+        if self._fence is None and self._line:
+            self._take(self._line)
+            self._line = ""
+        if self._fence is None:
+            self._settle_tail()
+        elif self._line and self._fence.is_closed_by(self._line):
+            self._close_fence(is_closed=True)
         else:
-            if self._line:
-                self._take(self._line)
-            if self._fence is not None:
-                self._close_fence(is_closed=False)
-            self._settled += [Block(source) for source in split(self._tail)]
-        self._tail, self._line = [], ""
+            self._fence_lines += [self._fence.content(self._line)] if self._line else []
+            self._close_fence(is_closed=False)
+        self._line = ""
 
     def _take(self, line: str) -> None:
         """A line is complete."""
@@ -112,8 +131,7 @@ class GrowingBlocks:
                 self._fence_lines.append(self._fence.content(line))
             return
         if (opening := opening_of(line)) is not None and self._stands_alone(line):
-            self._settled += [Block(source) for source in split(self._tail)]
-            self._tail = []
+            self._settle_tail()
             self._fence, self._fence_lines = opening, []
             return
         self._tail.append(line)
@@ -126,32 +144,50 @@ class GrowingBlocks:
         last = [token for token in tokens if token.level == 0 and token.map][-1]
         return last.type == "fence" and last.map is not None and last.map[0] == len(self._tail)
 
+    def _may_settle(self) -> bool:
+        """Whether another block may have begun since the tail was parsed."""
+        n_lines = len(self._tail)
+        if n_lines < 2 or n_lines == self._n_parsed:
+            return False
+        return n_lines >= self._n_parsed * GROWTH or any(map(_MAY_BEGIN.match, self._tail[self._n_parsed :]))
+
+    def _settle_tail(self) -> None:
+        self._settled += _cut(self._tail, _starts(self._tail, self._first))
+        self._tail, self._first, self._n_parsed = [], NOWHERE, 0
+
     def _close_fence(self, *, is_closed: bool) -> None:
         assert self._fence is not None
         self._settled.append(Block("".join(f"{line}\n" for line in self._fence_lines), self._fence, is_closed))
         self._fence, self._fence_lines = None, []
 
-    def _settle(self) -> None:
-        """Settle what is followed by another block."""
-        if len(self._tail) < 2:
-            return
-        starts = _starts(self._tail)
-        if len(starts) < 2:
-            return
-        self._settled += [Block(source) for source in split(self._tail[: starts[-1]])]
-        self._tail = self._tail[starts[-1] :]
+
+def _starts(lines: Sequence[str], first: _Start) -> list[_Start]:
+    """Where the blocks of these lines begin; `first` says what the first of them is."""
+    starts: list[_Start] = []
+    number: int | None = None
+    for token in parser().parse("\n".join(lines) + "\n") if any(lines) else []:
+        if token.map is None:
+            continue
+        if token.level == 0 and token.type in ("bullet_list_open", "ordered_list_open"):
+            has_numbers = token.type == "ordered_list_open"
+            number = int(token.attrs.get("start", 1)) if has_numbers else None
+            is_first_item = True
+            if has_numbers and not starts and first.number is not None:
+                number = first.number
+        elif token.level == 1 and token.type == "list_item_open":
+            joins = not is_first_item or (not starts and first.joins)
+            starts.append(_Start(token.map[0], number, joins))
+            number, is_first_item = None if number is None else number + 1, False
+        elif token.level == 0 and token.nesting >= 0:
+            starts.append(_Start(token.map[0]))
+    return starts
 
 
-def _starts(lines: Sequence[str]) -> list[int]:
-    """Lines at which top-level blocks begin."""
-    tokens = parser().parse("\n".join(lines) + "\n")
-    return [token.map[0] for token in tokens if token.level == 0 and token.nesting >= 0 and token.map]
-
-
-def split(lines: Sequence[str]) -> list[str]:
-    """Lines as the sources of their blocks, without the empty lines between them."""
-    starts = _starts(lines)
-    if not starts:
-        return []
-    found = ["\n".join(lines[begin:end]).rstrip() for begin, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
-    return [source for source in found if source]
+def _cut(lines: Sequence[str], starts: Sequence[_Start]) -> list[Block]:
+    """Lines as blocks, without the empty lines between them."""
+    blocks = []
+    for place, start in enumerate(starts):
+        end = starts[place + 1].line if place + 1 < len(starts) else len(lines)
+        if source := "\n".join(lines[start.line : end]).rstrip():
+            blocks.append(Block(source, number=start.number, joins=start.joins))
+    return blocks

@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.segment import Segment
 from rich.style import Style
@@ -20,9 +20,15 @@ from textual.strip import Strip
 
 from edgeinfer.app.tui.text.blocks import Block
 
+if TYPE_CHECKING:
+    from rich.syntax import Syntax
+
 TAB_CELLS = 4
 HIGHLIGHTED_CHARACTERS = 20_000
 """Longer code is drawn plain: highlighting it would hold up everything else."""
+
+DEEPEST = 16
+"""Quotes and lists that are deeper in each other are drawn as their text: the parser leaves out what is too deep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Drawer:
     def __init__(self, width: int, palette: Palette) -> None:
         self.width = max(1, width)
         self.palette = palette
+        self._syntaxes: dict[str, Syntax] = {}
         self._console = Console(
             file=io.StringIO(),
             width=self.width,
@@ -71,7 +78,6 @@ class Drawer:
             markup=False,
             emoji=False,
             highlight=False,
-            no_color=not palette.has_colour,
             _environ={},
         )
 
@@ -80,8 +86,11 @@ class Drawer:
         from edgeinfer.app.tui.text.markdown_block import MarkdownBlock  # takes a while, and not before there is text
 
         if block.opening is not None:
-            return self.code(block.code, block.opening.language)
-        return self._lines(MarkdownBlock(block.source.expandtabs(TAB_CELLS), self.palette.code_theme))
+            return self.code(block.source, block.opening.language)
+        found = MarkdownBlock(block.source.expandtabs(TAB_CELLS), self.palette.code_theme, block.number)
+        if found.n_levels > DEEPEST:
+            return self.plain(block.source)
+        return self._lines(found)
 
     def plain(self, text: str, style: str = "") -> list[Strip]:
         """A text as it is, its lines broken where they are too long."""
@@ -103,51 +112,50 @@ class Drawer:
         return self._lines(text)
 
     def _highlighted(self, code: str, language: str) -> Text:
-        from rich.syntax import Syntax
-
-        code = code.expandtabs(TAB_CELLS)
-        syntax = Syntax("", language or "text", theme=self.palette.code_theme, background_color="default")
-        found = syntax.highlight(code)
+        found = self._syntax(language).highlight(code.expandtabs(TAB_CELLS))
         found.rstrip()
         found.no_wrap = False
         found.plain = found.plain.rstrip("\n")
         return found
 
+    def _syntax(self, language: str) -> Syntax:
+        """What colours a language; looking for it takes longer than a line of code."""
+        if language not in self._syntaxes:
+            from rich.syntax import Syntax  # takes a while, and not before there is code
+
+            lexer = Syntax("", language or "text").lexer or "text"
+            self._syntaxes[language] = Syntax("", lexer, theme=self.palette.code_theme, background_color="default")
+        return self._syntaxes[language]
+
     def _lines(self, renderable: RenderableType) -> list[Strip]:
         options = self._console.options.update(width=self.width, height=None, highlight=False)
         lines = self._console.render_lines(renderable, options, pad=False)
-        strips = [Strip(_harmless(line)).simplify() for line in lines]
+        strips = [Strip(self._harmless(line)).simplify() for line in lines]
         while len(strips) > 1 and not strips[-1].text.strip():
             strips.pop()
         while len(strips) > 1 and not strips[0].text.strip():
             strips.pop(0)
         return [strip.crop(0, self.width) if strip.cell_length > self.width else strip for strip in strips]
 
+    def _harmless(self, segments: Iterable[Segment]) -> list[Segment]:
+        """Segments without control codes, links, metadata, and backgrounds that would hide the screen's."""
+        return [Segment(segment.text, self._bare(segment.style)) for segment in segments if not segment.control]
 
-def _harmless(segments: Iterable[Segment]) -> list[Segment]:
-    """Segments without control codes, links, metadata, and backgrounds that would hide the screen's."""
-    return [Segment(segment.text, _bare(segment.style)) for segment in segments if not segment.control]
-
-
-def _bare(style: Style | None) -> Style | None:
-    if style is None or not (style.link or style.meta or style.bgcolor):
-        return style
-    return Style(
-        color=style.color,
-        bold=style.bold,
-        dim=style.dim,
-        italic=style.italic,
-        underline=style.underline,
-        strike=style.strike,
-        reverse=style.reverse,
-    )
+    def _bare(self, style: Style | None) -> Style | None:
+        has_colour = self.palette.has_colour
+        if style is None or not (style.link or style.meta or style.bgcolor or (style.color and not has_colour)):
+            return style
+        return Style(
+            color=style.color if has_colour else None,
+            bold=style.bold,
+            dim=style.dim,
+            italic=style.italic,
+            underline=style.underline,
+            strike=style.strike,
+            reverse=style.reverse,
+        )
 
 
 def text_of(strips: Iterable[Strip]) -> str:
     """What lines say, for those who compare them."""
     return "\n".join(strip.text.rstrip() for strip in strips)
-
-
-def cells(text: str) -> int:
-    """How wide a text is."""
-    return cell_len(text)

@@ -1,7 +1,7 @@
 """Code fences: finding them in a text, for copying, saving and drawing.
 
-In: text. Out: `Fence`s in order, the last one perhaps without an end. As CommonMark has them: three or more backticks
-or tildes, at most three spaces before them; the closing line has at least as many.
+In: text. Out: `Fence`s in order, the last one perhaps without an end, and what a line opens. As CommonMark has them:
+three or more backticks or tildes, at most three spaces before them; the closing line has at least as many.
 """
 
 from __future__ import annotations
@@ -9,17 +9,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from edgeinfer.app.tui.text.parsing import parser
+
 _OPENING = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*?)[ \t]*$")
-_IN_LIST = re.compile(r"^[ \t]*(?:[-*+]|\d{1,9}[.)])?[ \t]*")
+_AROUND = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*")
+"""Signs of the quotes and lists that a line stands in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A code fence: what stands in it, without the lines that open and close it."""
+    """A code fence: what stands in it, without the lines that open and close it.
+
+    `begin_line` and `end_line`: the lines of the text it takes, the end not included.
+    """
 
     language: str
     text: str
     is_closed: bool
+    begin_line: int
+    end_line: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +60,22 @@ def opening_of(line: str) -> Opening | None:
 
 
 def fences_of(text: str) -> tuple[Fence, ...]:
-    """All fences of a text, those in lists and quotes too."""
-    found: list[Fence] = []
-    opening: Opening | None = None
-    body: list[str] = []
-    depth = 0
-    for line in text.replace("\r\n", "\n").split("\n"):
-        if opening is None:
-            marker = _IN_LIST.match(line)
-            depth = marker.end() if marker else 0
-            opening, body = opening_of(line[depth:]), []
+    """All fences of a text, those in lists and quotes too, as they are drawn."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    found = []
+    for token in parser().parse(text):
+        if token.type != "fence" or token.map is None:
             continue
-        inner = line[min(depth, len(line) - len(line.lstrip(" \t"))) :]
-        if opening.is_closed_by(inner):
-            found.append(Fence(opening.language, _joined(body), True))
-            opening = None
-        else:
-            body.append(opening.content(inner))
-    if opening is not None:
-        found.append(Fence(opening.language, _joined(body), False))
+        begin, end = token.map
+        words = token.info.split()
+        is_closed = end - begin > 1 and _closes(lines[end - 1], token.markup)
+        code = token.content if token.content.endswith("\n") or not token.content else token.content + "\n"
+        found.append(Fence(words[0] if words else "", code, is_closed, begin, end))
     return tuple(found)
 
 
-def _joined(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+def _closes(line: str, markup: str) -> bool:
+    """Whether a fence's last line is its closing one."""
+    bare = _AROUND.sub("", line, count=1).rstrip(" \t")
+    return len(bare) >= len(markup) and set(bare) == {markup[0]}

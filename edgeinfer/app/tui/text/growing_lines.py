@@ -6,6 +6,8 @@ An open code fence grows by lines, each coloured by itself until the fence is cl
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from textual.strip import Strip
 
 from edgeinfer.app.tui.text.blocks import Block, GrowingBlocks
@@ -13,6 +15,9 @@ from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.fences import Opening
 
 BLANK = Strip.blank(0)
+LONG_CHARACTERS, LONG_LINES = 1500, 24
+GROWTH = 1.25
+"""What is not settled and longer is drawn as Markdown each time it has grown so much; until then the rest is text."""
 
 
 class GrowingLines:
@@ -26,6 +31,8 @@ class GrowingLines:
         self._fence: Opening | None = None
         self._fence_drawn: list[Strip] = []
         self._n_fence_lines = 0
+        self._tail_drawn: list[Strip] = []
+        self._n_tail_characters = 0
 
     def push(self, text: str) -> None:
         """More text, harmless already."""
@@ -35,23 +42,32 @@ class GrowingLines:
         """The text is over."""
         self._blocks.finish()
 
+    def forget(self) -> None:
+        """Drop what is drawn, not the text."""
+        self._drawer, self._drawn, self._n_drawn = None, [], 0
+        self._fence, self._fence_drawn, self._n_tail_characters, self._tail_drawn = None, [], 0, []
+
     def lines(self, drawer: Drawer) -> list[Strip]:
         """The text as it is, drawn."""
         if drawer is not self._drawer:
-            self._drawer, self._drawn, self._n_drawn = drawer, [], 0
-            self._fence = None
+            self.forget()
+            self._drawer = drawer
+        self._blocks.settle()
         for block in self._blocks.since(self._n_drawn):
-            self._drawn += _apart(self._drawn, drawer.block(block))
+            self._drawn += _apart(self._drawn, drawer.block(block), joins=block.joins)
+            self._n_tail_characters = 0
         self._n_drawn = self._blocks.n_settled
-        return [*self._drawn, *_apart(self._drawn, self._unsettled(drawer))]
+        tail = self._blocks.tail
+        if tail is None:
+            return [*self._drawn, *_apart(self._drawn, self._open_fence(drawer))]
+        return [*self._drawn, *_apart(self._drawn, self._open_tail(drawer, tail), joins=tail.joins)]
 
-    def _unsettled(self, drawer: Drawer) -> list[Strip]:
-        """What may still change."""
+    def _open_fence(self, drawer: Drawer) -> list[Strip]:
+        """The code that the text ends in, its lines each drawn once."""
         fence = self._blocks.open_fence
         if fence is None:
             self._fence = None
-            tail = self._blocks.tail
-            return drawer.block(Block(tail.rstrip("\n"))) if tail.strip() else []
+            return []
         opening, lines, partial = fence
         if opening is not self._fence:
             self._fence, self._fence_drawn, self._n_fence_lines = opening, [], 0
@@ -60,7 +76,40 @@ class GrowingLines:
         self._n_fence_lines = len(lines)
         return [*self._fence_drawn, *(drawer.plain(partial) if partial.strip() else [])]
 
+    def _open_tail(self, drawer: Drawer, tail: Block) -> list[Strip]:
+        """What may still change; a long one is drawn the more rarely the longer it is."""
+        source = tail.source
+        n_complete = source.rfind("\n") + 1
+        if not n_complete or (len(source) < LONG_CHARACTERS and source.count("\n") < LONG_LINES):
+            self._n_tail_characters = 0
+            return drawer.block(replace(tail, source=source.rstrip("\n")))
+        if not self._n_tail_characters or n_complete >= GROWTH * self._n_tail_characters:
+            self._tail_drawn = drawer.block(replace(tail, source=source[:n_complete].rstrip("\n")))
+            self._n_tail_characters = n_complete
+        rest = source[self._n_tail_characters :].rstrip("\n")
+        return [*self._tail_drawn, *(drawer.plain(rest) if rest else [])]
 
-def _apart(before: list[Strip], lines: list[Strip]) -> list[Strip]:
-    """Lines with an empty one between them and those before."""
-    return [BLANK, *lines] if before and lines else lines
+
+class GrowingPlain:
+    """A text that is drawn as it is: its complete lines once, the last one each time."""
+
+    def __init__(self) -> None:
+        self._drawer: Drawer | None = None
+        self._drawn: list[Strip] = []
+        self._done = ""
+
+    def lines(self, text: str, drawer: Drawer, style: str = "") -> list[Strip]:
+        """All of it, drawn."""
+        if drawer is not self._drawer or not text.startswith(self._done):
+            self._drawer, self._drawn, self._done = drawer, [], ""
+        complete, end, rest = text[len(self._done) :].rpartition("\n")
+        if end:
+            for line in complete.split("\n"):
+                self._drawn += drawer.plain(line, style) if line.strip() else [BLANK]
+            self._done = text[: len(text) - len(rest)]
+        return [*self._drawn, *(drawer.plain(rest, style) if rest else [])]
+
+
+def _apart(before: list[Strip], lines: list[Strip], *, joins: bool = False) -> list[Strip]:
+    """Lines with an empty one between them and those before, unless they belong together."""
+    return [BLANK, *lines] if before and lines and not joins else lines

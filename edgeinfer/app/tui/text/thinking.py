@@ -1,13 +1,16 @@
 """What models think before they answer, told apart from the answer.
 
 In: the text of an answer, perhaps unfinished. Out: its sections in order. The marks that models put around their
-thoughts are left out; an answer that ends within a thought has no answer yet.
+thoughts are left out; an answer that ends within a thought has no answer yet. Where a prompt ends in the mark that
+begins a thought, the answer begins inside it: then only the mark that ends it, at the beginning of a line, tells.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+from edgeinfer.app.tui.text.fences import Opening, opening_of
 
 PAIRS = (
     ("<think>", "</think>"),
@@ -31,6 +34,9 @@ class Section:
 def sections_of(text: str) -> tuple[Section, ...]:
     """The sections of an answer. Thoughts stand at its beginning; marks further on are text."""
     sections: list[Section] = []
+    if _BEGIN.match(text) is None and (inside := _begun_inside(text)) is not None:
+        thought, text = inside
+        sections.append(Section(True, thought.strip("\n")))
     while (found := _BEGIN.match(text)) is not None:
         end = _ENDS[found[1]]
         thought, mark, rest = text[found.end() :].partition(end)
@@ -44,6 +50,23 @@ def sections_of(text: str) -> tuple[Section, ...]:
 
 
 def may_begin_thought(text: str) -> bool:
-    """Whether the text so far could be the beginning of a mark."""
+    """Whether the text so far could be the beginning of a mark, or of the spaces before it."""
     begun = text.lstrip()
-    return bool(begun) and any(begin.startswith(begun) for begin, _ in PAIRS)
+    return any(begin.startswith(begun) for begin, _ in PAIRS)
+
+
+def _begun_inside(text: str) -> tuple[str, str] | None:
+    """The thought that a text begins in, and what comes after it; None where it does not."""
+    if not any(end in text for _, end in PAIRS):
+        return None
+    fence: Opening | None = None
+    at = 0
+    for line in text.split("\n"):
+        if fence is not None:
+            fence = None if fence.is_closed_by(line) else fence
+        elif (mark := next((end for _, end in PAIRS if line.lstrip().startswith(end)), None)) is not None:
+            return text[:at], text[at + line.index(mark) + len(mark) :]
+        else:
+            fence = opening_of(line)
+        at += len(line) + 1
+    return None

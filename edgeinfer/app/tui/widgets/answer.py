@@ -8,9 +8,10 @@ from __future__ import annotations
 from rich.text import Text
 from textual.strip import Strip
 
+from edgeinfer.app.counting import counted
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.fences import Fence, fences_of
-from edgeinfer.app.tui.text.growing_lines import GrowingLines
+from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
 from edgeinfer.app.tui.text.thinking import Section, may_begin_thought, sections_of
 from edgeinfer.app.tui.widgets.entry import Entry, estimated_lines
@@ -26,15 +27,19 @@ class Answer(Entry):
         super().__init__(number)
         self.runs: tuple[tuple[int, str | None], ...] = ()
         self._thinking = thinking
+        self._is_unfolded: bool | None = None  # None: as `thinking` has it
         self._is_tinted = False
         self._is_writing = False
         self._note = note
         self._pieces: list[str] = []
         self._neutral = NeutralStream()
-        self._shown = ""
-        self._n_pushed = 0
-        self._sections: tuple[Section, ...] = ()
+        self._shown: list[str] = []
+        self._is_over = False
+        self._n_split = 0
+        self._pushed = ""
+        self._thoughts: tuple[Section, ...] = ()
         self._lines_of_text = GrowingLines()
+        self._lines_of_thought = GrowingPlain()
         if text:
             self._push(text)
             self._end_text()
@@ -49,7 +54,7 @@ class Answer(Entry):
     @property
     def fences(self) -> tuple[Fence, ...]:
         """Its code fences."""
-        return fences_of(self.source)
+        return tuple(fence for section in sections_of(self.source) for fence in fences_of(section.text))
 
     @property
     def is_tinted(self) -> bool:
@@ -78,63 +83,95 @@ class Answer(Entry):
         self._is_writing, self._note = False, note
         self.alter()
 
+    def forget(self) -> None:
+        super().forget()
+        self._lines_of_text.forget()
+        self._lines_of_thought = GrowingPlain()
+
     def toggle_tint(self) -> None:
         """Show what was drafted and by whom, or the text as Markdown again."""
         self._is_tinted = bool(self.runs) and not self._is_tinted
         self.alter()
 
-    def toggle(self) -> None:
-        """Open its thoughts, or fold them."""
-        self._thinking = "fold" if self._thinking == "show" else "show"
-        self.alter()
+    @property
+    def is_folded(self) -> bool:
+        self._split()
+        return not all(map(self._is_shown, self._thoughts))
+
+    def fold(self, *, is_folded: bool) -> None:
+        self._split()
+        if self._thoughts:
+            self._is_unfolded = not is_folded
+            self.alter()
 
     def estimate(self, width: int) -> int:
         return estimated_lines(self.source, width) + 2
 
     def draw(self, drawer: Drawer) -> list[Strip]:
         lines = self.sibling_lines(drawer)
+        self.fold_lines = ()
         if self._is_tinted:
             body = self._tinted(drawer)
         else:
-            body = [*self._thoughts(drawer), *self._lines_of_text.lines(drawer)]
+            self._split()
+            body = [*self._thought_lines(drawer, len(lines)), *self._lines_of_text.lines(drawer)]
         note = WRITING if self._is_writing else self._note
         return [*lines, *body, *(drawer.plain(neutral(note), drawer.palette.muted) if note else [])]
 
     def _begin_text(self) -> None:
-        self._pieces, self._neutral, self._lines_of_text = [], NeutralStream(), GrowingLines()
-        self._shown, self._n_pushed, self._sections = "", 0, ()
+        self._pieces, self._neutral, self._shown = [], NeutralStream(), []
+        self._is_over, self._n_split = False, 0
+        self._restart_lines()
+        self._thoughts, self._lines_of_thought = (), GrowingPlain()
+
+    def _restart_lines(self) -> None:
+        self._pushed, self._lines_of_text = "", GrowingLines()
 
     def _push(self, piece: str) -> None:
         self._pieces.append(piece)
-        self._shown += self._neutral.push(piece)
-        self._split()
+        self._shown.append(self._neutral.push(piece))
 
     def _end_text(self) -> None:
-        self._shown += self._neutral.finish()
-        self._split(is_over=True)
-        self._lines_of_text.finish()
+        self._shown.append(self._neutral.finish())
+        self._is_over = True
 
-    def _split(self, *, is_over: bool = False) -> None:
-        """Tell thoughts from text; only what is new of the text goes on."""
-        if not is_over and not self._n_pushed and may_begin_thought(self._shown):
+    def _split(self) -> None:
+        """Tell thoughts from text; only what is new of the text goes on, unless it turns out to be a thought."""
+        if len(self._shown) == self._n_split:
             return
-        sections = sections_of(self._shown)
-        self._sections = tuple(section for section in sections if section.is_thought)
+        shown = "".join(self._shown)
+        self._shown, self._n_split = [shown], 1
+        sections = sections_of(shown)
+        self._thoughts = tuple(section for section in sections if section.is_thought)
         text = next((section.text for section in sections if not section.is_thought), "")
-        self._lines_of_text.push(text[self._n_pushed :])
-        self._n_pushed = len(text)
+        if not text.startswith(self._pushed):
+            self._restart_lines()
+        if self._is_over or self._pushed or not may_begin_thought(text):
+            self._lines_of_text.push(text[len(self._pushed) :])
+            self._pushed = text
+        if self._is_over:
+            self._lines_of_text.finish()
 
-    def _thoughts(self, drawer: Drawer) -> list[Strip]:
+    def _is_shown(self, thought: Section) -> bool:
+        """Whether a thought is unfolded: while it is being thought, unless somebody wants it otherwise."""
+        if self._is_unfolded is not None:
+            return self._is_unfolded
+        return self._thinking == "show" or (self._thinking == "fold" and thought.is_open and self._is_writing)
+
+    def _thought_lines(self, drawer: Drawer, n_before: int) -> list[Strip]:
         lines: list[Strip] = []
-        for section in self._sections:
-            if self._thinking == "hide" and not section.is_open:
+        for place, thought in enumerate(self._thoughts):
+            is_shown, is_last = self._is_shown(thought), place == len(self._thoughts) - 1
+            if self._thinking == "hide" and not (is_shown or thought.is_open):
                 continue
-            n_words = len(section.text.split())
-            verb = "thinking" if section.is_open and self._is_writing else "thought"
-            sign = "▾" if self._thinking == "show" else "▸"
-            lines += drawer.plain(f"{sign} {verb}, {n_words} words (Alt+T)", drawer.palette.muted)
-            if self._thinking == "show":
-                lines += drawer.plain(section.text, drawer.palette.muted)
+            verb = "thinking" if thought.is_open and self._is_writing else "thought"
+            told = f"{'▾' if is_shown else '▸'} {verb}, {counted(len(thought.text.split()), 'word')} (Alt+T)"
+            self.fold_lines += (n_before + len(lines),)
+            lines += drawer.plain(told, drawer.palette.muted)
+            if is_shown and is_last:
+                lines += self._lines_of_thought.lines(thought.text, drawer, drawer.palette.muted)
+            elif is_shown:
+                lines += drawer.plain(thought.text, drawer.palette.muted)
             lines.append(Strip.blank(0))
         return lines
 

@@ -25,10 +25,30 @@ class Entry:
         self._lines: list[Strip] = []
         self._drawn_by: Drawer | None = None
 
+        self.fold_lines: tuple[int, ...] = ()
+        """Lines that say that something is folded, and that open it when they are clicked."""
+
     @property
     def is_question(self) -> bool:
         """Whether a person said it."""
         return False
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether there is something to open."""
+        return False
+
+    def fold(self, *, is_folded: bool) -> None:
+        """Fold what can be folded, or open it."""
+
+    def toggle(self) -> None:
+        """Open it, or fold it."""
+        self.fold(is_folded=not self.is_folded)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether its lines are kept, whoever drew them."""
+        return self._drawn_by is not None
 
     def is_drawn_by(self, drawer: Drawer | None) -> bool:
         """Whether its lines are known."""
@@ -44,6 +64,10 @@ class Entry:
         self._drawn_by = None
         if self.changed is not None:
             self.changed(self)
+
+    def forget(self) -> None:
+        """Drop its lines; they are drawn again when somebody looks."""
+        self._lines, self._drawn_by = [], None
 
     def lines(self, drawer: Drawer) -> list[Strip]:
         """Its lines, an empty one at the end."""

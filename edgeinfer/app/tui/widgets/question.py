@@ -24,16 +24,21 @@ class Question(Entry):
         super().__init__(number)
         self.source = text
         self._attachments = tuple(attachments)
-        self.is_folded = True
+        self._is_open = False
+        self._is_long = False
 
     @property
     def is_question(self) -> bool:
         return True
 
-    def toggle(self) -> None:
-        """Fold it, or open it."""
-        self.is_folded = not self.is_folded
-        self.alter()
+    @property
+    def is_folded(self) -> bool:
+        return self._is_long and not self._is_open
+
+    def fold(self, *, is_folded: bool) -> None:
+        if self._is_open == is_folded:
+            self._is_open = not is_folded
+            self.alter()
 
     def estimate(self, width: int) -> int:
         return min(FOLDED_LINES, estimated_lines(self.source, width)) + 1 + len(self._attachments)
@@ -44,7 +49,10 @@ class Question(Entry):
             size = f"{attachment.n_bytes / 1000:.1f} kB"
             lines += drawer.plain(f"attached: {neutral(attachment.name)}, {size}", drawer.palette.muted)
         text = drawer.plain(neutral(self.source).rstrip("\n")) if self.source.strip() else []
-        if self.is_folded and len(text) > FOLDED_LINES:
+        self._is_long = len(text) > FOLDED_LINES
+        self.fold_lines = ()
+        if self.is_folded:
             more = f"… {len(text) - SHOWN_LINES} more lines (Alt+T opens)"
+            self.fold_lines = (len(lines) + SHOWN_LINES,)
             text = [*text[:SHOWN_LINES], *drawer.plain(more, drawer.palette.muted)]
         return [*lines, *text]

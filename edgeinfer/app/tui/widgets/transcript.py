@@ -16,8 +16,8 @@ from rich.style import Style
 from textual.app import App
 from textual.cache import LRUCache
 from textual.color import Color, ColorParseError
+from textual.events import Click
 from textual.geometry import Size
-from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.timer import Timer
@@ -26,15 +26,15 @@ from edgeinfer.app.tui.text.drawing import Drawer, Palette
 from edgeinfer.app.tui.text.pacing import pause_s
 from edgeinfer.app.tui.widgets.answer import Answer
 from edgeinfer.app.tui.widgets.entry import Entry
-from edgeinfer.app.tui.widgets.question import Question
 
 GUTTER = "▌ "
 REVERSE = Style(reverse=True)
 COMPOSED_LINES = 500
 MORE = " ↓ more below: Alt+End "
-IDLE_S, SLICE_S = 0.05, 0.008
-"""Between two slices of drawing what nobody sees yet, and how long one takes."""
-AHEAD_SCREENS = 1
+AHEAD_SCREENS, KEPT_SCREENS = 1, 6
+"""How far from what is seen lines are drawn, and how far they are kept."""
+MOST_ROUNDS = 4
+"""Of drawing until all that is seen is drawn, where heights turn out to be other ones than thought."""
 
 
 class Transcript(ScrollView):
@@ -53,28 +53,22 @@ class Transcript(ScrollView):
     }
     """
 
-    class Opened(Message):
-        """An entry was clicked at."""
-
-        def __init__(self, number: int) -> None:
-            super().__init__()
-            self.number = number
-
     def __init__(self) -> None:
         super().__init__()
         self.can_focus = False
         self._entries: list[Entry] = []
-        self._heights: list[int] = []
+        self._heights: list[int] = []  # of entries that were drawn once; of the others about
+        self._is_measured: list[bool] = []
         self._ends: list[int] = []
         self._selected: int | None = None
         self._follows = True
         self._drawer: Drawer | None = None
         self._pending: Timer | None = None
-        self._idle: Timer | None = None
         self._pause_s = 0.0
         self._drawn_s, self._used_s = 0.0, time.thread_time()
         self._accent = Style(bold=True)
         self._composed: LRUCache[tuple[int, int], tuple[Strip, Strip]] = LRUCache(COMPOSED_LINES)
+        self._base: Style | None = None  # found once for all lines
 
     # what the screen asks of it
 
@@ -87,6 +81,11 @@ class Transcript(ScrollView):
     def is_following(self) -> bool:
         """Whether it stays at the end while text comes."""
         return self._follows
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether all that is seen is drawn as it is."""
+        return self._pending is None and self._sees_drawn()
 
     @property
     def selected(self) -> int | None:
@@ -111,13 +110,13 @@ class Transcript(ScrollView):
             entry.changed = self._note_change
         self._measure_all()
         self._draw_now()
-        self._draw_rest_later()
 
     async def add(self, entry: Entry) -> None:
         """Show one more, at the end."""
         entry.changed = self._note_change
         self._entries.append(entry)
         self._heights.append(entry.estimate(self._width))
+        self._is_measured.append(False)
         self._draw_now()
 
     def follow(self) -> None:
@@ -150,11 +149,11 @@ class Transcript(ScrollView):
         self.refresh()
 
     def toggle_thinking(self) -> None:
-        """Open or fold the selected message, or all thoughts."""
+        """Open the selected message, or everything; fold it where nothing is folded."""
         entries = [entry for entry in self._entries if self._selected in (None, entry.number)]
+        is_folded = not any(entry.is_folded for entry in entries)
         for entry in entries:
-            if isinstance(entry, Answer | Question):
-                entry.toggle()
+            entry.fold(is_folded=is_folded)
         self._draw_now()
 
     # drawing
@@ -172,6 +171,12 @@ class Transcript(ScrollView):
         if self._drawer is None or self._drawer.width != self._width:
             self._restyle()
 
+    def notify_style_update(self) -> None:
+        """Its style is another one."""
+        super().notify_style_update()
+        self._base = None
+        self._composed.clear()
+
     def _restyle(self) -> None:
         if not self.size.width:
             return
@@ -181,7 +186,6 @@ class Transcript(ScrollView):
         self._composed.clear()
         self._measure_all()
         self._draw_now()
-        self._draw_rest_later()
 
     def _note_change(self, entry: Entry) -> None:
         """An entry has other lines: draw soon, but no more often than drawing is cheap."""
@@ -205,46 +209,67 @@ class Transcript(ScrollView):
             self._draw_end()
         else:
             self._draw_around()
+        self._forget_far()
         self.refresh()
         self._pause_s = pause_s(used_s)
         self._drawn_s = time.monotonic()
 
     def _draw_end(self) -> None:
         """Draw the last screens, and go to the end."""
-        left = (1 + AHEAD_SCREENS) * max(1, self.size.height)
-        for place in range(len(self._entries) - 1, -1, -1):
-            if left <= 0:
-                break
-            left -= self._draw_entry(place)
+        self._draw_while(range(len(self._entries) - 1, -1, -1), (1 + AHEAD_SCREENS) * max(1, self.size.height))
         self._extend()
         self._go(max(0, self.virtual_size.height - self.size.height))
 
     def _draw_around(self) -> None:
-        """Draw what is seen, keeping the first line that is seen where it is."""
-        if not self._entries:
+        """Draw what is seen and what is near, keeping a line that was seen where it is."""
+        for _ in range(MOST_ROUNDS if self._entries else 0):
+            top, height = self.scroll_offset.y, max(1, self.size.height)
+            first, last = self._at(top)[0], self._at(top + height - 1)[0]
+            kept = next((place for place in range(first, last + 1) if self._is_measured[place]), first)
+            offset, near = top - self._top(kept), AHEAD_SCREENS * height
+            self._draw_while(range(first, len(self._entries)), height + near + max(0, top - self._top(first)))
+            self._draw_while(range(first - 1, -1, -1), near)
             self._extend()
-            return
-        first, offset = self._at(self.scroll_offset.y)
-        before = self._heights[first]
-        left, place = (1 + AHEAD_SCREENS) * max(1, self.size.height) + offset, first
-        while left > 0 and place < len(self._entries):
-            left -= self._draw_entry(place)
-            place += 1
+            top = self._top(kept) + min(offset, self._heights[kept] - 1)
+            self._go(max(0, min(top, self.virtual_size.height - height)))
+            if self._sees_drawn():
+                break
         self._extend()
-        kept = offset if self._heights[first] >= before else min(offset, self._heights[first] - 1)
-        top = self._top(first) + max(0, kept)
-        if top != self.scroll_offset.y:
-            self._go(top)
+
+    def _draw_while(self, places: range, n_lines: int) -> None:
+        """Draw entries until there are so many lines."""
+        for place in places:
+            if n_lines <= 0:
+                break
+            n_lines -= self._draw_entry(place)
+
+    def _sees_drawn(self) -> bool:
+        """Whether all that is seen is drawn."""
+        if not self._entries:
+            return True
+        top = self.scroll_offset.y
+        seen = range(self._at(top)[0], self._at(top + max(1, self.size.height) - 1)[0] + 1)
+        return all(self._entries[place].is_drawn_by(self._drawer) for place in seen)
+
+    def _forget_far(self) -> None:
+        """Lines that are far from what is seen are dropped: their number alone would cost time."""
+        top, height = self.scroll_offset.y, max(1, self.size.height)
+        begin, end = top - KEPT_SCREENS * height, top + (1 + KEPT_SCREENS) * height
+        for place, entry in enumerate(self._entries):
+            if (self._ends[place] < begin or self._top(place) > end) and entry.is_drawn_by(self._drawer):
+                entry.forget()
 
     def _draw_entry(self, place: int) -> int:
         """Draw an entry; how many lines it has."""
         assert self._drawer is not None
         self._heights[place] = len(self._entries[place].lines(self._drawer))
+        self._is_measured[place] = True
         return self._heights[place]
 
     def _measure_all(self) -> None:
         width = self._width
         self._heights = [entry.estimate(width) for entry in self._entries]
+        self._is_measured = [False] * len(self._entries)
         self._extend()
 
     def _extend(self) -> None:
@@ -253,31 +278,6 @@ class Transcript(ScrollView):
         size = Size(self.scrollable_content_region.width, self._ends[-1] if self._ends else 0)
         if size != self.virtual_size:
             self.virtual_size = size
-
-    def _draw_rest_later(self) -> None:
-        """Draw what nobody sees yet, a little at a time."""
-        if self._idle is None and not all(self._is_drawn(place) for place in range(len(self._entries))):
-            self._idle = self.set_timer(IDLE_S, self._draw_slice)
-
-    def _draw_slice(self) -> None:
-        self._idle = None
-        if self._drawer is None or not self._entries:
-            return
-        ends, below = time.perf_counter() + SLICE_S, self.virtual_size.height - self.scroll_offset.y
-        for place in range(len(self._entries) - 1, -1, -1):
-            if not self._is_drawn(place):
-                self._draw_entry(place)
-                if time.perf_counter() > ends:
-                    break
-        first = self._at(self.scroll_offset.y)[0]
-        drawn_above = all(self._is_drawn(place) for place in range(first, len(self._entries)))
-        self._extend()
-        if drawn_above:  # only what is above has another height now
-            self._go(self.virtual_size.height - below)
-        self._draw_rest_later()
-
-    def _is_drawn(self, place: int) -> bool:
-        return self._entries[place].is_drawn_by(self._drawer)
 
     def _place_of(self, number: int | None) -> int | None:
         return next((place for place, entry in enumerate(self._entries) if entry.number == number), None)
@@ -293,10 +293,10 @@ class Transcript(ScrollView):
     def render_line(self, y: int) -> Strip:
         """A line of the screen."""
         width, line = self.scrollable_content_region.width, self.scroll_offset.y + y
-        style = self.rich_style
+        style = self._base = self._base or self.rich_style
         if self._drawer is None or not self._entries or line >= self._ends[-1]:
             return Strip.blank(width, style)
-        if not self._follows and y == self.size.height - 1 and self._ends[-1] > line + 1:
+        if self._says_more(y):
             return Strip([Segment(MORE, self._accent)]).adjust_cell_length(width).apply_style(style)
         place, offset = self._at(line)
         entry = self._entries[place]
@@ -312,7 +312,23 @@ class Transcript(ScrollView):
             self._composed[key] = found
         return found[1]
 
+    def _says_more(self, y: int) -> bool:
+        """Whether a line of the screen says that there is more below."""
+        is_last = y == self.size.height - 1
+        return is_last and not self._follows and bool(self._ends) and self._ends[-1] > self.scroll_offset.y + y + 1
+
     # scrolling
+
+    def on_click(self, event: Click) -> None:
+        """What says that there is more leads there."""
+        y = event.get_content_offset_capture(self).y
+        if self._says_more(y):
+            self.follow()
+        elif self._entries and self.scroll_offset.y + y < self._ends[-1]:
+            place, offset = self._at(self.scroll_offset.y + y)
+            if offset in self._entries[place].fold_lines:
+                self._entries[place].toggle()
+                self._draw_now()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Where it is scrolled to says whether it follows; what comes into sight is drawn."""
@@ -323,11 +339,8 @@ class Transcript(ScrollView):
         self._follows = self.scroll_offset.y >= self.max_scroll_y
         if was_following != self._follows:
             self.refresh()
-        if not self._follows and self._entries and self._pending is None:
-            first = self._at(self.scroll_offset.y)[0]
-            last = self._at(self.scroll_offset.y + self.size.height)[0]
-            if not all(self._is_drawn(place) for place in range(first, last + 1)):
-                self._pending = self.set_timer(0.001, self._draw_now)
+        if not self._follows and self._entries and self._pending is None and not self._sees_drawn():
+            self._pending = self.set_timer(0.001, self._draw_now)
 
     def _go(self, line: int) -> None:
         """Have this line at the top, at once."""
@@ -360,13 +373,14 @@ def palette_of(app: App[object]) -> Palette:
     theme = app.current_theme
     variables = app.theme_variables
     is_ansi = "ansi" in theme.name
-    accent = _rich_colour(variables.get("primary", ""))
-    code = _rich_colour(variables.get("accent" if theme.dark else "primary", ""))
+    if app.no_color:
+        return Palette(has_colour=False)
+    accent = _rich_colour(variables.get("text-primary", "")) or _rich_colour(variables.get("primary", ""))
     code_theme = ("ansi_dark" if theme.dark else "ansi_light") if is_ansi else ("monokai" if theme.dark else "friendly")
     return Palette(
         accent=f"{accent} bold".strip(),
         muted="dim",
-        code=code or "bold",
+        code=_rich_colour(variables.get("text-accent", "")) or _rich_colour(variables.get("accent", "")) or "bold",
         code_theme=code_theme,
     )
 

@@ -8,11 +8,12 @@ from itertools import accumulate, pairwise
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from textual.strip import Strip
 
-from edgeinfer.app.tui.text.blocks import GrowingBlocks, blocks_of
+from edgeinfer.app.tui.text.blocks import Block, GrowingBlocks, blocks_of
 from edgeinfer.app.tui.text.drawing import Drawer, Palette, text_of
 from edgeinfer.app.tui.text.fences import fences_of
-from edgeinfer.app.tui.text.growing_lines import GrowingLines
+from edgeinfer.app.tui.text.growing_lines import GrowingLines, GrowingPlain
 from edgeinfer.app.tui.text.neutral import NeutralStream, neutral
 from edgeinfer.app.tui.text.pacing import LEAST_S, MOST_S, SHARE, pause_s
 from edgeinfer.app.tui.text.thinking import Section, sections_of
@@ -65,6 +66,7 @@ PIECES = (
         "\u200b",
         "\x1b[31m",
     ),
+    *("2) y", "-", "- [ ] t", "   d", "\n\n</think>\n", "</reasoning>", "&#13;", "&#x202e;", "&NewLine;", "> - "),
     *("\x1b]0;t\x07", "\x9b2J", "\x00", "\x08", "\u2028", "ا", "\ud800", "&amp;", "\\", "_", "~~s~~", "a" * 90),
 )
 TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=24).map("".join)
@@ -107,6 +109,8 @@ def test_blocks_are_the_same_however_the_text_came(text: str, sizes: list[int]) 
     for piece in cut(neutral(text), sizes):
         before = growing.settled
         growing.push(piece)
+        if len(piece) % 2:
+            growing.settle()
         assert growing.settled[: len(before)] == before
     growing.finish()
     assert growing.settled == blocks_of(neutral(text))
@@ -159,6 +163,11 @@ def test_an_open_fence_shows_what_there_is_of_it() -> None:
         ("- item\n\n  ```sh\n  ls\n  ```\n", [("sh", "ls\n", True)]),
         ("```c\nint", [("c", "int\n", False)]),
         ("no `code` here", []),
+        ("> ```sh\n> ls\n> ```\n", [("sh", "ls\n", True)]),
+        ("> - ```sh\n>   ls", [("sh", "ls\n", False)]),
+        ("    ```\n    no fence", []),
+        ("```\n```", [("", "", True)]),
+        ("```\r\na\r\n```", [("", "a\n", True)]),
         ("```a\n1\n```\n```b\n2\n```", [("a", "1\n", True), ("b", "2\n", True)]),
     ],
 )
@@ -175,6 +184,14 @@ def test_fences_are_found(text: str, expected: list[tuple[str, str, bool]]) -> N
         ("say <think> aloud", (Section(False, "say <think> aloud"),)),
         ("<|begin_of_thought|>a<|end_of_thought|>b", (Section(True, "a"), Section(False, "b"))),
         ("", (Section(False, ""),)),
+        (
+            "\n <think>a</think>\n\n<reasoning>b</reasoning>c",
+            (Section(True, "a"), Section(True, "b"), Section(False, "c")),
+        ),
+        ("hm, so\n</think>\n\nyes", (Section(True, "hm, so"), Section(False, "yes"))),
+        ("</think>yes", (Section(True, ""), Section(False, "yes"))),
+        ("it ends with `</think>` there", (Section(False, "it ends with `</think>` there"),)),
+        ("```\n</think>\n```", (Section(False, "```\n</think>\n```"),)),
     ],
 )
 def test_thoughts_are_told_from_answers(text: str, expected: tuple[Section, ...]) -> None:
@@ -189,6 +206,93 @@ def test_a_thought_folds_and_opens_and_the_source_stays() -> None:
     answer.toggle()
     assert "quite a long thought" in text_of(answer.lines(drawer))
     assert answer.source == text
+
+
+def test_a_thought_is_open_until_it_is_over() -> None:
+    drawer, answer = Drawer(60, Palette()), Answer(1)
+    answer.begin()
+    for piece in ("\n", "<", "think", ">", "let me", " see\n\nwell"):
+        answer.grow(piece)
+    assert text_of(answer.lines(drawer)).startswith("▾ thinking, 4 words (Alt+T)\nlet me see\n\nwell")
+    answer.grow("</think>\n\nYes")
+    assert text_of(answer.lines(drawer)).startswith("▸ thought, 4 words (Alt+T)\n\nYes")
+
+
+def test_a_thought_that_somebody_folds_stays_folded_while_it_grows() -> None:
+    drawer, answer = Drawer(60, Palette()), Answer(1)
+    answer.begin()
+    answer.grow("<think>let me")
+    answer.toggle()
+    answer.grow(" see")
+    assert "let me" not in text_of(answer.lines(drawer))
+
+
+def test_text_turns_out_to_be_a_thought_where_the_prompt_began_it() -> None:
+    drawer, answer = Drawer(60, Palette()), Answer(1)
+    answer.begin()
+    answer.grow("let me see\n")
+    assert "let me see" in text_of(answer.lines(drawer))
+    answer.grow("</think>\n\nYes")
+    assert text_of(answer.lines(drawer)).startswith("▸ thought, 3 words (Alt+T)\n\nYes")
+    assert answer.fences == ()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(("a", " b", "\n", "\n\n", "\t", "x" * 30)), max_size=30).map("".join), SIZES)
+def test_plain_lines_are_the_same_however_the_text_came(text: str, sizes: list[int]) -> None:
+    drawer, growing, shown = Drawer(12, Palette()), GrowingPlain(), ""
+    for piece in cut(text, sizes):
+        shown += piece
+        lines = growing.lines(shown, drawer)
+        assert text_of(lines) == text_of(GrowingPlain().lines(shown, drawer))
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS | st.text())
+def test_nothing_that_is_drawn_steers_a_terminal(text: str) -> None:
+    shown = text_of(Answer(1, text).lines(Drawer(40, Palette())))
+    assert neutral(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text", ["> " * 40 + "deep", "- " * 40 + "deep", "".join("  " * n + "- x\n" for n in range(40)) + " deep"]
+)
+def test_nothing_is_left_out_however_deep_it_stands(text: str) -> None:
+    assert "deep" in text_of(Answer(1, text).lines(Drawer(60, Palette())))
+
+
+@pytest.mark.parametrize("text", ["1. a\n1. b\n1. c", "1. a\n\n   more\n\n7. b\n3. c"])
+def test_items_are_counted_from_the_first(text: str) -> None:
+    lines = text_of(Answer(1, text).lines(Drawer(60, Palette()))).splitlines()
+    assert [line[:3] for line in lines if line[:3].strip()] == [" 1.", " 2.", " 3."]
+
+
+def test_items_are_blocks_that_join() -> None:
+    blocks = blocks_of("text\n\n3. a\n\n   more\n4. b\n- c\n- d\n\nend")
+    assert [(block.source, block.number, block.joins) for block in blocks] == [
+        ("text", None, False),
+        ("3. a\n\n   more", 3, False),
+        ("4. b", 4, True),
+        ("- c", None, False),
+        ("- d", None, True),
+        ("end", None, False),
+    ]
+
+
+def test_a_long_table_is_parsed_as_rarely_as_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Block] = []
+    drawer, lines, block = Drawer(60, Palette()), GrowingLines(), Drawer.block
+
+    def counted(self: Drawer, what: Block) -> list[Strip]:
+        drawn.append(what)
+        return block(self, what)
+
+    monkeypatch.setattr(Drawer, "block", counted)
+    lines.push("| a | b |\n|---|---|\n")
+    for number in range(400):
+        lines.push(f"| {number} | x |\n")
+        assert str(number) in text_of(lines.lines(drawer)[-2:])
+    assert len(drawn) < 60
 
 
 def test_drafted_text_is_tinted_on_demand_and_the_same_text() -> None:
