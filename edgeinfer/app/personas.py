@@ -74,7 +74,11 @@ class Personas:
 
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(self.folder / f"{name}{SUFFIX}", text.strip() + "\n")
+            path = self.folder / f"{name}{SUFFIX}"
+            write_text(path, text.strip() + "\n")
+            for other in self.folder.glob(f"*{SUFFIX}"):
+                if other.stem.casefold() == name.casefold() and not other.samefile(path):
+                    other.unlink()  # the same name in another case
         except OSError as error:
             raise BadSetting(f"{self.folder} cannot be written: {error.strerror or error}") from None
         return Persona(name, text.strip())

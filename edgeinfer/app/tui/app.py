@@ -51,9 +51,7 @@ class ChatApp(App[int]):
         """A terminal that is too small says so until it is larger."""
         too_small = is_too_small(event.size.width, event.size.height)
         if isinstance(self.screen, TooSmallScreen):
-            if too_small:
-                self.screen.say()
-            else:
+            if not too_small:
                 self.pop_screen()
         elif too_small:
             self.push_screen(TooSmallScreen())

@@ -7,7 +7,7 @@ stands there.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
@@ -140,11 +140,16 @@ def remapped(keys: Sequence[str], others: Sequence[str] = ()) -> tuple[dict[str,
             notices.append(f"keys: no command is called {name!r}; {hint}")
         else:
             found[name] = key
-    taken = {key: command.id for command in known.values() for key in found.get(command.id, command.keys).split(",")}
-    for name, key in found.items():
-        if name in known and taken.get(key) != name:
-            notices.append(f"keys: {key} is both {name}'s and {taken.get(key)}'s")
-    return found, tuple(notices)
+    return found, (*notices, *_clashes(known, found))
+
+
+def _clashes(known: Mapping[str, Command], found: Mapping[str, str]) -> list[str]:
+    """Keys that more than one command has, now that some were changed."""
+    owners: dict[str, list[str]] = {}
+    for command in known.values():
+        for key in found.get(command.id, command.keys).split(","):
+            owners.setdefault(key.strip(), []).append(f"{command.id}'s")
+    return [f"keys: {key} is both {' and '.join(names)}" for key, names in owners.items() if len(names) > 1]
 
 
 def palette(do: Callable[[str], Callable[[], None]]) -> list[tuple[str, str, Callable[[], None]]]:

@@ -6,6 +6,7 @@ In: the least size. Out: nothing. What is below it stays as it is.
 from __future__ import annotations
 
 from textual.app import ComposeResult
+from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -28,11 +29,8 @@ class TooSmallScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         yield Static(markup=False)
 
-    def on_mount(self) -> None:
-        self.say()
-
-    def say(self) -> None:
+    def on_resize(self, event: Resize) -> None:
         """How large the terminal is, and how large it should be."""
-        width, height = self.app.size
+        width, height = event.size
         found = f"{width}x{height} cells; {LEAST_WIDTH}x{LEAST_HEIGHT} are needed"
         self.query_one(Static).update(found)
