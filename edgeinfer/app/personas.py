@@ -82,6 +82,9 @@ class Personas:
             if before is not None and before != name and (old := self.folder / f"{before}{SUFFIX}").exists():
                 os.replace(old, path)  # also where names differ in capitals alone, and files do not
             write_text(path, text.strip() + "\n")
+            for other in self.folder.glob(f"*{SUFFIX}"):
+                if other.stem.casefold() == name.casefold() and not other.samefile(path):
+                    other.unlink()  # the same name in another case
         except OSError as error:
             raise BadSetting(f"{self.folder} cannot be written: {error.strerror or error}") from None
         return Persona(name, text.strip())

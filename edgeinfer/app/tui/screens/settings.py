@@ -158,6 +158,8 @@ class SettingsScreen(Screen[Changed | None]):
         return True
 
     def _end_editing(self) -> None:
+        if self._edited is not None:
+            self._tell(self._explanation(self._edited))
         self._edited = None
         self.remove_class("-editing")
         self.query_one(DataTable).focus()
