@@ -22,6 +22,12 @@ from edgeinfer.app.tui.screens.too_small import TooSmallScreen, is_too_small
 HANGUP_CODE = 129
 
 
+def _other_ids() -> tuple[str, ...]:
+    from edgeinfer.app.tui.other_keys import other_ids
+
+    return other_ids()
+
+
 class ChatApp(App[int]):
     """`edgeinfer chat` at a terminal."""
 
@@ -39,7 +45,7 @@ class ChatApp(App[int]):
             self.theme = face.theme
         else:
             self.chat_screen.tell(f"no theme is called {face.theme!r}; there are: {', '.join(self.available_themes)}")
-        keys, notices = remapped(face.keys)
+        keys, notices = remapped(face.keys, _other_ids() if face.keys else ())
         self.desk.keys = keys
         self.set_keymap(keys)
         self.push_screen(self.chat_screen)
