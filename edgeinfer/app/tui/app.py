@@ -24,6 +24,12 @@ from edgeinfer.app.tui.without_colour import NO_COLOUR_CSS, ansi_colour
 HANGUP_CODE = 129
 
 
+def _other_ids() -> tuple[str, ...]:
+    from edgeinfer.app.tui.other_keys import other_ids
+
+    return other_ids()
+
+
 class ChatApp(App[int]):
     """`edgeinfer chat` at a terminal."""
 
@@ -47,7 +53,7 @@ class ChatApp(App[int]):
             self.theme = face.theme
         else:
             self.chat_screen.tell(f"no theme is called {face.theme!r}; there are: {', '.join(self.available_themes)}")
-        keys, notices = remapped(face.keys)
+        keys, notices = remapped(face.keys, _other_ids() if face.keys else ())
         self.desk.keys = keys
         self.set_keymap(keys)
         self.push_screen(self.chat_screen)

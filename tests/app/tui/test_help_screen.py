@@ -67,6 +67,16 @@ async def test_a_key_that_was_changed_is_shown(make: Make) -> None:
         assert "Ctrl+R" not in text
 
 
+async def test_keys_of_other_screens_can_be_changed_too(make: Make) -> None:
+    app = make(Script(), keys=("help.back=f8", "composer.send=f7"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.chat_screen.query_one(TextArea).insert("/help")
+        await pilot.press("f7")
+        await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.press("f8")
+        await wait_until(pilot, lambda: app.screen is app.chat_screen)
+
+
 @pytest.mark.parametrize("key", ["escape", "q", "f1"])
 async def test_keys_leave_it(make: Make, key: str) -> None:
     app = make(Script())

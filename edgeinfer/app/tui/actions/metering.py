@@ -40,6 +40,9 @@ class Metering(ChatParts):
             )
         )
 
+        if self.desk.model is not None and self.writing is not None and not self.writing.is_summary:
+            self.context_bar.show(live.n_prompt + live.n_generated, 0, self.desk.model.facts.n_context)
+
     def show_figures(self, figures: Figures | None) -> None:
         """Numbers of an answer that is over; the memory's alone where there are none."""
         self.show_meters(

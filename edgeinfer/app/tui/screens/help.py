@@ -19,13 +19,14 @@ from edgeinfer.app.tui.commands import COMMANDS, GROUPS, Command
 
 COMPOSER = (
     ("Enter", "send; while an answer is written: ask it afterwards"),
-    ("Ctrl+J", "a new line (Shift+Enter too, where the terminal tells it apart)"),
+    ("Ctrl+J", "a new line (Shift+Enter too, in some terminals)"),
     ("Up, Down", "earlier inputs"),
     ("@path", "attach a file or folder; Tab completes"),
     ("//", "begins a message that begins with a slash"),
 )
 KEY_CELLS, FORM_CELLS = 14, 22
 NARROW = 70
+NAMES = {"pageup": "PageUp", "pagedown": "PageDown"}
 
 
 class HelpScreen(Screen[None]):
@@ -74,7 +75,7 @@ def shown_keys(command: Command, keys: Mapping[str, str]) -> Iterator[str]:
     """The keys of a command as people write them: Ctrl+Y."""
     for key in keys.get(command.id, command.keys).split(","):
         if key:
-            yield "+".join(part.capitalize() if len(part) > 1 else part.upper() for part in key.split("+"))
+            yield "+".join(NAMES.get(part, part.capitalize()) for part in key.strip().split("+"))
 
 
 def _line(text: Text, key: str, form: str, explanation: str, *, narrow: bool) -> None:

@@ -33,7 +33,7 @@ class PersonasScreen(Screen[Chosen | None]):
     """A list, and the text of the one at the cursor."""
 
     DEFAULT_CSS = """
-    PersonasScreen OptionList { height: 2fr; min-height: 3; border: none; }
+    PersonasScreen OptionList { height: 2fr; min-height: 3; &, &:focus { border: none; } }
     PersonasScreen #persona-name { display: none; height: 1; border: none; padding: 0 1; }
     PersonasScreen #persona-text { height: 3fr; min-height: 3; border: none; }
     PersonasScreen #persona-hint { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; }
@@ -150,7 +150,7 @@ class PersonasScreen(Screen[Chosen | None]):
         name, area = self.query_one(Input), self.query_one(TextArea)
         name.value, area.text, area.read_only = persona.name, persona.text, False
         (area if persona.name else name).focus()
-        self._tell("Ctrl+S keeps it, Escape leaves it as it was")
+        self._tell("Ctrl+S keeps it, Escape does not")
         self.refresh_bindings()
 
     def _end_editing(self) -> None:

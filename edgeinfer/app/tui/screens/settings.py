@@ -129,6 +129,7 @@ class SettingsScreen(Screen[Changed | None]):
             return
         self._edited = option
         self.add_class("-editing")
+        self.refresh_bindings()
         field = self.query_one("#setting-value", Input)
         field.value = written(option, self._settings.value(option.name))
         field.focus()
@@ -141,6 +142,10 @@ class SettingsScreen(Screen[Changed | None]):
     def action_filter(self) -> None:
         """Find a setting."""
         self.query_one("#settings-filter", Input).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Which keys count just now."""
+        return self._edited is None or action not in ("edit", "reset", "filter")
 
     def _write(self, option: Option[object], text: str | None) -> bool:
         try:
@@ -162,6 +167,7 @@ class SettingsScreen(Screen[Changed | None]):
             self._tell(self._explanation(self._edited))
         self._edited = None
         self.remove_class("-editing")
+        self.refresh_bindings()
         self.query_one(DataTable).focus()
 
     def _list(self, wanted: str) -> None:
