@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -219,17 +220,21 @@ def declared_options() -> Mapping[str, Option[object]]:
     """Every option by name, in the order of declaration."""
     options: dict[str, Option[object]] = {}
     for group, settings_class in GROUPS.items():
-        types = get_type_hints(settings_class)
+        words = _words_by_name(group)
         for field in dataclasses.fields(settings_class):
             help_text, read = field.metadata[METADATA_KEY]
-            options[field.name] = Option(
-                field.name, group, field.default, help_text, read, _words_of(types[field.name])
-            )
+            options[field.name] = Option(field.name, group, field.default, help_text, read, words[field.name])
     return options
 
 
+@functools.cache
+def _words_by_name(group: str) -> Mapping[str, tuple[str, ...]]:
+    """The words that each option of a group is one of, by its type; none where it may be more. Reading types takes its time."""
+    types = get_type_hints(GROUPS[group])
+    return MappingProxyType({name: _words_of(kind) for name, kind in types.items()})
+
+
 def _words_of(kind: object) -> tuple[str, ...]:
-    """The words that a value of this type is one of; none where it may be more."""
     if kind is bool:
         return ("true", "false")
     return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
