@@ -229,7 +229,7 @@ def declared_options() -> Mapping[str, Option[object]]:
 
 @functools.cache
 def _words_by_name(group: str) -> Mapping[str, tuple[str, ...]]:
-    """The words that each option of a group is one of, by its type; none where it may be more. Reading types takes its time."""
+    """The words that each option of a group is one of; none where it may be more. Reading types takes its time."""
     types = get_type_hints(GROUPS[group])
     return MappingProxyType({name: _words_of(kind) for name, kind in types.items()})
 

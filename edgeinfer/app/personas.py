@@ -7,7 +7,6 @@ else is kept about them.
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +63,8 @@ class Personas:
         hint = f"did you mean {names[near[0]].name}?" if near else others
         raise BadSetting(f"no persona is called {name!r}; {hint}")
 
-    def save(self, name: str, text: str, before: str | None = None) -> Persona:
-        """Keep a persona, in place of one of the same name. Raises BadSetting for a name that cannot be one.
-
-        `before`: the name it had; its file gets the new one.
-        """
+    def save(self, name: str, text: str) -> Persona:
+        """Keep a persona, in place of one of the same name. Raises BadSetting for a name that cannot be one."""
         name = name.strip()
         if not _NAME.fullmatch(name):
             raise BadSetting(
@@ -79,8 +75,6 @@ class Personas:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{name}{SUFFIX}"
-            if before is not None and before != name and (old := self.folder / f"{before}{SUFFIX}").exists():
-                os.replace(old, path)  # also where names differ in capitals alone, and files do not
             write_text(path, text.strip() + "\n")
             for other in self.folder.glob(f"*{SUFFIX}"):
                 if other.stem.casefold() == name.casefold() and not other.samefile(path):

@@ -1,143 +1,200 @@
-"""The personas screen: choosing, writing, renaming, deleting with undo; no persona is lost to another one."""
+"""The personas screen: made, changed, deleted and brought back in place; the one chosen answers the next question."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static, TextArea
 
-from edgeinfer.app.personas import Personas
-from edgeinfer.app.tui.screens.personas import Chosen, PersonasScreen
+from edgeinfer.app.personas import Persona
+from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.screens.personas import NONE_YET, PersonasScreen
+from tests.app.tui.desks import chat_app
+from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
 
-SIZES = pytest.mark.parametrize("size", [(40, 12), (100, 40)])
-
-
-class Opened(App[None]):
-    """An app that opens the personas of a folder."""
-
-    def __init__(self, personas: Personas) -> None:
-        super().__init__()
-        self.personas = personas
-        self.results: list[Chosen | None] = []
-
-    def on_mount(self) -> None:
-        """Open them."""
-        self.push_screen(PersonasScreen(self.personas, "You are kind."), self.results.append)
+Make = Callable[..., ChatApp]
+SIZE = (100, 40)
 
 
 @pytest.fixture
-def personas(tmp_path: Path) -> Personas:
-    """Two personas, one of them hostile."""
-    found = Personas(tmp_path / "personas")
-    found.save("lawyer", "Be [red]exact[/red].\x1b[2J")
-    found.save("Poet", "Answer in verse.")
-    return found
+def make(home: Path) -> Iterator[Make]:
+    with chat_app(home) as make:
+        yield make
 
 
-def told(app: App[None]) -> str:
-    """What the screen says."""
-    return str(app.screen.query_one("#persona-hint", Static).content)
+async def opened(pilot: Pilot[int]) -> None:
+    """The personas are shown."""
+    await wait_until(pilot, lambda: pilot.app.screen.is_mounted and not isinstance(pilot.app.screen, PersonasScreen))
+    await pilot.press("f4")
+    await wait_until(pilot, lambda: isinstance(pilot.app.screen, PersonasScreen))
+    await pilot.pause()
 
 
-async def listed(pilot: Pilot[None], *names: str) -> None:
-    """Wait until these are listed."""
-    await wait_until(
-        pilot,
-        lambda: (
-            pilot.app.screen.query(OptionList)
-            and [str(line.prompt) for line in pilot.app.screen.query_one(OptionList).options] == list(names)
-        ),
-    )
+def names(pilot: Pilot[int]) -> list[str]:
+    return [str(option.prompt) for option in pilot.app.screen.query_one(OptionList).options]
 
 
-@SIZES
-async def test_choosing_one(personas: Personas, size: tuple[int, int]) -> None:
-    app = Opened(personas)
-    async with app.run_test(size=size) as pilot:
-        await listed(pilot, "lawyer", "Poet")
-        await wait_until(pilot, lambda: app.screen.query_one(TextArea).text == "Be [red]exact[/red].[2J")
-        await pilot.press("down", "enter")
-        await wait_until(pilot, lambda: app.results)
-        assert app.results == [Chosen("Poet", "Answer in verse.")]
+def hint(pilot: Pilot[int]) -> str:
+    return str(pilot.app.screen.query_one("#persona-hint", Static).content)
 
 
-@SIZES
-async def test_a_new_one_begins_with_what_is_in_use(personas: Personas, size: tuple[int, int]) -> None:
-    app = Opened(personas)
-    async with app.run_test(size=size) as pilot:
-        await listed(pilot, "lawyer", "Poet")
-        await pilot.press("n", *"kind", "ctrl+s")
-        await listed(pilot, "kind", "lawyer", "Poet")
-        assert personas.find("kind").text == "You are kind."
+def text(pilot: Pilot[int]) -> TextArea:
+    return pilot.app.screen.query_one(TextArea)
 
 
-async def test_a_new_one_takes_no_others_name(personas: Personas) -> None:
-    app = Opened(personas)
-    async with app.run_test() as pilot:
-        await listed(pilot, "lawyer", "Poet")
-        await pilot.press("n", *"poet", "ctrl+s")
-        await wait_until(pilot, lambda: "another name is wanted" in told(app))
-        assert personas.find("Poet").text == "Answer in verse."
-        await pilot.press("escape")
-        await wait_until(pilot, lambda: app.screen.query_one(OptionList).has_focus)
+def kept(app: ChatApp) -> list[Persona]:
+    return list(app.desk.personas.all())
 
 
-@pytest.mark.parametrize("name", ["Bard", "poet"])
-async def test_renaming_leaves_one_file(personas: Personas, name: str) -> None:
-    app = Opened(personas)
-    async with app.run_test() as pilot:
-        await listed(pilot, "lawyer", "Poet")
-        await pilot.press("down", "e")
-        app.screen.query_one("#persona-name", Input).value = name
+async def test_one_is_made_from_the_system_prompt_in_use(make: Make) -> None:
+    app = make(Script(), system="Be brief.")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert hint(pilot) == NONE_YET
+        await pilot.press("n")
+        assert pilot.app.screen.query_one(Input).has_focus
+        assert text(pilot).text == "Be brief."
+        await pilot.press(*"Short", "ctrl+s")
+        await wait_until(pilot, lambda: names(pilot) == ["Short"])
+        assert kept(app) == [Persona("Short", "Be brief.")]
+
+
+async def test_a_name_that_cannot_be_one_is_said_and_nothing_is_lost(make: Make) -> None:
+    app = make(Script(), system="Be brief.")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("n", "slash", "x", "ctrl+s")
+        assert "cannot be called '/x'" in hint(pilot)
+        assert app.screen.has_class("-editing")
+        assert text(pilot).text == "Be brief."
+        assert kept(app) == []
+
+
+async def test_one_is_changed(make: Make) -> None:
+    app = make(Script())
+    app.desk.personas.save("Pirate", "Speak like a pirate.")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert text(pilot).text == "Speak like a pirate."
+        await pilot.press("e")
+        assert text(pilot).has_focus
+        text(pilot).text = "Arr."
         await pilot.press("ctrl+s")
-        await listed(pilot, *sorted(["lawyer", name], key=str.casefold))
-        assert sorted(os.listdir(personas.folder)) == sorted([f"{name}.md", "lawyer.md"])
-        assert personas.find(name).text == "Answer in verse."
+        assert kept(app) == [Persona("Pirate", "Arr.")]
+        assert text(pilot).read_only
+        assert text(pilot).text == "Arr."
+        assert app.screen.query_one(OptionList).has_focus
 
 
-async def test_deleting_and_bringing_back(personas: Personas) -> None:
-    app = Opened(personas)
-    async with app.run_test() as pilot:
-        await listed(pilot, "lawyer", "Poet")
-        await pilot.press("down", "delete")
-        await listed(pilot, "lawyer")
-        assert "u brings it back" in told(app)
-        await pilot.press("u")
-        await listed(pilot, "lawyer", "Poet")
-        assert personas.find("Poet").text == "Answer in verse."
+async def test_escape_leaves_one_as_it_was(make: Make) -> None:
+    app = make(Script())
+    app.desk.personas.save("Pirate", "Speak like a pirate.")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("e")
+        text(pilot).text = "Arr."
+        await pilot.press("escape")
+        assert kept(app) == [Persona("Pirate", "Speak like a pirate.")]
+        assert text(pilot).text == "Speak like a pirate."
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.screen is app.chat_screen)
 
 
-async def test_what_was_deleted_does_not_replace_a_new_one(personas: Personas) -> None:
-    app = Opened(personas)
-    async with app.run_test() as pilot:
-        await listed(pilot, "lawyer", "Poet")
-        await pilot.press("down", "delete")
-        await listed(pilot, "lawyer")
-        await pilot.press("n", *"poet", "ctrl+s")
-        await listed(pilot, "lawyer", "poet")
-        await pilot.press("u")
-        await wait_until(pilot, lambda: "rename it first" in told(app))
-        assert personas.find("poet").text == "You are kind."
+async def test_another_name_is_the_same_persona(make: Make) -> None:
+    app = make(Script())
+    app.desk.personas.save("Pirate", "Arr.")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("e")
+        app.screen.query_one(Input).value = "Captain"
+        await pilot.press("ctrl+s")
+        assert kept(app) == [Persona("Captain", "Arr.")]
 
 
-async def test_a_full_disk_is_told_when_bringing_back(personas: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = Opened(personas)
-    async with app.run_test() as pilot:
-        await listed(pilot, "lawyer", "Poet")
+async def test_a_name_that_another_one_has_is_refused(make: Make) -> None:
+    app = make(Script())
+    app.desk.personas.save("Pirate", "Arr.")
+    app.desk.personas.save("Zen", "Sit.")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("n", *"zen", "ctrl+s")
+        assert hint(pilot) == "there is one called Zen already"
+        await pilot.press("escape", "e")
+        app.screen.query_one(Input).value = "Zen"
+        await pilot.press("ctrl+s")
+        assert hint(pilot) == "there is one called Zen already"
+        assert kept(app) == [Persona("Pirate", "Arr."), Persona("Zen", "Sit.")]
+
+
+async def test_one_is_deleted_and_brought_back(make: Make) -> None:
+    app = make(Script())
+    app.desk.personas.save("Pirate", "Arr.")
+    app.desk.personas.save("Zen", "Sit.")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
         await pilot.press("delete")
-        await listed(pilot, "Poet")
-
-        def full(descriptor: int) -> None:
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr(os, "fsync", full)
+        await wait_until(pilot, lambda: names(pilot) == ["Zen"])
+        assert "Pirate is deleted; u brings it back" in hint(pilot)
+        assert text(pilot).text == "Sit."
         await pilot.press("u")
-        await wait_until(pilot, lambda: "No space left" in told(app))
-        monkeypatch.undo()
-        await pilot.press("u")
-        await listed(pilot, "lawyer", "Poet")
+        await wait_until(pilot, lambda: names(pilot) == ["Pirate", "Zen"])
+        assert app.screen.query_one(OptionList).highlighted == 0
+        assert kept(app) == [Persona("Pirate", "Arr."), Persona("Zen", "Sit.")]
+
+
+async def test_the_last_one_is_deleted_and_can_be_brought_back(make: Make) -> None:
+    app = make(Script())
+    app.desk.personas.save("Pirate", "Arr.")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("delete")
+        assert names(pilot) == []
+        assert text(pilot).text == ""
+        assert "u brings it back" in hint(pilot)
+        await pilot.press("delete", "e", "u")
+        await wait_until(pilot, lambda: names(pilot) == ["Pirate"])
+
+
+async def test_the_one_chosen_answers_the_next_question(make: Make) -> None:
+    script = Script("Sitting.")
+    app = make(script)
+    app.desk.personas.save("Pirate", "Arr.")
+    app.desk.personas.save("Zen", "Sit.")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("down", "enter")
+        await wait_until(pilot, lambda: app.screen is app.chat_screen)
+        await pilot.press("H", "i", "enter")
+        await wait_until(pilot, lambda: script.asked)
+        assert [(message.role, message.content) for message in script.asked[0]] == [("system", "Sit."), ("user", "Hi")]
+
+
+async def test_one_can_be_named_in_a_command(make: Make) -> None:
+    app = make(Script())
+    app.desk.personas.save("Pirate", "Arr.")
+    async with app.run_test(size=SIZE) as pilot:
+        await wait_until(pilot, lambda: app.screen is app.chat_screen and app.chat_screen.is_mounted)
+        app.chat_screen.query_one(TextArea).insert("/persona pirate")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.chat_screen.chat.system == "Arr.")
+
+
+async def test_control_characters_and_markup_of_files_are_only_text(make: Make) -> None:
+    app = make(Script())
+    app.desk.personas.save("Hostile", "x\x1b[31m[bold]y[/]")
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert "[bold]y[/]" in text(pilot).text
+        assert "\x1b" not in text(pilot).text
+
+
+async def test_it_can_be_used_in_the_smallest_terminal(make: Make) -> None:
+    app = make(Script())
+    async with app.run_test(size=(40, 12)) as pilot:
+        await opened(pilot)
+        await pilot.press("n", *"Short", "tab", *"Hi", "ctrl+s")
+        await wait_until(pilot, lambda: kept(app) == [Persona("Short", "Hi")])

@@ -1,186 +1,226 @@
-"""The settings screen: made from the declarations, written into the user's file at once."""
+"""The settings screen: what is changed is kept in the file at once and counts; what is wrong writes nothing."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
-from edgeinfer.app.tui.screens.settings import Changed, SettingsScreen, written
-from edgeinfer.app.tui.tuning import Tuning
-from edgeinfer.settings import declared_options, find_option, user_config_path
+from edgeinfer.app.opening_face import WatchedFace
+from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.screens.settings import SettingsScreen
+from edgeinfer.settings import Settings, declared_options, user_config_path
+from tests.app.tui.desks import chat_app
+from tests.app.tui.scripted import Script, ScriptedModel
 from tests.app.tui.waiting import wait_until
 
-SIZES = pytest.mark.parametrize("size", [(40, 12), (100, 40)])
+Make = Callable[..., ChatApp]
+SIZE = (100, 40)
 
 
-class Opened(App[None]):
-    """An app that opens the settings, and keeps what they came to."""
-
-    def __init__(self, **said: object) -> None:
-        super().__init__()
-        self.tuning = Tuning(said)
-        self.results: list[Changed | None] = []
-
-    def on_mount(self) -> None:
-        """Open them."""
-        self.push_screen(SettingsScreen(self.tuning.settings, self.tuning.reread), self.results.append)
+@pytest.fixture
+def make(home: Path) -> Iterator[Make]:
+    with chat_app(home) as make:
+        yield make
 
 
-def table(app: App[None]) -> DataTable[str]:
-    """The table of settings."""
-    return app.screen.query_one(DataTable)
+def table(pilot: Pilot[int]) -> DataTable[str]:
+    found: DataTable[str] = pilot.app.screen.query_one(DataTable)
+    return found
 
 
-def told(app: App[None]) -> str:
-    """What the screen says of the setting."""
-    return str(app.screen.query_one("#setting-help", Static).content)
+def explained(pilot: Pilot[int]) -> str:
+    """The line under the table."""
+    return str(pilot.app.screen.query_one("#setting-help", Static).content)
 
 
-def kept() -> dict[str, object]:
-    """What is in the user's file."""
-    return tomllib.loads(user_config_path().read_text())
+def row(pilot: Pilot[int], name: str) -> list[str]:
+    return table(pilot).get_row(name)
 
 
-async def point_at(pilot: Pilot[None], name: str) -> None:
-    """Move the cursor to a setting."""
-    await wait_until(pilot, lambda: pilot.app.screen.query(DataTable) and table(pilot.app).row_count)
-    table(pilot.app).move_cursor(row=table(pilot.app).get_row_index(name))
+def in_file() -> dict[str, object]:
+    path = user_config_path()
+    return tomllib.loads(path.read_text()) if path.exists() else {}
+
+
+async def opened(pilot: Pilot[int], at: str = "temp") -> None:
+    """The settings, with the cursor at one of them."""
+    app = pilot.app
+    assert isinstance(app, ChatApp)
+    await wait_until(pilot, lambda: app.desk.model is not None)
+    await pilot.press("f2")
+    await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+    await pilot.pause()
+    table(pilot).move_cursor(row=table(pilot).get_row_index(at))
     await pilot.pause()
 
 
-@SIZES
-async def test_every_setting_is_there(home: Path, size: tuple[int, int]) -> None:
-    app = Opened()
-    async with app.run_test(size=size) as pilot:
-        await point_at(pilot, "kv")
-        assert [key.value for key in table(app).rows] == list(declared_options())
-        assert "cached keys" in told(app)
-        assert "opened again" in told(app)
+async def write(pilot: Pilot[int], text: str) -> None:
+    """Change the setting at the cursor, up to Enter."""
+    await pilot.press("enter")
+    field = pilot.app.screen.query_one("#setting-value", Input)
+    await wait_until(pilot, lambda: field.has_focus)
+    field.value = text
+    await pilot.pause()
+
+
+async def test_every_declared_setting_stands_there(make: Make) -> None:
+    async with make(Script()).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert [str(key.value) for key in table(pilot).rows] == list(declared_options())
+        assert row(pilot, "temp") == ["temp", "0.7", ""]
+        assert row(pilot, "seed") == ["seed", "(unset)", ""]
+        assert "Temperature" in explained(pilot)
+
+
+async def test_a_wrong_value_is_said_and_writes_nothing(make: Make) -> None:
+    app = make(Script())
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await write(pilot, "hot")
+        assert "temp cannot be 'hot'" in explained(pilot)
+        await pilot.press("enter")
+        assert app.screen.has_class("-editing")
+        assert in_file() == {}
         await pilot.press("escape")
-        await wait_until(pilot, lambda: app.results)
-        assert app.results == [None]
-        assert not user_config_path().exists()
+        assert not app.screen.has_class("-editing")
+        assert row(pilot, "temp") == ["temp", "0.7", ""]
+        assert "Temperature" in explained(pilot)
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.screen is app.chat_screen)
+        assert app.desk.tuning.settings.generation.temp == 0.7
 
 
-@SIZES
-async def test_what_is_wrong_is_said_while_it_is_written(home: Path, size: tuple[int, int]) -> None:
-    app = Opened()
-    async with app.run_test(size=size) as pilot:
-        await point_at(pilot, "top_p")
-        await pilot.press("enter", "home", "3")
-        field = app.screen.query_one("#setting-value", Input)
-        await wait_until(pilot, lambda: "at most 1 is wanted" in told(app))
+async def test_a_right_value_is_in_the_file_and_counts(make: Make) -> None:
+    script = Script("Hello")
+    app = make(script)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await write(pilot, "0.25")
         await pilot.press("enter")
-        assert field.has_focus
-        field.value = "0.5"
-        await pilot.press("enter")
-        await wait_until(pilot, lambda: table(app).has_focus)
-        assert kept() == {"top_p": 0.5}
-        assert table(app).get_row("top_p")[1:] == ["0.5", str(user_config_path())]
+        assert in_file() == {"temp": 0.25}
+        assert row(pilot, "temp") == ["temp", "0.25", str(user_config_path())]
+        assert table(pilot).has_focus
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.screen is app.chat_screen)
+        await pilot.press("H", "i", "enter")
+        await wait_until(pilot, lambda: script.options)
+        assert script.options[0]["temperature"] == 0.25
+
+
+async def test_delete_takes_a_setting_out_of_the_file(make: Make, home: Path) -> None:
+    user_config_path().write_text("# mine\ntemp = 0.25\n")
+    app = make(Script())
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert row(pilot, "temp")[1] == "0.25"
         await pilot.press("delete")
-        await wait_until(pilot, lambda: table(app).get_row("top_p")[1] == "0.95")
-        assert kept() == {}
+        assert row(pilot, "temp") == ["temp", "0.7", ""]
+        assert in_file() == {}
+        assert "# mine" in user_config_path().read_text()
+        assert app.desk.tuning.settings.generation.temp == 0.7
+
+
+async def test_find_lists_what_has_the_words(make: Make) -> None:
+    async with make(Script()).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("slash", *"temp")
+        await wait_until(pilot, lambda: "temp" in table(pilot).rows and len(table(pilot).rows) < 5)
+        await pilot.press("enter")
+        assert table(pilot).has_focus
+        await pilot.press("slash", *"zzz")
+        await wait_until(pilot, lambda: not table(pilot).rows)
+        await pilot.press("enter", "enter", "delete", "e")  # there is nothing to change, and nothing fails
+        await pilot.press("slash", "escape")
+        await wait_until(pilot, lambda: len(table(pilot).rows) == len(declared_options()))
+
+
+async def test_what_the_environment_overrides_says_so(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEINFER_TEMP", "0.1")
+    app = make(Script())
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert row(pilot, "temp") == ["temp", "0.1", "EDGEINFER_TEMP"]
+        assert "now from EDGEINFER_TEMP, before the file" in explained(pilot)
+        await write(pilot, "0.9")
+        await pilot.press("enter")
+        assert in_file() == {"temp": 0.9}
+        assert row(pilot, "temp") == ["temp", "0.1", "EDGEINFER_TEMP"]
+        assert "now from EDGEINFER_TEMP" in explained(pilot)
+
+
+async def test_what_the_command_line_overrides_says_so(make: Make) -> None:
+    async with make(Script(), temp=0.1).run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        assert row(pilot, "temp") == ["temp", "0.1", "command line"]
+        assert "now from command line, before the file" in explained(pilot)
+
+
+async def test_another_context_opens_the_model_again(make: Make) -> None:
+    asked: list[int | None] = []
+
+    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
+        asked.append(settings.generation.ctx)
+        return ScriptedModel(Script())
+
+    app = make(Script(), opening=opening)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, "ctx")
+        assert "opened again" in explained(pilot)
+        await write(pilot, "2048")
+        await pilot.press("enter")
+        assert asked == [None]
         await pilot.press("escape")
-        await wait_until(pilot, lambda: app.results)
-        assert app.results == [Changed(("top_p",), needs_reload=False)]
+        await wait_until(pilot, lambda: asked == [None, 2048])
 
 
-async def test_words_and_switches_are_stepped_through(home: Path) -> None:
-    app = Opened()
-    async with app.run_test() as pilot:
-        await point_at(pilot, "kv")
-        assert "the next word" in told(app)
-        await pilot.press("enter")
-        await wait_until(pilot, lambda: table(app).get_row("kv")[1] == "int8")
-        await pilot.press("space")
-        await wait_until(pilot, lambda: table(app).get_row("kv")[1] == "f16")
-        await point_at(pilot, "pack")
-        await pilot.press("space")
-        await wait_until(pilot, lambda: table(app).get_row("pack")[1] == "false")
-        assert kept() == {"kv": "f16", "pack": False}
-        await point_at(pilot, "spec")  # a number is possible too
-        await pilot.press("space")
-        assert "spec" not in kept()
-        await pilot.press("enter")
-        await wait_until(pilot, lambda: app.screen.query_one("#setting-value").has_focus)
+async def test_leaving_without_a_change_opens_nothing_again(make: Make) -> None:
+    asked: list[Settings] = []
 
+    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
+        asked.append(settings)
+        return ScriptedModel(Script())
 
-async def test_clearing_a_field_unsets_what_may_be_unset(home: Path) -> None:
-    app = Opened()
-    async with app.run_test() as pilot:
-        await point_at(pilot, "ctx")
-        await pilot.press("enter", *"512", "enter")
-        await wait_until(pilot, lambda: table(app).get_row("ctx")[1] == "512")
-        await pilot.press("enter")
-        app.screen.query_one("#setting-value", Input).value = ""
-        await pilot.press("enter")
-        await wait_until(pilot, lambda: table(app).get_row("ctx")[1] == "(unset)")
-        assert kept() == {}
+    app = make(Script(), opening=opening)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, "ctx")
         await pilot.press("escape")
-        await wait_until(pilot, lambda: app.results)
-        assert app.results == [Changed(("ctx",), needs_reload=True)]
+        await wait_until(pilot, lambda: app.screen is app.chat_screen)
+        assert app.desk.model is not None
+        assert len(asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("draft_from", ("a,b.txt", "c.txt")),
-        ("draft_from", ("a.txt", "b.txt")),
-        ("cores", (0, 2, 3)),
-        ("device", ("cpu", "cuda")),
-        ("keys", ("copy=f6", "new=f7")),
-        ("verify_cost", {4: 1.05, 8: 1.15}),
-        ("pack", False),
-        ("seed", None),
-    ],
-)
-def test_a_value_that_is_shown_can_be_kept_as_it_is(name: str, value: object) -> None:
-    option = find_option(name)
-    assert option.read(written(option, value)) == value
+async def test_another_theme_is_seen_at_once(make: Make) -> None:
+    app = make(Script())
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, "theme")
+        await write(pilot, "textual-light")
+        await pilot.press("enter", "escape")
+        await wait_until(pilot, lambda: app.theme == "textual-light")
 
 
-async def test_editing_without_a_change_keeps_every_value(home: Path) -> None:
-    said = {"draft_from": "a.txt", "verify_cost": "4:1.05", "keys": "copy=f6 new=f7"}
-    app = Opened(**said)
-    before = {name: app.tuning.settings.value(name) for name in said}
-    async with app.run_test() as pilot:
-        for name in said:
-            await point_at(pilot, name)
-            await pilot.press("enter", "enter")
-            await wait_until(pilot, lambda: table(app).has_focus)
-    assert {name: Tuning().settings.value(name) for name in said} == before
-
-
-async def test_a_broken_file_is_told_and_left(home: Path) -> None:
-    app = Opened()
-    async with app.run_test() as pilot:
-        await point_at(pilot, "temp")
-        home.mkdir(exist_ok=True)
-        user_config_path().write_text("temp = [")
-        await pilot.press("enter", "1", "enter")
-        await wait_until(pilot, lambda: "mend it by hand" in told(app))
-        assert user_config_path().read_text() == "temp = ["
-        await pilot.press("escape", "escape")
-        await wait_until(pilot, lambda: app.results)
-        assert app.results == [None]
-
-
-async def test_what_goes_before_the_file_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGEINFER_TEMP", "0.9")
-    app = Opened(top_k=7)
-    async with app.run_test(size=(100, 40)) as pilot:
-        await point_at(pilot, "temp")
-        assert table(app).get_row("temp")[2] == "EDGEINFER_TEMP"
-        assert "before the file" in told(app)
+async def test_a_file_that_is_no_toml_is_said_and_left_alone(make: Make) -> None:
+    app = make(Script())
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        user_config_path().write_text("temp = = 1\n")
+        await write(pilot, "0.25")
         await pilot.press("enter")
-        app.screen.query_one("#setting-value", Input).value = "0.1"
+        assert "not valid TOML" in explained(pilot)
+        assert user_config_path().read_text() == "temp = = 1\n"
+        assert app.screen.has_class("-editing")
+
+
+async def test_it_can_be_used_in_the_smallest_terminal(make: Make) -> None:
+    async with make(Script()).run_test(size=(40, 12)) as pilot:
+        await opened(pilot)
+        await write(pilot, "0.25")
+        field = pilot.app.screen.query_one("#setting-value", Input)
+        assert pilot.app.screen.region.contains_region(field.region)
+        assert field.region.width > 20
         await pilot.press("enter")
-        await wait_until(pilot, lambda: table(app).has_focus)
-        assert kept() == {"temp": 0.1}
-        assert table(app).get_row("temp")[1] == "0.9"
-        assert table(app).get_row("top_k")[1:] == ["7", "command line"]
+        assert in_file() == {"temp": 0.25}

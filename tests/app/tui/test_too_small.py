@@ -1,84 +1,88 @@
-"""A terminal that is too small says so, in its size of now, and loses nothing; NO_COLOR leaves every colour out."""
+"""A terminal that is too small says so; what is below stays and comes back with the room."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rich.color import ColorType
-from rich.segment import Segment
-from textual.pilot import Pilot
 from textual.widgets import Static, TextArea
 
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.screens.too_small import TooSmallScreen
+from edgeinfer.app.tui.screens.too_small import LEAST_HEIGHT, LEAST_WIDTH, TooSmallScreen, is_too_small
 from tests.app.tui.desks import chat_app
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
 
+Make = Callable[..., ChatApp]
+
 
 @pytest.fixture
-def app(home: Path) -> Iterator[ChatApp]:
-    """The app with a scripted model."""
+def make(home: Path) -> Iterator[Make]:
     with chat_app(home) as make:
-        yield make(Script("one [red]two[/red]\n\n```python\nprint(1)\n```\n"))
+        yield make
 
 
-def shown(app: ChatApp) -> str:
-    """What the cover says."""
-    covers = isinstance(app.screen, TooSmallScreen) and app.screen.query(Static)
-    return str(covers.first().content) if covers else ""
+def said(app: ChatApp) -> str:
+    return str(app.screen.query_one(Static).content)
 
 
-def drawn(app: ChatApp) -> list[Segment]:
-    """The pieces of text on the screen, with their styles."""
-    return [piece for strip in app.screen._compositor.render_strips() for piece in strip]
+def test_forty_by_twelve_is_enough() -> None:
+    assert (LEAST_WIDTH, LEAST_HEIGHT) == (40, 12)
+    assert not is_too_small(40, 12)
+    assert is_too_small(39, 100)
+    assert is_too_small(100, 11)
 
 
-async def resized(pilot: Pilot[int], width: int, height: int) -> None:
-    """Give the terminal another size, and wait for the cover to say it."""
-    await pilot.resize_terminal(width, height)
-    app = pilot.app
-    assert isinstance(app, ChatApp)
-    await wait_until(pilot, lambda: shown(app) == f"the terminal has {width}x{height} cells; 40x12 are needed")
-
-
-async def test_what_is_written_is_there_again(app: ChatApp) -> None:
-    async with app.run_test(size=(60, 20)) as pilot:
-        await wait_until(pilot, lambda: isinstance(app.focused, TextArea))
-        await pilot.press(*"kept")
-        await resized(pilot, 30, 8)
-        await pilot.press(*"lost", "enter")
-        await resized(pilot, 39, 40)
-        await resized(pilot, 200, 11)
+async def test_it_comes_and_goes_with_the_room_and_nothing_is_lost(make: Make) -> None:
+    script = Script("one two three")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await wait_until(pilot, lambda: app.desk.model is not None)
+        app.chat_screen.query_one(TextArea).insert("Count")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: script.asked)
+        app.chat_screen.query_one(TextArea).insert("a draft")
+        await pilot.resize_terminal(30, 8)
+        await wait_until(pilot, lambda: isinstance(app.screen, TooSmallScreen))
+        await wait_until(pilot, lambda: said(app) == "the terminal has 30x8 cells; 40x12 are needed")
+        script.go()
+        await wait_until(pilot, lambda: app.chat_screen.writing is None)
+        await pilot.resize_terminal(39, 30)
+        await wait_until(pilot, lambda: said(app) == "the terminal has 39x30 cells; 40x12 are needed")
+        await pilot.press("x", "escape")
         await pilot.resize_terminal(40, 12)
-        await wait_until(pilot, lambda: isinstance(app.focused, TextArea))
-        await pilot.press("!")
-        assert app.screen is app.chat_screen
-        assert isinstance(app.focused, TextArea)
-        assert app.focused.text == "kept!"
-        assert app.chat_screen.chat.branch == ()
-
-
-async def test_it_may_be_too_small_from_the_start(app: ChatApp) -> None:
-    async with app.run_test(size=(30, 8)) as pilot:
-        await wait_until(pilot, lambda: "30x8" in shown(app))
-        await pilot.resize_terminal(60, 20)
         await wait_until(pilot, lambda: app.screen is app.chat_screen)
+        assert app.chat_screen.composer.draft.text == "a draft"
+        assert app.chat_screen.transcript.last_answer.source == "one two three"
 
 
-@pytest.mark.parametrize("theme", ["textual-dark", "ansi-dark"])
-async def test_no_colour_is_written(home: Path, monkeypatch: pytest.MonkeyPatch, theme: str) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    with chat_app(home) as make:
-        app = make(Script("one\n\n```python\nprint(1)\n```\n"), theme=theme)
-        async with app.run_test(size=(80, 24)) as pilot:
-            await wait_until(pilot, lambda: isinstance(app.focused, TextArea))
-            await pilot.press(*"Hi", "enter")
-            await wait_until(pilot, lambda: len(app.chat_screen.chat.branch) == 2 and app.chat_screen.writing is None)
-            await wait_until(pilot, lambda: "print(1)" in "".join(piece.text for piece in drawn(app)))
-            pieces = drawn(app)
-            styles = [piece.style for piece in pieces if piece.style is not None]
-            colours = {colour for style in styles for colour in (style.color, style.bgcolor) if colour is not None}
-            assert {colour.type for colour in colours} <= {ColorType.DEFAULT}
+async def test_it_begins_too_small_and_goes_on_when_there_is_room(make: Make) -> None:
+    app = make(Script())
+    async with app.run_test(size=(20, 5)) as pilot:
+        await wait_until(pilot, lambda: isinstance(app.screen, TooSmallScreen))
+        await pilot.resize_terminal(80, 24)
+        await wait_until(pilot, lambda: app.screen is app.chat_screen)
+        await wait_until(pilot, lambda: app.desk.model is not None)
+
+
+async def test_it_covers_other_screens_too(make: Make) -> None:
+    app = make(Script())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f1")
+        await wait_until(pilot, lambda: app.screen is not app.chat_screen)
+        below = app.screen
+        await pilot.resize_terminal(30, 8)
+        await wait_until(pilot, lambda: isinstance(app.screen, TooSmallScreen))
+        await pilot.resize_terminal(80, 24)
+        await wait_until(pilot, lambda: app.screen is below)
+
+
+async def test_one_can_leave_from_it(make: Make) -> None:
+    app = make(Script())
+    async with app.run_test(size=(20, 5)) as pilot:
+        await wait_until(pilot, lambda: isinstance(app.screen, TooSmallScreen))
+        await pilot.press("ctrl+q")
+        await pilot.pause()
+    assert app.return_value == 0

@@ -55,7 +55,7 @@ class PersonasScreen(Screen[Chosen | None]):
         self._in_use = current or ""
         self._listed: tuple[Persona, ...] = ()
         self._removed: Persona | None = None
-        self._edited = ""  # the name that what is being edited had
+        self._edited = Persona("", "")
 
     def compose(self) -> ComposeResult:
         yield OptionList()
@@ -81,6 +81,8 @@ class PersonasScreen(Screen[Chosen | None]):
         """Leave what is being edited as it was, or go back."""
         if self.has_class("-editing"):
             self._end_editing()
+            at_cursor = self._at_cursor()
+            self.query_one(TextArea).text = harmless(at_cursor.text) if at_cursor is not None else ""
         else:
             self.dismiss(None)
 
@@ -97,13 +99,14 @@ class PersonasScreen(Screen[Chosen | None]):
         """Keep what was written."""
         if not self.has_class("-editing"):
             return
-        name = self.query_one(Input).value.strip()
-        others = {persona.name.casefold() for persona in self._listed if persona.name != self._edited}
-        if name.casefold() in others:
-            self._tell(f"there is a persona {name} already: another name is wanted")
+        name, before = self.query_one(Input).value.strip(), self._edited.name
+        if (other := self._other_of(name)) is not None:
+            self._tell(f"there is one called {other} already")
             return
         try:
-            self._personas.save(name, self.query_one(TextArea).text, self._edited or None)
+            self._personas.save(name, self.query_one(TextArea).text)
+            if before and before.casefold() != name.casefold():
+                self._personas.remove(before)
         except EdgeInferError as error:
             self._tell(str(error))
             return
@@ -144,9 +147,15 @@ class PersonasScreen(Screen[Chosen | None]):
             return editing
         return not editing if action in ("make", "edit", "remove", "undo") else True
 
+    def _other_of(self, name: str) -> str | None:
+        """The name of another persona than the edited one that this would take the place of."""
+        free = self._edited.name.casefold()
+        names = (persona.name for persona in self._personas.all() if persona.name.casefold() != free)
+        return next((other for other in names if other.casefold() == name.casefold()), None)
+
     def _edit(self, persona: Persona) -> None:
+        self._edited = persona
         self.add_class("-editing")
-        self._edited = persona.name
         name, area = self.query_one(Input), self.query_one(TextArea)
         name.value, area.text, area.read_only = persona.name, persona.text, False
         (area if persona.name else name).focus()

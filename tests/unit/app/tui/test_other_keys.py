@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.binding import Binding
 
 from edgeinfer.app.tui.commands import COMMANDS
-from edgeinfer.app.tui.other_keys import owners, other_ids
+from edgeinfer.app.tui.other_keys import other_ids, owners
 
 
 def test_every_key_has_an_id_of_its_own() -> None:
