@@ -86,7 +86,8 @@ def start(tmp_path: Path, home: Path, tiny_model: Path) -> Iterator[Start]:
         folder.mkdir()
         terminal = Terminal(folder, columns, rows)
         opened.append(terminal)
-        command = [sys.executable, "-m", "edgeinfer", "chat", "-m", str(tiny_model), "--device", "reference"]
+        term = ["env", f"TERM={environment['TERM']}"] if "TERM" in environment else []  # tmux sets one of its own
+        command = [*term, sys.executable, "-m", "edgeinfer", "chat", "-m", str(tiny_model), "--device", "reference"]
         kept = {"EDGEINFER_HOME": str(home), "PYTHONPATH": str(ROOT), **environment}
         terminal.start([*command, "--temp", "0", "--max-tokens", "40", *arguments], kept)
         return terminal
