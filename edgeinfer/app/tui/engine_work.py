@@ -6,6 +6,7 @@ others. Whatever fails is told, and the text there is stays.
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -103,6 +104,7 @@ class EngineWork:
         finally:
             self._face = None
         self._model, self._session = model, model.session()
+        gc.freeze()  # else a collection goes through all the compiler's objects, and the screen waits 100 ms for it
         self.readings = readings_of(model)
         self._post(ModelOpened(model))
         self._enter(chat)
@@ -137,6 +139,7 @@ class EngineWork:
         self._leave_chat()
         session, model = self._session, self._model
         self._session = self._model = self.readings = None
+        gc.unfreeze()
         if session is not None:
             session.close()
         if model is not None:

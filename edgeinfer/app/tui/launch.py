@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from edgeinfer.app.tui.engine import Model, Opening
     from edgeinfer.settings import Settings
 
+KEPT_AFTER_DELETION_S = 30 * 86400.0
 SWITCH_S = 0.0002
 """How long a thread may keep the interpreter while another one waits: keys count, and so do passes of the model."""
 
@@ -45,6 +46,7 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
     snapshots = Snapshots(path.parent / "snapshots", snapshot_bytes(tuning.settings.face.snapshots))
     with SessionStore(path) as store, Autosave(store) as autosave:
         desk = Desk(store, autosave, tuning, Personas(), opening or open_model, path.parent, snapshots)
+        store.purge(KEPT_AFTER_DELETION_S)
         app = ChatApp(desk)
         try:
             yield app

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import TextArea
 
@@ -230,3 +232,65 @@ async def test_leaving_while_an_answer_is_written_keeps_it(make: Make) -> None:
         await pilot.press("ctrl+q")
     kept = app.desk.store.messages(number)[-1]
     assert (kept.text, kept.state) == ("one two ", "stopped")
+
+
+async def test_a_locked_database_is_told_and_the_text_is_saved_afterwards(make: Make) -> None:
+    script = Script("one two three four")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        told: list[str] = []
+        app.chat_screen.tell = lambda text, is_error=False: told.append(text)  # type: ignore[method-assign]
+        await say(pilot, "Count")
+        script.step(1)
+        await wait_until(pilot, lambda: "one" in app.chat_screen.transcript.last_answer.source)
+        other = sqlite3.connect(app.desk.store.path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        script.step(1)
+        await wait_until(pilot, lambda: any("locked" in text for text in told))
+        script.go()
+        await wait_until(pilot, lambda: app.chat_screen.writing is None)
+        other.execute("ROLLBACK")
+        other.close()
+        assert app.chat_screen.transcript.last_answer.source == "one two three four"
+        assert app.desk.autosave.flush()
+        assert branch(app)[-1] == ("assistant", "one two three four")
+
+
+async def test_a_question_that_cannot_be_saved_is_back_in_the_composer(make: Make) -> None:
+    app = make(Script("Hello"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        other = sqlite3.connect(app.desk.store.path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        await say(pilot, "Hi")
+        await wait_until(pilot, lambda: app.chat_screen.composer.draft.text == "Hi")
+        other.execute("ROLLBACK")
+        other.close()
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.chat_screen.writing is None and app.chat_screen.chat.branch)
+        assert branch(app)[-1] == ("assistant", "Hello")
+
+
+async def test_an_exported_chat_is_imported_again(make: Make, tmp_path: Path) -> None:
+    app = make(Script("one"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        await say(pilot, f"/export {tmp_path / 'chat.md'}")
+        await wait_until(pilot, (tmp_path / "chat.md").exists)
+        before = app.chat_screen.chat.number
+        await say(pilot, f"/import {tmp_path / 'chat.md'}")
+        await wait_until(pilot, lambda: app.chat_screen.chat.number != before)
+        assert branch(app) == [("user", "Hi"), ("assistant", "one")]
+
+
+async def test_keys_that_come_faster_than_they_are_taken_stay_in_order(make: Make) -> None:
+    app = make(Script("Hello"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await pilot.pause()
+        for letter in "quickly":
+            app.post_message(Key(letter, letter))
+        app.post_message(Key("enter", None))
+        await wait_until(pilot, lambda: app.chat_screen.chat.branch)
+        await quiet(app, pilot)
+        assert branch(app)[0] == ("user", "quickly")

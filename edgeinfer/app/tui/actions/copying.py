@@ -61,17 +61,22 @@ class Copying(Branching):
             return
         self.app.call_from_thread(self.tell, f"exported to {path}")
 
-    async def action_import(self, argument: str = "") -> None:
+    def action_import(self, argument: str = "") -> None:
         """Read a chat from a file and show it."""
-        if not argument:
+        if argument:
+            self.read_import(Path(argument).expanduser())
+        else:
             self.tell("which file? /import PATH reads Markdown or JSON that was exported")
-            return
+
+    @work(thread=True, exclusive=True, group="files")
+    def read_import(self, path: Path) -> None:
+        """Read a file in a thread."""
         try:
-            number = import_chat(self.desk.store, Path(argument).expanduser())
+            number = import_chat(self.desk.store, path)
         except EdgeInferError as error:
-            self.tell(str(error), is_error=True)
+            self.app.call_from_thread(self.tell, str(error), is_error=True)
             return
-        await self.open_chat(number)
+        self.app.call_from_thread(lambda: self.run_worker(self.open_chat(number), group="chats"))
 
     @work(group="clipboard")
     async def copy(self, text: str) -> None:

@@ -13,6 +13,7 @@ from edgeinfer.app.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.copying import Copying
 from edgeinfer.app.tui.actions.talking import Talking
 from edgeinfer.app.tui.commands import bindings, find, slash_commands
+from edgeinfer.app.tui.messages import Told
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
 from edgeinfer.app.tui.widgets.meters import Meters
@@ -44,8 +45,13 @@ class ChatScreen(Talking, Copying):
 
     def begin(self) -> None:
         """The first screen is drawn: open the model."""
+        self.desk.autosave.failed = self.tell_unsaved
         self.engine.start()
         self.open_model()
+
+    def tell_unsaved(self, reason: str) -> None:
+        """What grows cannot be saved just now; from the thread that saves."""
+        self.post_message(Told(f"not saved yet, and tried again: {reason}", is_error=True))
 
     def doing(self, action: str) -> Callable[[], None]:
         """What does an action of this screen, for the palette."""
