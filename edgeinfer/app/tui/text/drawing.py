@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.segment import Segment
@@ -19,9 +18,7 @@ from rich.theme import Theme
 from textual.strip import Strip
 
 from edgeinfer.app.tui.text.blocks import Block
-
-if TYPE_CHECKING:
-    from rich.syntax import Syntax
+from edgeinfer.app.tui.text.code_colours import CodeColours
 
 TAB_CELLS = 4
 HIGHLIGHTED_CHARACTERS = 20_000
@@ -66,7 +63,7 @@ class Drawer:
     def __init__(self, width: int, palette: Palette) -> None:
         self.width = max(1, width)
         self.palette = palette
-        self._syntaxes: dict[str, Syntax] = {}
+        self._colours = CodeColours(palette.code_theme, self._bare)
         self._console = Console(
             file=io.StringIO(),
             width=self.width,
@@ -100,42 +97,31 @@ class Drawer:
         """Code with its colours, its lines broken where they are too long."""
         if len(code) > HIGHLIGHTED_CHARACTERS:
             return self.plain(code.rstrip("\n"), self.palette.code)
-        return self.text(self._highlighted(code.rstrip("\n"), language))
+        lines = [
+            self._code_line(line) for line in self._colours.lines(code.rstrip("\n").expandtabs(TAB_CELLS), language)
+        ]
+        return _trimmed([strip for line in lines for strip in line])
 
     def code_line(self, line: str, language: str) -> list[Strip]:
         """A line of code by itself, while the others are yet to come."""
-        return self.text(self._highlighted(line, language))
+        return self.code(line, language)
 
     def text(self, text: Text) -> list[Strip]:
         """A styled text."""
         text.overflow = "fold"
         return self._lines(text)
 
-    def _highlighted(self, code: str, language: str) -> Text:
-        found = self._syntax(language).highlight(code.expandtabs(TAB_CELLS))
-        found.rstrip()
-        found.no_wrap = False
-        found.plain = found.plain.rstrip("\n")
-        return found
-
-    def _syntax(self, language: str) -> Syntax:
-        """What colours a language; looking for it takes longer than a line of code."""
-        if language not in self._syntaxes:
-            from rich.syntax import Syntax  # takes a while, and not before there is code
-
-            lexer = Syntax("", language or "text").lexer or "text"
-            self._syntaxes[language] = Syntax("", lexer, theme=self.palette.code_theme, background_color="default")
-        return self._syntaxes[language]
+    def _code_line(self, segments: list[Segment]) -> list[Strip]:
+        strip = Strip(segments)
+        if strip.cell_length <= self.width:
+            return [strip.simplify()]
+        return self.text(Text.assemble(*((segment.text, segment.style or "") for segment in segments)))
 
     def _lines(self, renderable: RenderableType) -> list[Strip]:
         options = self._console.options.update(width=self.width, height=None, highlight=False)
         lines = self._console.render_lines(renderable, options, pad=False)
         strips = [Strip(self._harmless(line)).simplify() for line in lines]
-        while len(strips) > 1 and not strips[-1].text.strip():
-            strips.pop()
-        while len(strips) > 1 and not strips[0].text.strip():
-            strips.pop(0)
-        return [strip.crop(0, self.width) if strip.cell_length > self.width else strip for strip in strips]
+        return [strip.crop(0, self.width) if strip.cell_length > self.width else strip for strip in _trimmed(strips)]
 
     def _harmless(self, segments: Iterable[Segment]) -> list[Segment]:
         """Segments without control codes, links, metadata, and backgrounds that would hide the screen's."""
@@ -154,6 +140,12 @@ class Drawer:
             strike=style.strike,
             reverse=style.reverse,
         )
+
+
+def _trimmed(strips: list[Strip]) -> list[Strip]:
+    """Lines without the empty ones around them."""
+    seen = [place for place, strip in enumerate(strips) if strip.text.strip()]
+    return strips[seen[0] : seen[-1] + 1] if seen else strips[:1]
 
 
 def text_of(strips: Iterable[Strip]) -> str:
