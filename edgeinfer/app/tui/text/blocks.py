@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.app.tui.text.fences import Opening, opening_of
-from edgeinfer.app.tui.text.parsing import parser
+from edgeinfer.app.tui.text.parsing import block_parser
 
 GROWTH = 1.25
 """A tail in which nothing seems to begin is parsed again when it is so much longer: a long table costs little."""
@@ -140,7 +140,7 @@ class GrowingBlocks:
         """Whether a fence that begins here belongs to no list or quote before it."""
         if not any(self._tail):
             return True
-        tokens = parser().parse("\n".join([*self._tail, line]) + "\n")
+        tokens = block_parser().parse("\n".join([*self._tail, line]) + "\n")
         last = [token for token in tokens if token.level == 0 and token.map][-1]
         return last.type == "fence" and last.map is not None and last.map[0] == len(self._tail)
 
@@ -165,7 +165,7 @@ def _starts(lines: Sequence[str], first: _Start) -> list[_Start]:
     """Where the blocks of these lines begin; `first` says what the first of them is."""
     starts: list[_Start] = []
     number: int | None = None
-    for token in parser().parse("\n".join(lines) + "\n") if any(lines) else []:
+    for token in block_parser().parse("\n".join(lines) + "\n") if any(lines) else []:
         if token.map is None:
             continue
         if token.level == 0 and token.type in ("bullet_list_open", "ordered_list_open"):

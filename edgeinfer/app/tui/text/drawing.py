@@ -27,6 +27,10 @@ HIGHLIGHTED_CHARACTERS = 20_000
 DEEPEST = 16
 """Quotes and lists that are deeper in each other are drawn as their text: the parser leaves out what is too deep."""
 
+SIGNS = "*_[`<&\\~"
+MOST_SIGNS = 5000
+"""A block with more signs of Markdown is drawn as its text: matching them takes as long as their number squared."""
+
 
 @dataclass(frozen=True, slots=True)
 class Palette:
@@ -84,7 +88,9 @@ class Drawer:
 
         if block.opening is not None:
             return self.code(block.source, block.opening.language)
-        found = MarkdownBlock(block.source.expandtabs(TAB_CELLS), self.palette.code_theme, block.number)
+        if sum(map(block.source.count, SIGNS)) > MOST_SIGNS:
+            return self.plain(block.source)
+        found = MarkdownBlock(block.source.expandtabs(TAB_CELLS), self._colours, block.number)
         if found.n_levels > DEEPEST:
             return self.plain(block.source)
         return self._lines(found)
@@ -108,6 +114,7 @@ class Drawer:
 
     def text(self, text: Text) -> list[Strip]:
         """A styled text."""
+        text.expand_tabs(TAB_CELLS)
         text.overflow = "fold"
         return self._lines(text)
 

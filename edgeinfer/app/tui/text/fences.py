@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from edgeinfer.app.tui.text.parsing import parser
+from edgeinfer.app.tui.text.parsing import block_parser
 
 _OPENING = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*?)[ \t]*$")
 _AROUND = re.compile(r"^(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t])*")
@@ -64,7 +64,7 @@ def fences_of(text: str) -> tuple[Fence, ...]:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
     found = []
-    for token in parser().parse(text):
+    for token in block_parser().parse(text):
         if token.type != "fence" or token.map is None:
             continue
         begin, end = token.map

@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import Heading, ListItem, Markdown
+from rich.markdown import CodeBlock, Heading, ListItem, Markdown
+from rich.padding import Padding
 from rich.segment import Segment
+from rich.text import Text
 
+from edgeinfer.app.tui.text.code_colours import CodeColours
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.text.parsing import parser
+from edgeinfer.app.tui.text.table import FoldingTable
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -43,6 +47,28 @@ class _Item(ListItem):
             yield Segment("\n")
 
 
+class _Code(CodeBlock):
+    """Code in an item or a quote, coloured as all other code is."""
+
+    colours: CodeColours
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> CodeBlock:
+        assert isinstance(markdown, MarkdownBlock)
+        code = cls((token.info.split() or [""])[0], markdown.code_theme)
+        code.colours = markdown.colours
+        return code
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Segment.line()
+        for line in self.colours.lines(str(self.text).rstrip(), self.lexer_name):
+            if Segment.get_line_length(line) < options.max_width:
+                yield from (Segment(" "), *line, Segment.line())
+            else:
+                text = Text.assemble(*((segment.text, segment.style or "") for segment in line), overflow="fold")
+                yield Padding(text, (0, 0, 0, 1))
+
+
 class MarkdownBlock(Markdown):
     """One block, parsed as everything here is."""
 
@@ -50,11 +76,15 @@ class MarkdownBlock(Markdown):
         **Markdown.elements,
         "heading_open": _LeftHeading,
         "list_item_open": _Item,
+        "table_open": FoldingTable,
+        "fence": _Code,
+        "code_block": _Code,
     }
 
-    def __init__(self, source: str, code_theme: str, number: int | None = None) -> None:
-        super().__init__("", code_theme=code_theme, hyperlinks=False)
+    def __init__(self, source: str, colours: CodeColours, number: int | None = None) -> None:
+        super().__init__("", hyperlinks=False)
         self.markup = source
+        self.colours = colours
         self.parsed = parser().parse(source)
         for token in self.parsed:
             _tame(token.children or ())

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
 @cache
 def parser() -> MarkdownIt:
-    """The one parser."""
+    """What parses texts whole."""
     from markdown_it import MarkdownIt  # takes a while, and not before there is text
 
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["reference", "image"])
+
+
+@cache
+def block_parser() -> MarkdownIt:
+    """The same for what blocks there are alone: it does not look into them."""
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable(["table"]).disable(["reference", "inline"])

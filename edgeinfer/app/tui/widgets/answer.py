@@ -182,9 +182,9 @@ class Answer(Entry):
         text, legend, at, stream = Text(), Text("drafted by ", style=drawer.palette.muted), 0, NeutralStream()
         for n_characters, source in self.runs:
             piece = stream.push(self.source[at : at + n_characters])
-            text.append(piece.expandtabs(4), style="" if source is None else styles[source])
+            text.append(piece, style="" if source is None else styles[source])
             at += n_characters
-        text.append(stream.finish() + neutral(self.source[at:]))
+        text.append(stream.push(self.source[at:]) + stream.finish())
         for source in sources:
             n_drafted = sum(count for count, drafter in self.runs if drafter == source)
             legend.append(f"{source} {100 * n_drafted / max(1, len(self.source)):.0f} % ", style=styles[source])

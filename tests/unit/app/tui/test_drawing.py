@@ -1,0 +1,85 @@
+"""Blocks as lines of cells: nothing of them is left out in any width, and none of them takes too long."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.style import Style
+
+from edgeinfer.app.tui.text.drawing import MOST_SIGNS, Drawer, Palette, text_of
+from edgeinfer.app.tui.widgets.answer import Answer
+
+CODE = 'def f(x):\n    """One\n    two"""\n    return {"a": x}  # why\n'
+LETTERS = "abcdefghijkl"
+
+
+def shown(text: str, width: int = 60, palette: Palette | None = None) -> str:
+    """A text as it is seen."""
+    return text_of(Answer(1, text).lines(Drawer(width, palette or Palette())))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 30), st.integers(6, 60), st.sampled_from(("", "> ", "- ")))
+def test_every_cell_of_a_table_is_shown_in_any_width(n_columns: int, n_letters: int, width: int, around: str) -> None:
+    rows = ["X|" * n_columns, "-|" * n_columns, "".join(f"{letter * n_letters}|" for letter in LETTERS[:n_columns])]
+    counts = Counter(
+        shown("\n".join(f"{'  ' if around == '- ' and i else around}|{row}" for i, row in enumerate(rows)), width)
+    )
+    assert [counts[letter] for letter in LETTERS[:n_columns]] == [n_letters] * n_columns
+    assert counts["X"] == n_columns
+
+
+def test_a_narrow_table_names_its_cells() -> None:
+    table = "| name | size | |\n|-|-|-|\n| a | 1 | x |\n| b | 2 | y |"
+    assert shown(table, 20).rstrip() == "name: a\nsize: 1\nx\n\nname: b\nsize: 2\ny"
+    assert shown("| name | size |\n|-|-|", 10).rstrip() == "name\nsize"
+
+
+@pytest.mark.parametrize("theme", ["ansi_dark", "ansi_light", "monokai", "friendly"])
+def test_code_has_the_same_colours_at_the_top_and_in_items(theme: str) -> None:
+    drawer = Drawer(60, Palette(code_theme=theme))
+    inside = "".join(f"   {line}\n" for line in CODE.splitlines())
+    top, item = Answer(1, f"```python\n{CODE}```"), Answer(2, f"1. x\n\n   ```python\n{inside}   ```")
+    colours = [
+        [
+            (segment.text.strip(), segment.style and segment.style.color)
+            for line in answer.lines(drawer)
+            for segment in line
+        ]
+        for answer in (top, item)
+    ]
+    words = [[word for word in found if word[0] not in ("", "1. x", "1.", "x")] for found in colours]
+    assert words[0]
+    assert words[0] == words[1]
+    assert len({colour for _, colour in words[0]}) > 2
+
+
+def test_code_has_no_colours_where_none_are_wanted() -> None:
+    lines = Drawer(60, Palette(has_colour=False)).code(CODE, "python")
+    styles = [segment.style or Style.null() for line in lines for segment in line]
+    assert all(style.color is None and style.bgcolor is None for style in styles)
+    assert text_of(lines) == CODE.rstrip()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 40), st.sampled_from(("", "python", "no such language")))
+def test_lines_of_code_that_are_too_long_are_broken(width: int, language: str) -> None:
+    lines = Drawer(width, Palette()).code(CODE * 2, language)
+    assert all(line.cell_length <= width for line in lines)
+    assert "".join(text_of(lines).split()) == "".join((CODE * 2).split())
+
+
+def test_too_many_signs_are_shown_as_they_are() -> None:
+    text = "*_" * MOST_SIGNS
+    assert "".join(shown(text).split()) == text
+    assert shown("*word* " * 10).split() == ["word"] * 10
+
+
+def test_tabs_of_tinted_text_stand_where_they_would() -> None:
+    answer = Answer(1, "ab\tc\r\nd\te\r\nf")
+    answer.runs = ((1, None), (2, "ngram"), (2, None), (1, "ngram"))
+    answer.toggle_tint()
+    assert text_of(answer.lines(Drawer(40, Palette()))[:3]) == "ab  c\nd   e\nf"
