@@ -16,6 +16,9 @@ from edgeinfer.app.tui.text.parsing import block_parser
 
 GROWTH = 1.25
 """A tail in which nothing seems to begin is parsed again when it is so much longer: a long table costs little."""
+LEAST_ITEM_INDENT = 2
+"""Of a line that goes on with an item: one that stands further left and opens a fence belongs to none."""
+_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)]) {1,4}(?=\S)")
 _MAY_BEGIN = re.compile(r"^\s*$|^ {0,3}(?:[-*+#]|\d{1,9}[.)])")
 
 
@@ -64,6 +67,7 @@ class GrowingBlocks:
         self._line = ""  # the line that is not complete
         self._fence: Opening | None = None
         self._fence_lines: list[str] = []
+        self._item_indent: int | None = None  # of what goes on with the item that the tail ends in, where it is known
 
     @property
     def settled(self) -> tuple[Block, ...]:
@@ -130,6 +134,8 @@ class GrowingBlocks:
             else:
                 self._fence_lines.append(self._fence.content(line))
             return
+        if self._item_indent is not None and line.strip() and _indent_of(line) < self._item_indent:
+            self._item_indent = None
         if (opening := opening_of(line)) is not None and self._stands_alone(line):
             self._settle_tail()
             self._fence, self._fence_lines = opening, []
@@ -138,11 +144,20 @@ class GrowingBlocks:
 
     def _stands_alone(self, line: str) -> bool:
         """Whether a fence that begins here belongs to no list or quote before it."""
-        if not any(self._tail):
+        if _indent_of(line) < LEAST_ITEM_INDENT or not any(self._tail):
             return True
-        tokens = block_parser().parse("\n".join([*self._tail, line]) + "\n")
-        last = [token for token in tokens if token.level == 0 and token.map][-1]
-        return last.type == "fence" and last.map is not None and last.map[0] == len(self._tail)
+        if self._item_indent is not None:
+            return False
+        self.settle()
+        lines = [*self._tail, line]
+        tokens = [token for token in block_parser().parse("\n".join(lines) + "\n") if token.map]
+        last = [token for token in tokens if token.level == 0][-1]
+        if last.type == "fence" and last.map is not None and last.map[0] == len(self._tail):
+            return True
+        item = [token for token in tokens if token.level == 1 and token.type == "list_item_open"][-1:]
+        if item and item[0].map is not None and (sign := _ITEM.match(lines[item[0].map[0]])) is not None:
+            self._item_indent = len(sign[0]) if len(sign[0]) <= _indent_of(line) else None
+        return False
 
     def _may_settle(self) -> bool:
         """Whether another block may have begun since the tail was parsed."""
@@ -153,12 +168,16 @@ class GrowingBlocks:
 
     def _settle_tail(self) -> None:
         self._settled += _cut(self._tail, _starts(self._tail, self._first))
-        self._tail, self._first, self._n_parsed = [], NOWHERE, 0
+        self._tail, self._first, self._n_parsed, self._item_indent = [], NOWHERE, 0, None
 
     def _close_fence(self, *, is_closed: bool) -> None:
         assert self._fence is not None
         self._settled.append(Block("".join(f"{line}\n" for line in self._fence_lines), self._fence, is_closed))
         self._fence, self._fence_lines = None, []
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 def _starts(lines: Sequence[str], first: _Start) -> list[_Start]:

@@ -7,6 +7,7 @@ their addresses, items have their numbers. Characters that were written by their
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -82,7 +83,7 @@ class MarkdownBlock(Markdown):
     }
 
     def __init__(self, source: str, colours: CodeColours, number: int | None = None) -> None:
-        super().__init__("", hyperlinks=False)
+        vars(self).update(vars(_blank()))  # made once: the base makes a parser each time, which takes longest
         self.markup = source
         self.colours = colours
         self.parsed = parser().parse(source)
@@ -95,6 +96,12 @@ class MarkdownBlock(Markdown):
     def n_levels(self) -> int:
         """How deep its quotes and lists are in each other."""
         return max((token.level for token in self.parsed), default=0)
+
+
+@cache
+def _blank() -> Markdown:
+    """Nothing, drawn as everything here is."""
+    return Markdown("", hyperlinks=False)
 
 
 def _tame(tokens: Sequence[Token]) -> None:

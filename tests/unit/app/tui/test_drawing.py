@@ -7,9 +7,12 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it.token import Token
 from rich.style import Style
 
+from edgeinfer.app.tui.text import blocks
 from edgeinfer.app.tui.text.drawing import MOST_SIGNS, Drawer, Palette, text_of
+from edgeinfer.app.tui.text.parsing import block_parser
 from edgeinfer.app.tui.widgets.answer import Answer
 
 CODE = 'def f(x):\n    """One\n    two"""\n    return {"a": x}  # why\n'
@@ -83,3 +86,25 @@ def test_tabs_of_tinted_text_stand_where_they_would() -> None:
     answer.runs = ((1, None), (2, "ngram"), (2, None), (1, "ngram"))
     answer.toggle_tint()
     assert text_of(answer.lines(Drawer(40, Palette()))[:3]) == "ab  c\nd   e\nf"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- item\n\n  ```python\n  x = 1\n  ```\n\n" * 100,
+        "- item\n" + "  ```python\n  x = 1\n  ```\n\n" * 100,
+        "- item\n" + "  ```\n" * 401,
+        "text\n" + "```\nx\n```\n" * 100,
+    ],
+)
+def test_fences_in_items_are_found_in_about_one_look(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_lines: list[int] = []
+
+    class Counting:
+        def parse(self, source: str) -> list[Token]:
+            n_lines.append(source.count("\n"))
+            return block_parser().parse(source)
+
+    monkeypatch.setattr(blocks, "block_parser", Counting)
+    assert "".join(block.source for block in blocks.blocks_of(text)).count("x") == text.count("x")
+    assert sum(n_lines) < 20 * text.count("\n")
