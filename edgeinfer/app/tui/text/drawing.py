@@ -97,16 +97,16 @@ class Drawer:
 
     def plain(self, text: str, style: str = "") -> list[Strip]:
         """A text as it is, its lines broken where they are too long."""
-        return self._lines(Text(text.expandtabs(TAB_CELLS), style=style, overflow="fold"))
+        bare = self._bare(self._console.get_style(style)) if style else None
+        lines = text.expandtabs(TAB_CELLS).split("\n")
+        return _trimmed([strip for line in lines for strip in self._fitted([Segment(line, bare)] if line else [])])
 
     def code(self, code: str, language: str) -> list[Strip]:
         """Code with its colours, its lines broken where they are too long."""
         if len(code) > HIGHLIGHTED_CHARACTERS:
             return self.plain(code.rstrip("\n"), self.palette.code)
-        lines = [
-            self._code_line(line) for line in self._colours.lines(code.rstrip("\n").expandtabs(TAB_CELLS), language)
-        ]
-        return _trimmed([strip for line in lines for strip in line])
+        lines = self._colours.lines(code.rstrip("\n").expandtabs(TAB_CELLS), language)
+        return _trimmed([strip for line in lines for strip in self._fitted(line)])
 
     def code_line(self, line: str, language: str) -> list[Strip]:
         """A line of code by itself, while the others are yet to come."""
@@ -118,7 +118,8 @@ class Drawer:
         text.overflow = "fold"
         return self._lines(text)
 
-    def _code_line(self, segments: list[Segment]) -> list[Strip]:
+    def _fitted(self, segments: list[Segment]) -> list[Strip]:
+        """A line, broken where it is too long."""
         strip = Strip(segments)
         if strip.cell_length <= self.width:
             return [strip.simplify()]
