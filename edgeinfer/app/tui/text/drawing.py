@@ -27,6 +27,9 @@ HIGHLIGHTED_CHARACTERS = 20_000
 DEEPEST = 16
 """Quotes and lists that are deeper in each other are drawn as their text: the parser leaves out what is too deep."""
 
+LEAST_CELLS = 8
+"""Where quotes and lists leave less of a line than this, they are drawn as their text as well."""
+
 SIGNS = "*_[`<&\\~"
 MOST_SIGNS = 5000
 """A block with more signs of Markdown is drawn as its text: matching them takes as long as their number squared."""
@@ -91,7 +94,7 @@ class Drawer:
         if sum(map(block.source.count, SIGNS)) > MOST_SIGNS:
             return self.plain(block.source)
         found = MarkdownBlock(block.source.expandtabs(TAB_CELLS), self._colours, block.number)
-        if found.n_levels > DEEPEST:
+        if found.n_levels > DEEPEST or (found.n_aside and found.n_aside + LEAST_CELLS > self.width):
             return self.plain(block.source)
         return self._lines(found)
 

@@ -24,6 +24,9 @@ from edgeinfer.app.tui.text.table import FoldingTable
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
+QUOTE_CELLS, ITEM_CELLS = 4, 3
+"""What a quote takes of a line, and an item besides its number."""
+
 
 class _LeftHeading(Heading):
     """A heading at the left, as wide as its text."""
@@ -96,6 +99,19 @@ class MarkdownBlock(Markdown):
     def n_levels(self) -> int:
         """How deep its quotes and lists are in each other."""
         return max((token.level for token in self.parsed), default=0)
+
+    @property
+    def n_aside(self) -> int:
+        """How many cells the signs of its quotes and lists take, where they are deepest."""
+        open_ones, most = [0], 0
+        for token in self.parsed:
+            if token.type in ("blockquote_open", "list_item_open"):
+                sign = QUOTE_CELLS if token.type == "blockquote_open" else ITEM_CELLS + len(token.info)
+                open_ones.append(open_ones[-1] + sign)
+                most = max(most, open_ones[-1])
+            elif token.type in ("blockquote_close", "list_item_close"):
+                open_ones.pop()
+        return most
 
 
 @cache

@@ -41,6 +41,22 @@ def test_a_narrow_table_names_its_cells() -> None:
     assert shown("| name | size |\n|-|-|", 10).rstrip() == "name\nsize"
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join("  " * depth + f"- {letter * 7}\n" for depth, letter in enumerate(LETTERS[:7])),
+        "".join("    " * depth + f"10. {letter * 7}\n" for depth, letter in enumerate(LETTERS[:7])),
+        "> > > - - aaaaaaa",
+        "> > ```\n> > aaaaaaa\n> > ```",
+        "> > | X | Y |\n> > |-|-|\n> > | aaaaaaa | bbbbbbb |",
+    ],
+)
+@pytest.mark.parametrize("width", [*range(3, 40, 3), 100])
+def test_nothing_is_left_out_however_little_room_there_is(text: str, width: int) -> None:
+    counts = Counter(shown(text, width))
+    assert all(counts[letter] >= text.count(letter) for letter in LETTERS)
+
+
 @pytest.mark.parametrize("theme", ["ansi_dark", "ansi_light", "monokai", "friendly"])
 def test_code_has_the_same_colours_at_the_top_and_in_items(theme: str) -> None:
     drawer = Drawer(60, Palette(code_theme=theme))
