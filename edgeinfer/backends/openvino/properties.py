@@ -14,9 +14,14 @@ from edgeinfer.backends.openvino.placing import chosen_cores
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import MatMul
+from edgeinfer.ops import GatedAct, MatMul
 
 Properties = dict[str, str | int | bool]
+
+TOO_NARROW = 32
+"""Columns of gates that are not left to bfloat16: on processors with AMX OpenVINO (2026.3, 2026.4) fuses a feed-forward
+network with GELU into one op, which computes wrong numbers or dies of a bad address where it is that narrow.
+"""
 
 
 def properties_of(
@@ -40,13 +45,17 @@ def properties_of(
     code, group = _common_form(spec, tensors)
     found["KV_CACHE_PRECISION"] = "u8" if limits.kv == "int8" else "f16"
     found["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0 if code == "u8" and has_bf16 else group
-    if code == "f32":
+    if code == "f32" or (has_bf16 and _has_narrow_gates(spec)):
         found["INFERENCE_PRECISION_HINT"] = "f32"
     n_threads = options.n_workers or (len(options.cores) if options.cores else None)
     if n_threads is not None:
         found["INFERENCE_NUM_THREADS"] = n_threads
     found["ENABLE_CPU_PINNING"] = options.pins and not chosen_cores(options)  # it would pin to cores of its own choice
     return found
+
+
+def _has_narrow_gates(spec: ModelSpec) -> bool:
+    return any(isinstance(op, GatedAct) and op.width <= TOO_NARROW for op in spec.ops())
 
 
 def _common_form(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> tuple[CodeType, int]:
