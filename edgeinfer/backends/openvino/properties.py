@@ -20,7 +20,8 @@ Properties = dict[str, str | int | bool]
 
 TOO_NARROW = 32
 """Columns of gates that are not left to bfloat16: on processors with AMX OpenVINO (2026.3, 2026.4) fuses a feed-forward
-network with GELU into one op, which computes wrong numbers or dies of a bad address where it is that narrow.
+network of plain weights with GELU into one op, which computes wrong numbers or dies of a bad address where it is that
+narrow.
 """
 
 
@@ -45,7 +46,7 @@ def properties_of(
     code, group = _common_form(spec, tensors)
     found["KV_CACHE_PRECISION"] = "u8" if limits.kv == "int8" else "f16"
     found["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0 if code == "u8" and has_bf16 else group
-    if code == "f32" or (has_bf16 and _has_narrow_gates(spec)):
+    if code == "f32" or (has_bf16 and code in ("f16", "bf16") and _has_narrow_gates(spec)):
         found["INFERENCE_PRECISION_HINT"] = "f32"
     n_threads = options.n_workers or (len(options.cores) if options.cores else None)
     if n_threads is not None:
