@@ -73,7 +73,7 @@ class Snapshots:
             session.restore(path)
         except (DoesNotFit, ContextOverflow, EngineClosed):
             return None  # the snapshot is sound, only not for this session
-        except EdgeInferError:
+        except (EdgeInferError, OSError):
             _delete(path)
             return None
         with suppress(OSError):

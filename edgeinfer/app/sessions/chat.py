@@ -16,6 +16,9 @@ from edgeinfer.app.sessions.tree import MessageTree
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Message
 
+LOST = "\ufffd"
+"""What stands at the end of an answer that was stopped in the middle of a character."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -54,9 +57,9 @@ class Chat:
 
     @system.setter
     def system(self, text: str | None) -> None:
-        self._system = text
         if self._session is not None:
             self._store.set_system(self._session.number, text)
+        self._system = text
 
     @property
     def tree(self) -> MessageTree:
@@ -104,12 +107,16 @@ class Chat:
         return self._add(question.number, "assistant", "", state="writing", model=model)
 
     def continue_answer(self) -> KeptMessage:
-        """The last answer, to be written on. Raises BadSetting where the branch does not end with one."""
+        """The last answer, to be written on: a character that was cut in two is written anew.
+
+        Raises BadSetting where the branch does not end with an answer.
+        """
         last = self.branch[-1] if self.branch else None
-        if last is None or last.role != "assistant" or not last.text.strip():
+        if last is None or last.role != "assistant" or not last.text.strip(LOST + " \n"):
             raise BadSetting("there is no answer to continue; ask something first")
-        self._keep(replace(last, state="writing"))
-        self._store.write_text(last.number, last.text, "writing")
+        text = last.text if last.state == "whole" else last.text.rstrip(LOST)
+        self._store.write_text(last.number, text, "writing")
+        self._keep(replace(last, text=text, state="writing"))
         return self.message(last.number)
 
     def finish(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
@@ -153,9 +160,9 @@ class Chat:
 
     def show(self, leaf: int | None) -> None:
         """Show the branch that ends there."""
-        self._leaf = leaf
         if self._session is not None:
             self._store.set_leaf(self._session.number, leaf)
+        self._leaf = leaf
 
     def show_through(self, number: int) -> None:
         """Show the newest branch that leads through a message."""
@@ -219,7 +226,9 @@ class Chat:
     def _keep(self, changed: KeptMessage) -> None:
         self._tree = MessageTree(tuple(changed if m.number == changed.number else m for m in self._tree.messages))
 
-    def reread(self) -> None:
-        """Take over a title that was changed elsewhere."""
-        if self._session is not None:
-            self._session = self._store.session(self._session.number)
+    def reread(self) -> bool:
+        """Take over a title that was changed elsewhere; whether the chat was deleted."""
+        if self._session is None:
+            return False
+        self._session = self._store.session(self._session.number)
+        return self._session.deleted_s is not None

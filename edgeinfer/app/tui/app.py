@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from textual.actions import ActionParseResult
 from textual.app import App, SystemCommand
+from textual.dom import DOMNode
 from textual.events import Resize
 from textual.screen import Screen
 
@@ -20,6 +22,7 @@ from edgeinfer.app.tui.desk import Desk
 from edgeinfer.app.tui.screens.chat import ChatScreen
 from edgeinfer.app.tui.screens.too_small import TooSmallScreen, is_too_small
 from edgeinfer.app.tui.without_colour import NO_COLOUR_CSS, ansi_colour
+from edgeinfer.errors import EdgeInferError
 
 HANGUP_CODE = 129
 
@@ -80,6 +83,19 @@ class ChatApp(App[int]):
         for command in super().get_system_commands(screen):
             if command.title in ("Theme", "Screenshot"):
                 yield command
+
+    async def run_action(
+        self,
+        action: str | ActionParseResult,
+        default_namespace: DOMNode | None = None,
+        namespaces: Mapping[str, DOMNode] | None = None,
+    ) -> bool:
+        """Do what a key or a command stands for; what goes wrong is told, on whichever screen."""
+        try:
+            return await super().run_action(action, default_namespace, namespaces)
+        except EdgeInferError as error:
+            self.chat_screen.tell(str(error), is_error=True)
+            return True
 
     async def action_quit(self) -> None:
         """Leave, from any screen; an answer in the making is kept as far as it is."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.tui.engine import Opening
 from edgeinfer.app.tui.engine_work import EngineWork, Host
 from edgeinfer.app.tui.growth import Growth
-from edgeinfer.app.tui.jobs import Answer, Job, Leave, Summarise
+from edgeinfer.app.tui.jobs import Answer, Job, Leave, OpenModel, Summarise
 from edgeinfer.app.tui.messages import Grown, Told
 from edgeinfer.errors import EdgeInferError
 
@@ -54,7 +54,9 @@ class EngineThread:
         self._thread.start()
 
     def give(self, job: Job) -> None:
-        """Do this after what was given before."""
+        """Do this after what was given before; opening a model takes the place of another one's."""
+        if isinstance(job, OpenModel):
+            self._call_off_opening()
         with self._lock:
             self._waiting.append(job)
         self._jobs.put(job)
@@ -76,6 +78,12 @@ class EngineThread:
         self.give(Leave())
         self._thread.join(patience_s)
         return not self._thread.is_alive()
+
+    def _call_off_opening(self) -> None:
+        for job in self._unfinished():
+            if isinstance(job, OpenModel):
+                job.stopped.set()
+        self._work.call_off_opening()
 
     def _unfinished(self) -> list[Job]:
         with self._lock:

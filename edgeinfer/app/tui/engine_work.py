@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 MEGABYTE = 1_000_000
 NO_MODEL = "no model is open, so nothing can answer; /model opens one"
 TOO_LITTLE = "there is too little to sum up yet: two questions at least are needed"
-LOST = "\ufffd"
-"""What stands for a character that was cut in the middle; a continued answer writes it anew."""
 
 
 class Host(Protocol):
@@ -66,10 +64,14 @@ class EngineWork:
 
     def call_off(self) -> None:
         """End whatever is done, opening a model too."""
+        self.call_off_opening()
+        self.stop()
+
+    def call_off_opening(self) -> None:
+        """End the opening of a model at its next report."""
         face = self._face
         if face is not None:
             face.call_off()
-        self.stop()
 
     def do(self, job: Job) -> None:
         """Do a job to its end."""
@@ -92,22 +94,27 @@ class EngineWork:
         try:
             if job.stopped.is_set():
                 return
-            model = self._opening(job.settings, face)
+            self._take(self._opening(job.settings, face))
         except OpeningCalledOff:
             return
-        except EdgeInferError as error:
-            self._post(ModelFailed(str(error)))
-            return
         except Exception as error:  # whatever it is, it is told, and another model can be opened
-            self._post(ModelFailed(f"{type(error).__name__}: {error}"))
+            self._post(ModelFailed(reason_of(error)))
             return
         finally:
             self._face = None
-        self._model, self._session = model, model.session()
+        self._enter(chat)
+
+    def _take(self, model: Model) -> None:
+        """A model is open: begin to work with it."""
+        try:
+            self._session = model.session()
+        except Exception:
+            model.close()
+            raise
+        self._model = model
         gc.freeze()  # else a collection goes through all the compiler's objects, and the screen waits 100 ms for it
         self.readings = readings_of(model)
         self._post(ModelOpened(model))
-        self._enter(chat)
 
     def _tell_loading(self, what: str, done: int, total: int) -> None:
         self._post(ModelOpening(what, done, total))
@@ -153,13 +160,13 @@ class EngineWork:
         if session is None:
             self._post(Answered(job.number, job.before, "failed", None, (), (NO_MODEL,)))
             return
-        self._enter(job.chat)
         options = job.options.copy()
         options["progress"] = lambda what, done, total: self._post(PromptRead(done, total))
         stream: AnswerStream | None = None
         try:
+            self._enter(job.chat)
             stream = session.chat(job.messages, **options)
-            self._make(stream, job.stopped)
+            self._make(job.number, stream, job.stopped)
         except Exception as error:  # the text there is of it is kept
             text = job.before + ("" if stream is None else stream.text)
             self._post(Answered(job.number, text, "failed", None, (), (reason_of(error),)))
@@ -177,17 +184,17 @@ class EngineWork:
         if session is None or model is None:
             self._post(Answered(job.number, "", "failed", None, (), (NO_MODEL,)))
             return
-        self._enter(job.chat)
         turns = [{"role": message.role, "content": message.text} for message in job.messages]
         count, n_context = counting(model), model.facts.n_context
-        plan = plan_compaction(turns, count, n_context)
-        if plan is None:
-            self._post(Answered(job.number, "", "failed", None, (), (TOO_LITTLE,)))
-            return
-        compaction = Compaction(session, plan, count, n_context, {"temperature": 0.0})
         try:
+            self._enter(job.chat)
+            plan = plan_compaction(turns, count, n_context)
+            if plan is None:
+                self._post(Answered(job.number, "", "failed", None, (), (TOO_LITTLE,)))
+                return
+            compaction = Compaction(session, plan, count, n_context, {"temperature": 0.0})
             for stream in compaction.streams():
-                self._make(stream, job.stopped)
+                self._make(job.number, stream, job.stopped)
         except Exception as error:
             self._post(Answered(job.number, "", "failed", None, (), (reason_of(error),)))
             return
@@ -195,14 +202,14 @@ class EngineWork:
         state: State = "whole" if summary else "stopped"
         self._post(Answered(job.number, summary or "", state, None, (), (), plan.first_kept))
 
-    def _make(self, stream: AnswerStream, stopped: threading.Event) -> None:
+    def _make(self, number: int, stream: AnswerStream, stopped: threading.Event) -> None:
         """Make an answer, piece by piece; one that is not wanted any more ends at once."""
         self.stream = stream
         try:
             if stopped.is_set():  # asked for before there was a stream to stop
                 stream.stop()
             for piece in stream:
-                self._growth.add(piece)
+                self._growth.add(number, piece)
         finally:
             self.stream = None
 

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 from textual.events import Key
-from textual.pilot import Pilot
-from textual.widgets import TextArea
 
 from edgeinfer.app.opening_face import WatchedFace
-from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.settings import Settings
 from tests.app.tui.desks import chat_app
+from tests.app.tui.flows import branch, last, quiet, say
 from tests.app.tui.scripted import Script, ScriptedModel
 from tests.app.tui.waiting import wait_until
 
@@ -34,34 +32,6 @@ def make(home: Path) -> Iterator[Make]:
     """Makes apps over the chats of this test, and cleans up after them."""
     with chat_app(home) as make:
         yield make
-
-
-async def say(pilot: Pilot[int], text: str) -> None:
-    """Type a line and send it."""
-    app = pilot.app
-    assert isinstance(app, ChatApp)
-    area = app.chat_screen.query_one(TextArea)
-    area.clear()
-    area.insert(text)
-    await pilot.pause()
-    await pilot.press("enter")
-
-
-async def quiet(app: ChatApp, pilot: Pilot[int]) -> None:
-    """Until nothing is being written and nothing waits."""
-    await wait_until(pilot, lambda: app.chat_screen.writing is None and not app.chat_screen.prompted)
-
-
-def branch(app: ChatApp) -> list[tuple[str, str]]:
-    """Who said what, in the branch that is shown, as it is kept."""
-    number = app.chat_screen.chat.number
-    assert number is not None
-    kept = {message.number: message for message in app.desk.store.messages(number)}
-    return [(message.role, kept[message.number].text) for message in app.chat_screen.chat.branch]
-
-
-def last(app: ChatApp) -> KeptMessage:
-    return app.chat_screen.chat.branch[-1]
 
 
 async def test_an_answer_streams_and_is_kept_with_its_numbers(make: Make) -> None:

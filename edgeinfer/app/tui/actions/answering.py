@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from textual.actions import SkipAction
 
-from edgeinfer.app.sessions.records import KeptMessage
+from edgeinfer.app.sessions.records import Figures, KeptMessage, State
 from edgeinfer.app.tui.actions.metering import Metering
 from edgeinfer.app.tui.actions.notes import note_of
 from edgeinfer.app.tui.actions.queueing import Queueing
@@ -19,13 +19,14 @@ from edgeinfer.app.tui.jobs import Answer as AnswerJob
 from edgeinfer.app.tui.messages import Answered, Grown, Told
 from edgeinfer.app.tui.screens.chat_parts import Prompted, Writing
 from edgeinfer.app.tui.widgets.composer import Composer
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.engine.request import Options
 
 LOOK_S = 0.1
 """Between two looks at text that has come."""
+EDITING = "editing a question: Enter sends it as a new branch"
 
 
 class Answering(Showing, Metering, Queueing):
@@ -33,6 +34,9 @@ class Answering(Showing, Metering, Queueing):
 
     async def on_composer_submitted(self, event: Composer.Submitted) -> None:
         """A question: asked at once, or when the answer in the making is over."""
+        if self.edited is not None and self.is_busy():  # what was begun after the edit
+            self.composer.put(event.text, event.attachments, EDITING)
+            return
         edited, self.edited = self.edited, None
         if edited is not None:
             await self.ask_instead(edited, Prompted(event.text, event.attachments))
@@ -97,7 +101,8 @@ class Answering(Showing, Metering, Queueing):
 
     def take_text(self) -> None:
         """Show and save what has come."""
-        text, writing = self.engine.growth.take(), self.writing
+        writing = self.writing
+        text = self.engine.growth.take(None if writing is None else writing.job)
         if writing is None or not text:
             return
         writing.pieces.append(text)
@@ -131,17 +136,21 @@ class Answering(Showing, Metering, Queueing):
 
     def end_answer(self, writing: Writing, event: Answered) -> None:
         """Keep an answer and show it as it stays."""
-        self.desk.autosave.forget(writing.message)
-        try:
-            message = self.chat.finish(writing.message, event.text, event.state, event.figures)
-        except EdgeInferError as error:  # the text stays on the screen, and autosave tries again
-            self.desk.autosave.note(writing.message, event.text)
-            self.tell(f"this answer is not saved yet: {error}", is_error=True)
-            message = self.chat.message(writing.message)
+        message = self.keep_answer(writing.message, event.text, event.state, event.figures)
         widget = self.transcript.answer(writing.message)
         if widget is not None:
             widget.runs = event.runs
             widget.finish(event.text, note_of(message))
+
+    def keep_answer(self, number: int, text: str, state: State, figures: Figures | None) -> KeptMessage:
+        """Write the end of an answer; where that cannot be, the text stays on the screen, and is saved when it can."""
+        self.desk.autosave.forget(number)
+        try:
+            return self.chat.finish(number, text, state, figures)
+        except EdgeInferError as error:
+            self.desk.autosave.note(number, text)
+            self.tell(f"this answer is not saved yet: {error}", is_error=True)
+            return self.chat.message(number)
 
     async def end_summary(self, event: Answered) -> None:
         """What a compaction's end means; the part that begins compactions says."""
@@ -165,11 +174,7 @@ class Answering(Showing, Metering, Queueing):
         """Another answer to the selected question, or the last one."""
         if self.is_busy():
             return
-        try:
-            answer = self.chat.answer_again(self.model_name, self.transcript.selected)
-        except BadSetting as error:
-            self.tell(str(error), is_error=True)
-            return
+        answer = self.chat.answer_again(self.model_name, self.transcript.selected)
         await self.show_branch(without=answer.number)
         await self.write(answer, before="")
 
@@ -177,9 +182,5 @@ class Answering(Showing, Metering, Queueing):
         """Write on where the last answer ended."""
         if self.is_busy():
             return
-        try:
-            answer = self.chat.continue_answer()
-        except BadSetting as error:
-            self.tell(str(error), is_error=True)
-            return
+        answer = self.chat.continue_answer()
         await self.write(answer, before=answer.text)

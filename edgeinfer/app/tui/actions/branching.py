@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import KeptMessage
-from edgeinfer.app.tui.actions.answering import Answering
+from edgeinfer.app.tui.actions.answering import EDITING, Answering
 from edgeinfer.app.tui.jobs import EnterChat
 from edgeinfer.app.tui.screens.branches import BranchesScreen
 from edgeinfer.app.tui.screens.sessions import Chosen, SessionsScreen
-from edgeinfer.errors import BadSetting
+from edgeinfer.errors import EdgeInferError
 
 
 class Branching(Answering):
@@ -21,7 +21,11 @@ class Branching(Answering):
     async def open_chat(self, number: int, at: int | None = None) -> None:
         """Show a kept chat, at a message of it."""
         self.leave_answer()
-        self.chat = Chat(self.desk.store, self.desk.store.session(number))
+        try:
+            self.chat = Chat(self.desk.store, self.desk.store.session(number))
+        except EdgeInferError as error:
+            self.tell(str(error), is_error=True)
+            return
         if at is not None and all(message.number != at for message in self.chat.branch):
             self.chat.show_through(at)
         self.engine.give(EnterChat(number))
@@ -35,8 +39,8 @@ class Branching(Answering):
         self.engine.stop()
         self.take_text()
         writing, self.writing = self.writing, None
-        self.desk.autosave.forget(writing.message)
-        self.chat.finish(writing.message, writing.text, "stopped", None)
+        if not writing.is_summary:
+            self.keep_answer(writing.message, writing.text, "stopped", None)
 
     async def action_new(self, argument: str = "") -> None:
         """Begin a new chat; system prompt and settings stay."""
@@ -55,7 +59,7 @@ class Branching(Answering):
             self.tell("there is no question to edit yet")
             return
         self.edited = question.number
-        self.composer.put(question.text, question.attachments, "editing a question: Enter sends it as a new branch")
+        self.composer.put(question.text, question.attachments, EDITING)
 
     def on_composer_cancelled(self) -> None:
         """The edited question stays as it was."""
@@ -63,11 +67,7 @@ class Branching(Answering):
 
     async def action_fork(self, argument: str = "") -> None:
         """Go on in a new chat from the selected message, or from the end."""
-        try:
-            forked = self.chat.fork(self.transcript.selected)
-        except BadSetting as error:
-            self.tell(str(error), is_error=True)
-            return
+        forked = self.chat.fork(self.transcript.selected)
         self.leave_answer()
         assert forked.number is not None
         await self.open_chat(forked.number)
@@ -103,10 +103,7 @@ class Branching(Answering):
         if not argument:
             self.tell("which title? /rename TITLE")
             return
-        try:
-            self.chat.rename(argument)
-        except BadSetting as error:
-            self.tell(str(error), is_error=True)
+        self.chat.rename(argument)
         self.show_title()
 
     def action_tree(self, argument: str = "") -> None:
@@ -120,7 +117,11 @@ class Branching(Answering):
         """Show the branch through a message."""
         if number is None or self.is_busy():
             return
-        self.chat.show_through(number)
+        try:
+            self.chat.show_through(number)
+        except EdgeInferError as error:
+            self.tell(str(error), is_error=True)
+            return
         await self.show_branch(at=number)
 
     def action_sessions(self, argument: str = "") -> None:
@@ -133,15 +134,16 @@ class Branching(Answering):
         """Open what was chosen; the open chat may have been deleted or renamed meanwhile."""
         if chosen is not None:
             await self.open_chat(chosen.session, chosen.message)
-        elif self.chat.number is not None and self.is_deleted(self.chat.number):
+            return
+        try:
+            is_deleted = self.chat.reread()
+        except EdgeInferError as error:
+            self.tell(str(error), is_error=True)
+            return
+        if is_deleted:
             await self.action_new()
         else:
-            self.chat.reread()
             self.show_title()
-
-    def is_deleted(self, number: int) -> bool:
-        """Whether a chat was deleted."""
-        return self.desk.store.session(number).deleted_s is not None
 
     def question_of(self, number: int | None) -> KeptMessage | None:
         """The question at or before a message, or the last one."""

@@ -20,7 +20,7 @@ from edgeinfer.app.tui.screens.viewer import ViewerScreen
 from edgeinfer.app.tui.tuning import needs_reload
 from edgeinfer.app.tui.widgets.answer import Answer
 from edgeinfer.app.tui.widgets.composer import Composer
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
 
 
@@ -37,19 +37,20 @@ class Talking(Switching, Answering):
     def action_personas(self, argument: str = "") -> None:
         """Choose a kept system prompt."""
         if argument:
-            try:
-                persona = self.desk.personas.find(argument)
-            except EdgeInferError as error:
-                self.tell(str(error), is_error=True)
-                return
+            persona = self.desk.personas.find(argument)
             self.use_persona(ChosenPersona(persona.name, persona.text))
             return
         self.app.push_screen(PersonasScreen(self.desk.personas, self.chat.system), self.use_persona)
 
     def use_persona(self, chosen: ChosenPersona | None) -> None:
         """Take a persona's text as the system prompt."""
-        if chosen is not None:
+        if chosen is None:
+            return
+        try:
             self.chat.system = chosen.text
+        except EdgeInferError as error:
+            self.tell(str(error), is_error=True)
+        else:
             self.look_at_context()
             self.tell(f"{chosen.name} answers now")
 
@@ -71,11 +72,7 @@ class Talking(Switching, Answering):
 
     def set_for_now(self, name: str, text: str) -> None:
         """Show a setting, or set it for this run."""
-        try:
-            value = self.desk.tuning.put(name, text) if text else self.desk.tuning.settings.value(name)
-        except BadSetting as error:
-            self.tell(str(error), is_error=True)
-            return
+        value = self.desk.tuning.put(name, text) if text else self.desk.tuning.settings.value(name)
         shown = "unset" if value is None else value
         later = text and needs_reload(name)
         self.tell(f"{name}: {shown}{', once the model is opened again: /model does that' if later else ''}")
@@ -127,7 +124,11 @@ class Talking(Switching, Answering):
     async def end_summary(self, event: Answered) -> None:
         """Go on with a branch that begins with the summary, if there is one."""
         if event.state == "whole" and event.text.strip() and event.n_summarised:
-            self.chat.compacted(event.text.strip(), event.n_summarised, self.model_name)
+            try:
+                self.chat.compacted(event.text.strip(), event.n_summarised, self.model_name)
+            except EdgeInferError as error:
+                self.tell(f"the summary cannot be kept: {error}", is_error=True)
+                return
             self.tell(f"the {event.n_summarised} oldest messages are summed up; /tree shows them all")
         else:
             self.tell("nothing was summed up; the chat is as it was")

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from textual.screen import Screen
 
-from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.desk import Desk
 from edgeinfer.app.tui.engine_thread import EngineThread
+from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.answer import Answer
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
@@ -94,7 +94,7 @@ class ChatParts(Screen[None]):
 
     def tell(self, text: str, *, is_error: bool = False) -> None:
         """Show a notice for some seconds."""
-        self.notify(harmless(text), severity="error" if is_error else "information", markup=False, timeout=8)
+        self.notify(neutral(text), severity="error" if is_error else "information", markup=False, timeout=8)
 
     def tell_all(self, texts: Sequence[str]) -> None:
         """Show notices."""

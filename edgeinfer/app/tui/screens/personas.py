@@ -16,6 +16,7 @@ from textual.widgets.option_list import Option
 
 from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.personas import Persona, Personas
+from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.errors import EdgeInferError
 
 NONE_YET = "no personas yet: n makes one, from the system prompt in use"
@@ -173,7 +174,7 @@ class PersonasScreen(Screen[Chosen | None]):
         self._listed = self._personas.all()
         found = self.query_one(OptionList)
         found.clear_options()
-        found.add_options([Option(harmless(persona.name)) for persona in self._listed])
+        found.add_options([Option(neutral(persona.name)) for persona in self._listed])
         if self._listed:
             found.highlighted = next((i for i, persona in enumerate(self._listed) if persona.name == at), 0)
         else:
@@ -185,4 +186,4 @@ class PersonasScreen(Screen[Chosen | None]):
         return None if place is None or not self._listed else self._listed[place]
 
     def _tell(self, text: str) -> None:
-        self.query_one("#persona-hint", Static).update(harmless(text))
+        self.query_one("#persona-hint", Static).update(neutral(text))

@@ -16,8 +16,8 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.config_file import plain, write_setting
+from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.tuning import needs_reload
 from edgeinfer.errors import BadSetting
 from edgeinfer.settings import Option, Settings, declared_options, load_settings
@@ -180,7 +180,7 @@ class SettingsScreen(Screen[Changed | None]):
     def _row(self, option: Option[object]) -> tuple[str, str]:
         origin = self._settings.origins[option.name]
         value = written(option, self._settings.value(option.name)) or "(unset)"
-        return harmless(value), "" if origin == "default" else harmless(origin)
+        return neutral(value), "" if origin == "default" else neutral(origin)
 
     def _at_cursor(self) -> Option[object] | None:
         table = self.query_one(DataTable)
@@ -206,7 +206,7 @@ class SettingsScreen(Screen[Changed | None]):
         return ""
 
     def _tell(self, text: str) -> None:
-        self.query_one("#setting-help", Static).update(harmless(text))
+        self.query_one("#setting-help", Static).update(neutral(text))
 
 
 def written(option: Option[object], value: object) -> str:

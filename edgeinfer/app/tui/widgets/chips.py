@@ -17,10 +17,10 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.attachments import Attached, attach, mentions
 from edgeinfer.app.enclosures import Enclosure, Enclosures, TokenCounts, chip_text, tokens_text
 from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.download.space import size_text
 
@@ -215,7 +215,7 @@ class Chips(Static, can_focus=True):
         rows, row_of_chosen = [Content("")], 0
         width = max(1, self.content_size.width)
         for number, item in enumerate(self._held.items):
-            text = f"+ {harmless(chip_text(item, size_text(item.n_bytes), counts))}"
+            text = f"+ {neutral(chip_text(item, size_text(item.n_bytes), counts))}"
             chip = Content.styled(text, "reverse" if self.has_focus and number == self._chosen else "")
             room = width - head.cell_length if len(rows) == 1 else width
             if rows[-1] and rows[-1].cell_length + chip.cell_length > room:
@@ -260,11 +260,11 @@ class Chips(Static, can_focus=True):
             if isinstance(attached, str):
                 failed = True
                 held.refused.add(path)
-                self.notify(harmless(attached), severity="warning", markup=False)
+                self.notify(neutral(attached), severity="warning", markup=False)
                 continue
             held.add(path, attached, "added" if given else "mention")
             for notice in attached.notices:
-                self.notify(harmless(notice), markup=False)
+                self.notify(neutral(notice), markup=False)
         self._tell(failed)
 
     def _count_next(self) -> None:

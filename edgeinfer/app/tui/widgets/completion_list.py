@@ -16,8 +16,8 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.completion import Completion, complete_command, complete_path, fragment_at
+from edgeinfer.app.tui.text.neutral import neutral
 
 ROWS_CAP = 6
 LABEL_WIDTH_CAP = 24
@@ -145,8 +145,8 @@ class CompletionList(OptionList):
 
 
 def _row(completion: Completion, label_width: int) -> Content:
-    label = Content(harmless(completion.label))
+    label = Content(neutral(completion.label))
     if not completion.help:
         return label
     space = " " * (2 + max(0, label_width - label.cell_length))
-    return label + Content.styled(space + harmless(completion.help), "dim")
+    return label + Content.styled(space + neutral(completion.help), "dim")

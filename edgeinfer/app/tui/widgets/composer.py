@@ -20,12 +20,12 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
-from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.completion import Completion, begins_command
 from edgeinfer.app.enclosures import Draft, Enclosure, Enclosures
 from edgeinfer.app.input_history import InputHistory
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.editor import edit_text
+from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.chips import Chips, CountTokens
 from edgeinfer.app.tui.widgets.completion_list import CompletionList
 from edgeinfer.app.tui.widgets.draft_input import DraftInput
@@ -170,7 +170,7 @@ class Composer(Vertical):
         """Go on with the draft in the user's editor."""
         edited = edit_text(self.app, self._draft.text)
         if edited.text is None:
-            self.notify(harmless(edited.notice), severity="warning", markup=False)
+            self.notify(neutral(edited.notice), severity="warning", markup=False)
         else:
             self._draft.become(edited.text)
         self._draft.focus()
@@ -374,7 +374,7 @@ class Composer(Vertical):
 
     def _set_mode(self, mode: str) -> None:
         self._mode = mode
-        self._mode_line.update(f"{harmless(mode)}: Escape cancels" if mode else "")
+        self._mode_line.update(f"{neutral(mode)}: Escape cancels" if mode else "")
         self._mode_line.set_class(bool(mode), "-filled")
 
     def _settle(self) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.counting import counted
 from edgeinfer.app.readings.records import PlanStrip, Source, Stored, Stretch
 from edgeinfer.app.tui.figures import n_bytes, percent, seconds
+from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.panel import ALARM, MAIN, MUTED, OTHER, SECOND, STRONG, Line, Panel, line, wrapped
 
 EVEN, ODD, FROM_DISK, IDLE = "█", "▓", "░", " "
@@ -43,7 +43,7 @@ def plan_lines(plan: PlanStrip, width: int) -> list[Line]:
         return wrapped(plan.note, width, MUTED)
     of_what = "a token, one at a time" if plan.overlap is None else "in the last pass"
     took = "" if plan.pass_s is None else f"{seconds(plan.pass_s)} {of_what}"
-    found = [line((harmless(plan.model)[:width], STRONG)), line(f"{plan.device or ''}{', ' if took else ''}{took}")]
+    found = [line((neutral(plan.model)[:width], STRONG)), line(f"{plan.device or ''}{', ' if took else ''}{took}")]
     whole_s = max((stretch.ended_s for stretch in plan.stretches), default=0.0)
     for device in plan.devices:
         mine = [stretch for stretch in plan.stretches if stretch.device == device]

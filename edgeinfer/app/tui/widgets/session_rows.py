@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
-from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.sessions.records import MARK_BEGIN, MARK_END, Hit, KeptSession
+from edgeinfer.app.tui.text.neutral import neutral
 
 UNTITLED = "untitled"
 MATCH = "bold underline"
@@ -105,7 +105,7 @@ def around_match(snippet: str, width: int) -> Content:
 
 def one_line(text: str) -> str:
     """A text without line ends and control characters; blanks at its ends stay, as it may be a part of one."""
-    return re.sub(r"\s+", " ", harmless(text))
+    return re.sub(r"\s+", " ", neutral(text))
 
 
 def fitted(text: str, width: int) -> str:

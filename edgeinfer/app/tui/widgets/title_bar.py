@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 from textual.widgets import Static
 
-from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.tui.text.neutral import neutral
 
 
 class TitleBar(Static):
@@ -33,7 +33,7 @@ class TitleBar(Static):
 
     def show(self, title: str, model: str) -> None:
         """Show a title at the left and a model's name at the right."""
-        self._title, self._model = harmless(title).replace("\n", " "), harmless(model)
+        self._title, self._model = neutral(title).replace("\n", " "), neutral(model)
         self._draw()
 
     def on_resize(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from textual.widgets import Static
 
-from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.tui.text.neutral import neutral
 
 
 class WaitingLine(Static):
@@ -37,5 +37,5 @@ class WaitingLine(Static):
         self.n_waiting = len(texts)
         if texts:
             verb = "waits" if len(texts) == 1 else "wait"
-            self.update(f"{len(texts)} {verb} (Up takes back): {' '.join(harmless(texts[-1]).split())}")
+            self.update(f"{len(texts)} {verb} (Up takes back): {' '.join(neutral(texts[-1]).split())}")
         self.set_class(bool(texts), "-filled")

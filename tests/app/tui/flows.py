@@ -1,0 +1,38 @@
+"""What tests of the chat do over and over: say something, wait until it is quiet, look at the branch."""
+
+from __future__ import annotations
+
+from textual.pilot import Pilot
+from textual.widgets import TextArea
+
+from edgeinfer.app.sessions.records import KeptMessage
+from edgeinfer.app.tui.app import ChatApp
+from tests.app.tui.waiting import wait_until
+
+
+async def say(pilot: Pilot[int], text: str) -> None:
+    """Type a line and send it."""
+    app = pilot.app
+    assert isinstance(app, ChatApp)
+    area = app.chat_screen.query_one(TextArea)
+    area.clear()
+    area.insert(text)
+    await pilot.pause()
+    await pilot.press("enter")
+
+
+async def quiet(app: ChatApp, pilot: Pilot[int]) -> None:
+    """Until nothing is being written and nothing waits."""
+    await wait_until(pilot, lambda: app.chat_screen.writing is None and not app.chat_screen.prompted)
+
+
+def branch(app: ChatApp) -> list[tuple[str, str]]:
+    """Who said what, in the branch that is shown, as it is kept."""
+    number = app.chat_screen.chat.number
+    assert number is not None
+    kept = {message.number: message for message in app.desk.store.messages(number)}
+    return [(message.role, kept[message.number].text) for message in app.chat_screen.chat.branch]
+
+
+def last(app: ChatApp) -> KeptMessage:
+    return app.chat_screen.chat.branch[-1]
