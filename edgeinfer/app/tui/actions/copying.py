@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from textual import work
+from textual.actions import SkipAction
 
 from edgeinfer.app.saved_text import fence_suffix, free_name, save_text
 from edgeinfer.app.sessions.exporting import export_chat, export_path
@@ -28,6 +29,13 @@ class Copying(Branching):
             self.copy(text)
         else:
             self.tell("there is nothing to copy yet")
+
+    def action_copy_text(self) -> None:
+        """Copy what the mouse has selected; where that is nothing the key is somebody else's."""
+        text = self.get_selected_text()
+        if not text:
+            raise SkipAction
+        self.copy(text)
 
     def action_copy_fence(self, argument: str = "") -> None:
         """Copy a code fence of the selected message: the last one, or the one of this number."""

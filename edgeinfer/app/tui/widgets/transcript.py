@@ -13,19 +13,20 @@ from itertools import accumulate
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.app import App
 from textual.cache import LRUCache
-from textual.color import Color, ColorParseError
 from textual.events import Click
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
+from textual.selection import Selection
 from textual.strip import Strip
 from textual.timer import Timer
 
-from edgeinfer.app.tui.text.drawing import Drawer, Palette
+from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.pacing import pause_s
 from edgeinfer.app.tui.widgets.answer import Answer
 from edgeinfer.app.tui.widgets.entry import Entry
+from edgeinfer.app.tui.widgets.palettes import palette_of
+from edgeinfer.app.tui.widgets.selecting import extracted, highlighted
 
 GUTTER = "▌ "
 REVERSE = Style(reverse=True)
@@ -38,7 +39,7 @@ MOST_ROUNDS = 4
 
 
 class Transcript(ScrollView):
-    """Entries by their order. Scrolled by keys and the mouse; entries are selected by keys."""
+    """Entries by their order. Scrolled by keys and the mouse; entries are selected by keys, text by the mouse."""
 
     DEFAULT_CSS = """
     Transcript {
@@ -67,7 +68,7 @@ class Transcript(ScrollView):
         self._pause_s = 0.0
         self._drawn_s, self._used_s = 0.0, time.thread_time()
         self._accent = Style(bold=True)
-        self._composed: LRUCache[tuple[int, int], tuple[Strip, Strip]] = LRUCache(COMPOSED_LINES)
+        self._composed: LRUCache[tuple[int, int, int], tuple[Strip, Strip]] = LRUCache(COMPOSED_LINES)
         self._base: Style | None = None  # found once for all lines
 
     # what the screen asks of it
@@ -304,13 +305,32 @@ class Transcript(ScrollView):
         inner = lines[offset] if offset < len(lines) else Strip.blank(0)
         is_last = offset >= len(lines) - 1  # the empty line between entries
         kind = 0 if is_last else 2 if entry.number == self._selected else int(entry.is_question)
-        key = id(inner), kind
+        key = id(inner), kind, line
         found = self._composed.get(key)
         if found is None or found[0] is not inner:
             gutter = (Segment("  "), Segment(GUTTER, self._accent), Segment(GUTTER, self._accent + REVERSE))[kind]
-            found = inner, Strip([gutter, *inner]).adjust_cell_length(width).apply_style(style)
-            self._composed[key] = found
-        return found[1]
+            composed = Strip([gutter, *inner]).adjust_cell_length(width).apply_style(style)
+            found = self._composed[key] = inner, composed.apply_offsets(0, line)
+        selection = self.text_selection
+        return found[1] if selection is None else highlighted(found[1], selection, line, self._selection_style)
+
+    @property
+    def _selection_style(self) -> Style:
+        return self.screen.get_component_rich_style("screen--selection")
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The text that the mouse has selected, as it is shown, without the edge."""
+        return (extracted(selection, self._ends[-1], self._shown_text), "\n") if self._ends else None
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Other text is selected."""
+        self.refresh()
+
+    def _shown_text(self, line: int) -> str:
+        assert self._drawer is not None
+        place, offset = self._at(line)
+        lines = self._entries[place].lines(self._drawer)
+        return " " * len(GUTTER) + (lines[offset].text if offset < len(lines) else "")
 
     def _says_more(self, y: int) -> bool:
         """Whether a line of the screen says that there is more below."""
@@ -324,7 +344,7 @@ class Transcript(ScrollView):
         y = event.get_content_offset_capture(self).y
         if self._says_more(y):
             self.follow()
-        elif self._entries and self.scroll_offset.y + y < self._ends[-1]:
+        elif self._entries and self.text_selection is None and self.scroll_offset.y + y < self._ends[-1]:
             place, offset = self._at(self.scroll_offset.y + y)
             if offset in self._entries[place].fold_lines:
                 self._entries[place].toggle()
@@ -366,29 +386,3 @@ class Transcript(ScrollView):
                 y=min(top, max(0, bottom - self.size.height // 2)), animate=False, immediate=True, force=True
             )
             self._draw_now()
-
-
-def palette_of(app: App[object]) -> Palette:
-    """Styles that fit the app's theme."""
-    theme = app.current_theme
-    variables = app.theme_variables
-    is_ansi = "ansi" in theme.name
-    if app.no_color:
-        return Palette(has_colour=False)
-    accent = _rich_colour(variables.get("text-primary", "")) or _rich_colour(variables.get("primary", ""))
-    code_theme = ("ansi_dark" if theme.dark else "ansi_light") if is_ansi else ("monokai" if theme.dark else "friendly")
-    return Palette(
-        accent=f"{accent} bold".strip(),
-        muted="dim",
-        code=_rich_colour(variables.get("text-accent", "")) or _rich_colour(variables.get("accent", "")) or "bold",
-        code_theme=code_theme,
-    )
-
-
-def _rich_colour(text: str) -> str:
-    """A colour of Textual's by the name that Rich has for it, "" for none."""
-    try:
-        colour = Color.parse(text)
-    except (ColorParseError, ValueError):
-        return ""
-    return colour.rich_color.name
