@@ -6,6 +6,7 @@ In: keys that were changed. Out: nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import wrap
 from typing import ClassVar
 
 from rich.text import Text
@@ -22,10 +23,13 @@ COMPOSER = (
     ("Ctrl+J", "a new line (Shift+Enter too, in some terminals)"),
     ("Up, Down", "earlier inputs"),
     ("@path", "attach a file or folder; Tab completes"),
+    ("mouse", "selects text of the chat, which Ctrl+C copies"),
     ("//", "begins a message that begins with a slash"),
 )
 KEY_CELLS, FORM_CELLS = 14, 22
 NARROW = 70
+EDGES = 4
+"""Cells of a line that the padding and the scroll bar take."""
 NAMES = {"pageup": "PageUp", "pagedown": "PageDown"}
 
 
@@ -49,25 +53,25 @@ class HelpScreen(Screen[None]):
 
     def on_resize(self) -> None:
         """The width has changed."""
-        self.query_one("#help-text", Static).update(help_text(self._keys_given, narrow=self.app.size.width < NARROW))
+        self.query_one("#help-text", Static).update(help_text(self._keys_given, self.app.size.width - EDGES))
 
     def action_leave(self) -> None:
         """Go back."""
         self.dismiss(None)
 
 
-def help_text(keys: Mapping[str, str], *, narrow: bool) -> Text:
-    """All commands; on a narrow screen what one does stands under it."""
+def help_text(keys: Mapping[str, str], width: int) -> Text:
+    """All commands in lines of so many cells; on a narrow screen what a command does stands under it."""
     text = Text()
     text.append("writing\n", style="bold")
     for key, explanation in COMPOSER:
-        _line(text, key, "", explanation, narrow=narrow)
+        _add(text, key, "", explanation, width)
     for group, heading in GROUPS.items():
         text.append(f"\n{heading}\n", style="bold")
         for command in COMMANDS:
             if command.group == group:
                 form = f"/{command.form}" if command.form else ""
-                _line(text, ", ".join(shown_keys(command, keys)), form, command.help, narrow=narrow)
+                _add(text, ", ".join(shown_keys(command, keys)), form, command.help, width)
     return text
 
 
@@ -78,9 +82,12 @@ def shown_keys(command: Command, keys: Mapping[str, str]) -> Iterator[str]:
             yield "+".join(NAMES.get(part, part.capitalize()) for part in key.strip().split("+"))
 
 
-def _line(text: Text, key: str, form: str, explanation: str, *, narrow: bool) -> None:
-    if narrow:
+def _add(text: Text, key: str, form: str, explanation: str, width: int) -> None:
+    is_narrow = width < NARROW
+    indent = 2 if is_narrow else KEY_CELLS + FORM_CELLS
+    if is_narrow:
         text.append(f"{key}  {form}\n" if key and form else f"{key}{form}\n", style="underline")
-        text.append(f"  {explanation}\n")
+        text.append("  ")
     else:
-        text.append(f"{key:<{KEY_CELLS}}{form:<{FORM_CELLS}}{explanation}\n")
+        text.append(f"{key:<{KEY_CELLS}}{form:<{FORM_CELLS}}")
+    text.append(f"\n{' ' * indent}".join(wrap(explanation, width - indent)) + "\n")
