@@ -20,7 +20,7 @@ class Command:
     """One thing to do.
 
     id: of its key, for remapping; form: how it is written after the slash, "" where it has keys alone; keys: Textual's
-    names, with commas between them; action: the screen's; shown: whether the line of keys names it.
+    names, with commas between them; action: the screen's; also: what other programs call it.
     """
 
     id: str
@@ -29,6 +29,7 @@ class Command:
     keys: str
     action: str
     group: str
+    also: tuple[str, ...] = ()
 
     @property
     def word(self) -> str:
@@ -59,7 +60,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("save-fence", "save [NUMBER] [PATH]", "save a code fence to a file", "alt+s", "save_fence", "transcript"),
     Command("tint", "drafts", "show what was drafted, and by whom", "alt+d", "tint", "transcript"),
     Command("thinking", "thinking", "open or fold what was thought before", "alt+t", "thinking", "transcript"),
-    Command("new", "new", "begin a new chat", "ctrl+n", "new", "chats"),
+    Command("new", "new", "begin a new chat", "ctrl+n", "new", "chats", ("clear",)),
     Command("sessions", "sessions", "kept chats: search, rename, delete, export", "ctrl+o", "sessions", "chats"),
     Command("search", "search [WORDS]", "search the kept chats", "", "sessions", "chats"),
     Command("rename", "rename TITLE", "give this chat a title", "", "rename", "chats"),
@@ -78,13 +79,14 @@ COMMANDS: tuple[Command, ...] = (
             "conversation"),
     Command("seed", "seed [NUMBER|none]", "show or set the seed of the random choices", "", "seed", "conversation"),
     Command("editor", "editor", "write in $EDITOR", "ctrl+g", "editor", "conversation"),
-    Command("models", "model [NAME]", "models: here and elsewhere; open another one", "ctrl+l", "models", "app"),
+    Command("models", "model [NAME]", "models: here and elsewhere; open another one", "ctrl+l", "models", "app",
+            ("models", "load")),
     Command("machine", "stats", "what the machine is doing", "f3", "machine", "app"),
     Command("settings", "settings", "see and change the settings", "f2", "settings", "app"),
     Command("set", "set NAME VALUE", "change a setting for this run", "", "set", "app"),
     Command("theme", "theme [NAME]", "change the colours", "", "theme", "app"),
     Command("help", "help", "this list", "f1", "help", "app"),
-    Command("quit", "exit", "leave; everything is kept", "ctrl+q", "leave", "app"),
+    Command("quit", "exit", "leave; everything is kept", "ctrl+q", "leave", "app", ("quit", "bye")),
 )  # fmt: skip
 
 GROUPS = {
@@ -122,7 +124,7 @@ def slash_commands() -> tuple[Command, ...]:
 def find(line: str) -> tuple[Command, str]:
     """The command of a line such as "/temp 0.2", and what follows its word. Raises BadSetting with the nearest."""
     word, _, argument = line.strip().removeprefix("/").partition(" ")
-    words = {command.word: command for command in slash_commands()}
+    words = {word: command for command in slash_commands() for word in (command.word, *command.also)}
     if word not in words:
         near = difflib.get_close_matches(word, words, n=1)
         hint = f"did you mean /{near[0]}?" if near else "/help lists them"

@@ -24,7 +24,7 @@ def test_every_action_is_one_of_the_chat_screen(action: str) -> None:
 
 def test_there_are_no_two_of_anything() -> None:
     assert not twice(command.id for command in COMMANDS)
-    assert not twice(command.word for command in slash_commands())
+    assert not twice(word for command in slash_commands() for word in (command.word, *command.also))
     assert not twice(key for command in COMMANDS for key in command.keys.split(",") if key)
 
 
@@ -47,6 +47,8 @@ def test_bindings_have_the_ids_of_their_commands() -> None:
         ("/temp 0.2", "temp", "0.2"),
         ("/save 2  a file.py ", "save-fence", "2  a file.py"),
         (" /exit", "quit", ""),
+        ("/bye", "quit", ""),
+        ("/load tiny.gguf", "models", "tiny.gguf"),
         ("/temp", "temp", ""),
     ],
 )
