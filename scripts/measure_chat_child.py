@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 from measure_chat import FENCED, PRESS_ESCAPE, PROMPT, STREAM_S, TOKENS_PER_S, Watch
+from textual.message import Message
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -23,6 +24,7 @@ from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.launch import open_model, opened
+from edgeinfer.app.tui.messages import Answered
 from edgeinfer.settings import Settings
 from tests.app.tui.scripted import Script, ScriptedModel
 
@@ -98,28 +100,40 @@ async def gap(app: ChatApp, script: Script) -> Figures:
 
 
 async def stop(app: ChatApp, script: Script) -> Figures:
-    """From Escape until the answer is over, and one step's time."""
+    """From Escape until the answer is over, and one step's time. `typed` counts the way to the terminal and back."""
     screen = app.chat_screen
     await until(lambda: app.desk.model is not None)
     await say(app, PROMPT)
     await until(lambda: screen.writing is not None and screen.writing.pieces)
     await asyncio.sleep(0.2)
-    seen: list[float] = []
-    stopping = screen.engine.stop
+    seen: dict[str, float] = {}
+    stopping, posting = screen.engine.stop, screen.post_message
 
     def stop_and_note() -> None:
-        seen.append(time.monotonic())
+        seen["key"] = time.monotonic()
         stopping()
 
+    def post_and_note(message: Message) -> bool:
+        if isinstance(message, Answered):
+            seen["quiet"] = time.monotonic()
+        return posting(message)
+
     screen.engine.stop = stop_and_note  # type: ignore[method-assign]
+    screen.post_message = post_and_note  # type: ignore[method-assign]
+    typed = time.monotonic()
     os.write(2, PRESS_ESCAPE.encode())  # past the app, which keeps what is printed
     while screen.writing is not None:
         await asyncio.sleep(0.001)
-    quiet = time.monotonic()
+    shown = time.monotonic()
     last = screen.chat.branch[-1]
     rate = None if last.figures is None else last.figures.decode_tok_s
     assert last.state == "stopped"
-    return {"key to quiet, ms": 1e3 * (quiet - seen[0]), "a step, ms": 1e3 / rate if rate else 0.0}
+    return {
+        "typed to key, ms": 1e3 * (seen["key"] - typed),
+        "key to quiet engine, ms": 1e3 * (seen["quiet"] - seen["key"]),
+        "key to kept and shown, ms": 1e3 * (shown - seen["key"]),
+        "a step, ms": 1e3 / rate if rate else 0.0,
+    }
 
 
 async def session(app: ChatApp, script: Script) -> Figures:

@@ -15,6 +15,7 @@ from edgeinfer.app.readings import strip
 from edgeinfer.app.readings.records import Counted, Drafting, PlanStrip, Roofline, Source, Stored
 from edgeinfer.app.readings.roofline import roofline
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
@@ -52,6 +53,11 @@ class Loaded:
         with suppress(EdgeInferError):
             work = llm.work
         return cls(llm, work, profile)
+
+    @property
+    def kv_bytes_per_token(self) -> float | None:
+        """Bytes of the keys and values of a token; None where the work is not known."""
+        return None if self.work is None else self.work.kv_bytes_per_token(KV_ELEMENT_BYTES[self.llm.facts.kv])
 
     @property
     def stats(self) -> Stats | None:

@@ -17,7 +17,6 @@ from edgeinfer.app.readings.cores import CoreWatch
 from edgeinfer.app.readings.loaded import Loaded
 from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
 from edgeinfer.engine.power import EnergyCounter, Sensors
-from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.topology import Topology, available_bytes, read_topology
 
 if TYPE_CHECKING:
@@ -100,14 +99,24 @@ class Readings:
         process = self._process.memory_info().rss
         if self._loaded is None:
             return Memory(process, free, total)
-        llm, work = self._loaded.llm, self._loaded.work
+        llm = self._loaded.llm
         n_pages, n_free = llm.limits.n_pages, llm.n_free_pages
         held, page_tokens = llm.resident_bytes, llm.page_tokens
-        token = None if work is None else work.kv_bytes_per_token(KV_ELEMENT_BYTES[llm.facts.kv])
+        token = self._loaded.kv_bytes_per_token
         kv, used = (None if token is None else round(n * page_tokens * token) for n in (n_pages, n_pages - n_free))
         weights = None if not held else held if kv is None else max(0, held - kv)
         n_used, n_most = (n_pages - n_free) * page_tokens, n_pages * page_tokens
         return Memory(process, free, total, weights, used, kv, n_used, n_most, self._loaded.stored)
+
+    def taken(self) -> tuple[int, int | None]:
+        """Bytes of this process, and of keys and values that are in use: what `memory` says of them, for little."""
+        loaded = self._loaded
+        token = None if loaded is None else loaded.kv_bytes_per_token
+        if loaded is None or token is None:
+            return self._process.memory_info().rss, None
+        llm = loaded.llm
+        used = round((llm.limits.n_pages - llm.n_free_pages) * llm.page_tokens * token)
+        return self._process.memory_info().rss, used
 
     def energy(self) -> Energy:
         """What computing takes, and how much of the machine may be used."""

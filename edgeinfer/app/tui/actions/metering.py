@@ -63,8 +63,8 @@ class Metering(ChatParts):
         if model is not None:
             figures = replace(figures, n_context=model.facts.n_context)
         if readings is not None:
-            memory = readings.memory()
-            figures = replace(figures, ram_bytes=memory.process_bytes, kv_bytes=memory.kv_used_bytes)
+            process_bytes, kv_bytes = readings.taken()
+            figures = replace(figures, ram_bytes=process_bytes, kv_bytes=kv_bytes)
         self.metered, self.metered_s = figures, time.monotonic()
         self.meters.show(figures)
 

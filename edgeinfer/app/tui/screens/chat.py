@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from textual import work
 from textual.app import ComposeResult
 
 from edgeinfer.app.input_history import InputHistory, history_path
@@ -48,6 +49,14 @@ class ChatScreen(Talking, Copying):
         self.desk.autosave.failed = self.tell_unsaved
         self.engine.start()
         self.open_model()
+        self.prepare_drawing()
+
+    @work(thread=True, group="preparing")
+    def prepare_drawing(self) -> None:
+        """Get ready to draw while the model is opened."""
+        from edgeinfer.app.tui.text.preparing import prepare
+
+        prepare()
 
     def tell_unsaved(self, reason: str) -> None:
         """What grows cannot be saved just now; from the thread that saves."""
