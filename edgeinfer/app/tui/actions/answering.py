@@ -24,8 +24,6 @@ from edgeinfer.errors import EdgeInferError
 if TYPE_CHECKING:
     from edgeinfer.engine.request import Options
 
-LOOK_S = 0.1
-"""Between two looks at text that has come."""
 EDITING = "editing a question: Enter sends it as a new branch"
 
 
@@ -92,15 +90,15 @@ class Answering(Showing, Metering, Queueing):
         return options
 
     async def on_grown(self, event: Grown) -> None:
-        """Text has come: look soon, and not at every piece."""
+        """Text has come: take it when it is drawn, and not piece by piece."""
         event.stop()
         if self.writing is not None and not self.writing.pieces:
             self.take_text()
         else:
-            self.set_timer(LOOK_S, self.take_text)
+            self.transcript.draw_soon(self.take_text)
 
     def take_text(self) -> None:
-        """Show and save what has come."""
+        """Show and save what has come, and what it came to."""
         writing = self.writing
         text = self.engine.growth.take(None if writing is None else writing.job)
         if writing is None or not text:

@@ -7,15 +7,11 @@ somebody has scrolled up; then it stays where it is and says that there is more.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Callable, Sequence
 
-from rich.segment import Segment
 from rich.style import Style
-from textual.cache import LRUCache
 from textual.events import Click
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
@@ -24,14 +20,12 @@ from textual.timer import Timer
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.pacing import pause_s
 from edgeinfer.app.tui.widgets.answer import Answer
+from edgeinfer.app.tui.widgets.edged_lines import EDGE, Edge, EdgedLines, Look
 from edgeinfer.app.tui.widgets.entry import Entry
+from edgeinfer.app.tui.widgets.heights import Heights
 from edgeinfer.app.tui.widgets.palettes import palette_of
-from edgeinfer.app.tui.widgets.selecting import extracted, highlighted
+from edgeinfer.app.tui.widgets.selecting import extracted
 
-GUTTER = "▌ "
-REVERSE = Style(reverse=True)
-COMPOSED_LINES = 500
-MORE = " ↓ more below: Alt+End "
 AHEAD_SCREENS, KEPT_SCREENS = 1, 6
 """How far from what is seen lines are drawn, and how far they are kept."""
 MOST_ROUNDS = 4
@@ -58,17 +52,16 @@ class Transcript(ScrollView):
         super().__init__()
         self.can_focus = False
         self._entries: list[Entry] = []
-        self._heights: list[int] = []  # of entries that were drawn once; of the others about
-        self._is_measured: list[bool] = []
-        self._ends: list[int] = []
+        self._heights = Heights()
         self._selected: int | None = None
         self._follows = True
         self._drawer: Drawer | None = None
         self._pending: Timer | None = None
+        self._first: Callable[[], None] | None = None
+        self._is_preparing = False
         self._pause_s = 0.0
         self._drawn_s, self._used_s = 0.0, time.thread_time()
-        self._accent = Style(bold=True)
-        self._composed: LRUCache[tuple[int, int, int], tuple[Strip, Strip]] = LRUCache(COMPOSED_LINES)
+        self._lines = EdgedLines(Style(bold=True))
         self._base: Style | None = None  # found once for all lines
 
     # what the screen asks of it
@@ -116,8 +109,7 @@ class Transcript(ScrollView):
         """Show one more, at the end."""
         entry.changed = self._note_change
         self._entries.append(entry)
-        self._heights.append(entry.estimate(self._width))
-        self._is_measured.append(False)
+        self._heights.guess(entry.estimate(self._width))
         self._draw_now()
 
     def follow(self) -> None:
@@ -133,7 +125,7 @@ class Transcript(ScrollView):
             return
         self._selected, self._follows = number, False
         self._draw_now()
-        self._go(self._top(place))
+        self._go(self._heights.top(place))
         self._draw_now()
 
     def select_previous(self) -> None:
@@ -161,7 +153,7 @@ class Transcript(ScrollView):
 
     @property
     def _width(self) -> int:
-        return max(1, self.scrollable_content_region.width - len(GUTTER))
+        return max(1, self.scrollable_content_region.width - len(EDGE))
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self._restyle())
@@ -176,21 +168,25 @@ class Transcript(ScrollView):
         """Its style is another one."""
         super().notify_style_update()
         self._base = None
-        self._composed.clear()
+        self._lines.clear()
 
     def _restyle(self) -> None:
         if not self.size.width:
             return
         palette = palette_of(self.app)
         self._drawer = Drawer(self._width, palette)
-        self._accent = Style.parse(palette.accent)
-        self._composed.clear()
+        self._lines = EdgedLines(Style.parse(palette.accent))
         self._measure_all()
         self._draw_now()
 
-    def _note_change(self, entry: Entry) -> None:
-        """An entry has other lines: draw soon, but no more often than drawing is cheap."""
-        if self._pending is not None:
+    def draw_soon(self, first: Callable[[], None]) -> None:
+        """Draw, but no more often than that is cheap; `first` is called before, and may change entries."""
+        self._first = first
+        self._note_change()
+
+    def _note_change(self, entry: Entry | None = None) -> None:
+        """Some lines are other ones: draw soon, but no more often than drawing is cheap."""
+        if self._pending is not None or self._is_preparing:
             return
         wait_s = self._drawn_s + self._pause_s - time.monotonic()
         if wait_s <= 0:
@@ -203,6 +199,7 @@ class Transcript(ScrollView):
         if self._pending is not None:
             self._pending.stop()
             self._pending = None
+        self._prepare()
         if self._drawer is None or not self.is_attached:
             return
         used_s, self._used_s = time.thread_time() - self._used_s, time.thread_time()
@@ -215,6 +212,16 @@ class Transcript(ScrollView):
         self._pause_s = pause_s(used_s)
         self._drawn_s = time.monotonic()
 
+    def _prepare(self) -> None:
+        """Have done what is to be done before drawing; what that changes is drawn now, and not once more."""
+        first, self._first = self._first, None
+        if first is not None:
+            self._is_preparing = True
+            try:
+                first()
+            finally:
+                self._is_preparing = False
+
     def _draw_end(self) -> None:
         """Draw the last screens, and go to the end."""
         self._draw_while(range(len(self._entries) - 1, -1, -1), (1 + AHEAD_SCREENS) * max(1, self.size.height))
@@ -225,13 +232,13 @@ class Transcript(ScrollView):
         """Draw what is seen and what is near, keeping a line that was seen where it is."""
         for _ in range(MOST_ROUNDS if self._entries else 0):
             top, height = self.scroll_offset.y, max(1, self.size.height)
-            first, last = self._at(top)[0], self._at(top + height - 1)[0]
-            kept = next((place for place in range(first, last + 1) if self._is_measured[place]), first)
-            offset, near = top - self._top(kept), AHEAD_SCREENS * height
-            self._draw_while(range(first, len(self._entries)), height + near + max(0, top - self._top(first)))
+            first, last = self._heights.at(top)[0], self._heights.at(top + height - 1)[0]
+            kept = next((place for place in range(first, last + 1) if self._heights.is_measured(place)), first)
+            offset, near = top - self._heights.top(kept), AHEAD_SCREENS * height
+            self._draw_while(range(first, len(self._entries)), height + near + max(0, top - self._heights.top(first)))
             self._draw_while(range(first - 1, -1, -1), near)
             self._extend()
-            top = self._top(kept) + min(offset, self._heights[kept] - 1)
+            top = self._heights.top(kept) + min(offset, self._heights.of(kept) - 1)
             self._go(max(0, min(top, self.virtual_size.height - height)))
             if self._sees_drawn():
                 break
@@ -249,7 +256,7 @@ class Transcript(ScrollView):
         if not self._entries:
             return True
         top = self.scroll_offset.y
-        seen = range(self._at(top)[0], self._at(top + max(1, self.size.height) - 1)[0] + 1)
+        seen = range(self._heights.at(top)[0], self._heights.at(top + max(1, self.size.height) - 1)[0] + 1)
         return all(self._entries[place].is_drawn_by(self._drawer) for place in seen)
 
     def _forget_far(self) -> None:
@@ -257,70 +264,76 @@ class Transcript(ScrollView):
         top, height = self.scroll_offset.y, max(1, self.size.height)
         begin, end = top - KEPT_SCREENS * height, top + (1 + KEPT_SCREENS) * height
         for place, entry in enumerate(self._entries):
-            if (self._ends[place] < begin or self._top(place) > end) and entry.is_drawn_by(self._drawer):
+            if (self._heights.end(place) < begin or self._heights.top(place) > end) and entry.is_drawn_by(self._drawer):
                 entry.forget()
 
     def _draw_entry(self, place: int) -> int:
         """Draw an entry; how many lines it has."""
         assert self._drawer is not None
-        self._heights[place] = len(self._entries[place].lines(self._drawer))
-        self._is_measured[place] = True
-        return self._heights[place]
+        n_lines = len(self._entries[place].lines(self._drawer))
+        self._heights.measure(place, n_lines)
+        return n_lines
 
     def _measure_all(self) -> None:
         width = self._width
-        self._heights = [entry.estimate(width) for entry in self._entries]
-        self._is_measured = [False] * len(self._entries)
+        self._heights.guess_all(entry.estimate(width) for entry in self._entries)
         self._extend()
 
     def _extend(self) -> None:
         """Take over heights."""
-        self._ends = list(accumulate(self._heights))
-        size = Size(self.scrollable_content_region.width, self._ends[-1] if self._ends else 0)
-        if size != self.virtual_size:
+        self._heights.settle()
+        size = Size(self.scrollable_content_region.width, self._heights.total)
+        before, room = self.virtual_size, self.size.height
+        if size.width == before.width and (size.height > room) == (before.height > room):
+            self.set_reactive(ScrollView.virtual_size, size)  # else the whole screen would be laid out for each line
+            self.vertical_scrollbar.window_virtual_size = size.height
+        elif size != before:
             self.virtual_size = size
 
     def _place_of(self, number: int | None) -> int | None:
         return next((place for place, entry in enumerate(self._entries) if entry.number == number), None)
 
-    def _top(self, place: int) -> int:
-        return self._ends[place - 1] if place else 0
-
-    def _at(self, line: int) -> tuple[int, int]:
-        """The entry at a line, and which line of it that is."""
-        place = min(bisect_right(self._ends, line), len(self._entries) - 1)
-        return place, line - self._top(place)
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Lines of the screen, the same objects each time: what was made of them is kept with them."""
+        look, background, filters = self._look(), self.background_colors[1], self.get_line_filters()
+        strips = []
+        for y in crop.line_range:
+            strip = self._line(y, look)
+            for each in filters:
+                strip = strip.apply_filter(each, background)
+            strips.append(strip if crop.column_span == (0, look.width) else strip.crop(*crop.column_span))
+        return strips
 
     def render_line(self, y: int) -> Strip:
         """A line of the screen."""
-        width, line = self.scrollable_content_region.width, self.scroll_offset.y + y
-        style = self._base = self._base or self.rich_style
-        if self._drawer is None or not self._entries or line >= self._ends[-1]:
-            return Strip.blank(width, style)
-        if self._says_more(y):
-            return Strip([Segment(MORE, self._accent)]).adjust_cell_length(width).apply_style(style)
-        place, offset = self._at(line)
+        return self._line(y, self._look())
+
+    def _look(self) -> Look:
+        self._base = self._base or self.rich_style
+        more = self.size.height - 1 if self._has_more(self.size.height - 1) else -1
+        selected = self.screen.get_component_rich_style("screen--selection")
+        width, top = self.content_region.width, self.scroll_offset.y
+        return Look(width, top, more, self._base, self.text_selection, selected)
+
+    def _line(self, y: int, look: Look) -> Strip:
+        line = look.top + y
+        if self._drawer is None or line >= self._heights.total:
+            return Strip.blank(look.width, look.style)
+        if y == look.more:
+            return self._lines.more(look)
+        place, offset = self._heights.at(line)
         entry = self._entries[place]
         lines = entry.lines(self._drawer)
         inner = lines[offset] if offset < len(lines) else Strip.blank(0)
-        is_last = offset >= len(lines) - 1  # the empty line between entries
-        kind = 0 if is_last else 2 if entry.number == self._selected else int(entry.is_question)
-        key = id(inner), kind, line
-        found = self._composed.get(key)
-        if found is None or found[0] is not inner:
-            gutter = (Segment("  "), Segment(GUTTER, self._accent), Segment(GUTTER, self._accent + REVERSE))[kind]
-            composed = Strip([gutter, *inner]).adjust_cell_length(width).apply_style(style)
-            found = self._composed[key] = inner, composed.apply_offsets(0, line)
-        selection = self.text_selection
-        return found[1] if selection is None else highlighted(found[1], selection, line, self._selection_style)
-
-    @property
-    def _selection_style(self) -> Style:
-        return self.screen.get_component_rich_style("screen--selection")
+        edge: Edge = "selected" if entry.number == self._selected else "plain" if entry.is_question else "none"
+        if offset >= len(lines) - 1:  # the empty line between entries
+            edge = "none"
+        return self._lines.line(inner, edge, line, look)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The text that the mouse has selected, as it is shown, without the edge."""
-        return (extracted(selection, self._ends[-1], self._shown_text), "\n") if self._ends else None
+        n_lines = self._heights.total
+        return (extracted(selection, n_lines, self._shown_text), "\n") if n_lines else None
 
     def selection_updated(self, selection: Selection | None) -> None:
         """Other text is selected."""
@@ -328,24 +341,23 @@ class Transcript(ScrollView):
 
     def _shown_text(self, line: int) -> str:
         assert self._drawer is not None
-        place, offset = self._at(line)
+        place, offset = self._heights.at(line)
         lines = self._entries[place].lines(self._drawer)
-        return " " * len(GUTTER) + (lines[offset].text if offset < len(lines) else "")
+        return " " * len(EDGE) + (lines[offset].text if offset < len(lines) else "")
 
-    def _says_more(self, y: int) -> bool:
-        """Whether a line of the screen says that there is more below."""
-        is_last = y == self.size.height - 1
-        return is_last and not self._follows and bool(self._ends) and self._ends[-1] > self.scroll_offset.y + y + 1
+    def _has_more(self, y: int) -> bool:
+        """Whether there is more below a line of the screen, while it does not follow."""
+        return not self._follows and self._heights.total > self.scroll_offset.y + y + 1
 
     # scrolling
 
     def on_click(self, event: Click) -> None:
         """What says that there is more leads there."""
         y = event.get_content_offset_capture(self).y
-        if self._says_more(y):
+        if y == self.size.height - 1 and self._has_more(y):
             self.follow()
-        elif self._entries and self.text_selection is None and self.scroll_offset.y + y < self._ends[-1]:
-            place, offset = self._at(self.scroll_offset.y + y)
+        elif self.text_selection is None and self.scroll_offset.y + y < self._heights.total:
+            place, offset = self._heights.at(self.scroll_offset.y + y)
             if offset in self._entries[place].fold_lines:
                 self._entries[place].toggle()
                 self._draw_now()
@@ -379,7 +391,7 @@ class Transcript(ScrollView):
         target = max(0, target)
         self._selected = self._entries[target].number
         self._draw_now()
-        top, bottom = self._top(target), self._ends[target]
+        top, bottom = self._heights.top(target), self._heights.end(target)
         if top < self.scroll_offset.y or bottom > self.scroll_offset.y + self.size.height:
             self._follows = False
             self.scroll_to(
