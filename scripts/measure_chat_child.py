@@ -31,13 +31,13 @@ from tests.app.tui.scripted import Script, ScriptedModel
 Figures = dict[str, float]
 
 
-async def until(happened: Callable[[], object], patience_s: float = 200) -> None:
+async def until(happened: Callable[[], object], patience_s: float = 200, look_s: float = 0.02) -> None:
     """Without asking much of the loop that is measured."""
     ends = time.monotonic() + patience_s
     while not happened():
         if time.monotonic() > ends:
             raise TimeoutError
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(look_s)
 
 
 async def say(app: ChatApp, text: str) -> None:
@@ -148,11 +148,11 @@ async def session(app: ChatApp, script: Script) -> Figures:
 
 
 async def speed(app: ChatApp, script: Script) -> Figures:
-    """Tokens per second as the answer's own figures say."""
+    """Tokens per second as the answer's own figures say. Looks seldom: looking takes a core from the model."""
     screen = app.chat_screen
     await until(lambda: app.desk.model is not None)
     await say(app, PROMPT)
-    await until(lambda: screen.writing is None and screen.chat.branch)
+    await until(lambda: screen.writing is None and screen.chat.branch, look_s=0.25)
     figures = screen.chat.branch[-1].figures
     return {"tok_s": 0.0 if figures is None or figures.decode_tok_s is None else figures.decode_tok_s}
 
