@@ -7,7 +7,7 @@ no clock and sets no timer.
 from __future__ import annotations
 
 LEAST_S = 0.1
-SHARE = 1 / 33
+SHARE = 1 / 50
 """Of the time, that drawing may take."""
 MOST_S = 0.6
 
