@@ -32,6 +32,11 @@ class Completion:
     help: str = ""
     goes_on: bool = False
 
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a command with nothing to come after it."""
+        return self.insertion.startswith("/") and not self.goes_on
+
 
 @dataclass(frozen=True, slots=True)
 class Fragment:

@@ -40,6 +40,7 @@ class ChatApp(App[int]):
     CSS = (
         """
     ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
+    Toast { padding: 0 1; max-width: 100%; }
     """
         + NO_COLOUR_CSS
     )

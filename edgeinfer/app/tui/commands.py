@@ -127,7 +127,7 @@ def find(line: str) -> tuple[Command, str]:
     words = {word: command for command in slash_commands() for word in (command.word, *command.also)}
     if word not in words:
         near = difflib.get_close_matches(word, words, n=1)
-        hint = f"did you mean /{near[0]}?" if near else "/help lists them"
+        hint = f"did you mean /{near[0]}?" if near else "/help lists them."
         raise BadSetting(f"no command is called /{word}; {hint} To say a line that begins with /, begin it with //")
     return words[word], argument.strip()
 

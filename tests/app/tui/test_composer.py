@@ -143,7 +143,7 @@ async def test_queued_prompts_are_shown_and_taken_back(folder: Path) -> None:
         app.composer.queued(["first", "second\nline\x1b[0m"])
         await pilot.pause()
         line = app.query_one(WaitingLine)
-        assert str(line.render()) == "2 wait (Up takes back): second line[0m"
+        assert str(line.render()) == "2 wait (Up takes back): second line\u241b[0m"
         await pilot.press("up")
         assert app.told == ["TakeBack"]
         app.composer.queued([])

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from textual.events import Key
 
 from edgeinfer.app.enclosures import Draft
 from edgeinfer.app.sessions.records import Attachment
@@ -42,6 +43,20 @@ async def test_a_completed_file_becomes_a_chip_and_goes_along(folder: Path) -> N
         assert app.sent == [Draft("see @notes.txt ", (Attachment("notes.txt", "text of notes.txt"),))]
         assert app.names == []
         assert not app.query_one(Chips).display
+
+
+@pytest.mark.parametrize("key", ["tab", "enter"])
+async def test_keys_that_come_at_once_complete_what_they_follow(folder: Path, key: str) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"see @")
+        await wait_until(pilot, lambda: app.rows.is_open)
+        for letter in "src/oth":
+            app.post_message(Key(letter, letter))
+        app.post_message(Key(key, None))
+        await wait_until(pilot, lambda: not app.rows.is_open)
+        assert app.text == "see @src/other.py "
+        assert app.sent == []
 
 
 async def test_a_file_that_is_there_in_full_has_nothing_to_complete(folder: Path) -> None:

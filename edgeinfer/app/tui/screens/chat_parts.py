@@ -5,6 +5,7 @@ In: a `Desk`. Out: a base for the parts in `tui/actions`, which make up `ChatScr
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,9 @@ from edgeinfer.app.tui.widgets.context_bar import ContextBar
 from edgeinfer.app.tui.widgets.meters import MeterFigures, Meters
 from edgeinfer.app.tui.widgets.title_bar import TitleBar
 from edgeinfer.app.tui.widgets.transcript import Transcript
+
+TOGETHER_S = 1.0
+"""Notices that come so soon after each other are shown together."""
 
 
 @dataclass(slots=True)
@@ -61,6 +65,7 @@ class ChatParts(Screen[None]):
         self.metered = MeterFigures()
         self.metered_s = 0.0
         self._n_jobs = 0
+        self._told_s = 0.0
 
     @property
     def transcript(self) -> Transcript:
@@ -93,7 +98,10 @@ class ChatParts(Screen[None]):
         return self._n_jobs
 
     def tell(self, text: str, *, is_error: bool = False) -> None:
-        """Show a notice for some seconds."""
+        """Show a notice for some seconds; those of earlier doings make room."""
+        if time.monotonic() - self._told_s > TOGETHER_S:
+            self.app.clear_notifications()
+        self._told_s = time.monotonic()
         self.notify(neutral(text), severity="error" if is_error else "information", markup=False, timeout=8)
 
     def tell_all(self, texts: Sequence[str]) -> None:

@@ -53,11 +53,11 @@ class CompletionList(OptionList):
     class Found(Message):
         """Files that the thread has found; `number` says for which search."""
 
-        def __init__(self, number: int, completions: list[Completion], choose_first: bool) -> None:
+        def __init__(self, number: int, path: str, completions: list[Completion]) -> None:
             super().__init__()
             self.number = number
+            self.path = path
             self.completions = completions
-            self.choose_first = choose_first
 
     class Picked(Message):
         """A row was clicked."""
@@ -71,6 +71,8 @@ class CompletionList(OptionList):
         self._place: tuple[int, int] | None = None  # row and column where the fragment begins
         self._closed_place: tuple[int, int] | None = None
         self._path = ""
+        self._sought: str | None = None
+        """The path that is being looked up."""
 
     @property
     def is_open(self) -> bool:
@@ -97,17 +99,26 @@ class CompletionList(OptionList):
             return
         self._place, self._path = place, path
         self._search_number += 1
+        self._sought = None
         if place is None or place != self._closed_place:
             self._closed_place = None
         if self._closed_place is not None or fragment is None:
             self._show(() if self._closed_place is not None else commands)
         else:
+            self._sought = fragment.path
             self._search(fragment.path, self._search_number)
+
+    def catch_up(self) -> None:
+        """Show now what is still being looked up: a key that accepts must not take what fitted a shorter text."""
+        if (path := self._sought) is not None:
+            self._search_number += 1
+            self._take_paths(path, complete_path(path, self._base))
 
     def close(self) -> None:
         """Show nothing until something else is begun."""
         self._closed_place = self._place
         self._search_number += 1
+        self._sought = None
         self._show(())
 
     def step(self, rows: int) -> None:
@@ -119,14 +130,18 @@ class CompletionList(OptionList):
 
     @work(thread=True, exclusive=True, group="complete")
     def _search(self, path: str, number: int) -> None:
-        # in a folder that was just entered nothing is chosen: Enter sends the folder itself
-        self.post_message(self.Found(number, complete_path(path, self._base), not path.endswith("/")))
+        self.post_message(self.Found(number, path, complete_path(path, self._base)))
 
     @on(Found)
     def _take_found(self, found: Found) -> None:
         found.stop()
         if found.number == self._search_number:
-            self._show(found.completions, choose_first=found.choose_first)
+            self._take_paths(found.path, found.completions)
+
+    def _take_paths(self, path: str, completions: Sequence[Completion]) -> None:
+        self._sought = None
+        # in a folder that was just entered nothing is chosen: Enter sends the folder itself
+        self._show(completions, choose_first=not path.endswith("/"))
 
     @on(OptionList.OptionSelected)
     def _tell_click(self, selected: OptionList.OptionSelected) -> None:

@@ -130,9 +130,7 @@ class Composer(Vertical):
         return self._chips.n_tokens
 
     def put(self, text: str, attachments: Iterable[Attachment] = (), mode: str = "") -> None:
-        """Have a message as the draft. A `mode` ("edit message 3") is shown until it is sent or Escape cancels it; then
-        the draft from before comes back.
-        """
+        """Have a message as the draft; a `mode` is shown until it is sent or Escape brings back the one before."""
         self._stop_sending()
         if mode:
             if not self._mode:
@@ -188,8 +186,9 @@ class Composer(Vertical):
         self._draft.call_later(self._send)
 
     def _send(self) -> None:
+        self._catch_up()
         chosen = self._list.chosen
-        if chosen is not None and self._accept(chosen) and not _is_whole_command(chosen):
+        if chosen is not None and self._accept(chosen) and not chosen.is_command:
             return
         text = self._draft.text
         if self._sending or not (text.strip() or self._chips.attachments or self._chips.busy):
@@ -242,6 +241,10 @@ class Composer(Vertical):
         self._only_in_draft()
         if not self._list.is_open:
             raise SkipAction
+        self._draft.call_later(self._complete)
+
+    def _complete(self) -> None:
+        self._catch_up()
         if self._list.chosen is None:
             self._list.step(1)
         if (chosen := self._list.chosen) is not None and not self._accept(chosen):
@@ -305,8 +308,7 @@ class Composer(Vertical):
         self._draft.focus()
 
     @on(Chips.Left)
-    def _take_keyboard(self, left: Chips.Left) -> None:
-        left.stop()
+    def _take_keyboard(self) -> None:
         self._draft.focus()
 
     @on(Chips.Changed)
@@ -320,8 +322,7 @@ class Composer(Vertical):
         self._tell()
 
     @on(CompletionList.Picked)
-    def _take_click(self, picked: CompletionList.Picked) -> None:
-        picked.stop()
+    def _take_click(self) -> None:
         if (chosen := self._list.chosen) is not None:
             self._accept(chosen)
         self._draft.focus()
@@ -331,6 +332,10 @@ class Composer(Vertical):
     def _follow_cursor(self) -> None:
         row, column = self._draft.cursor_location
         self._list.follow(row, self._draft.document.get_line(row)[:column])
+
+    def _catch_up(self) -> None:
+        self._follow_cursor()
+        self._list.catch_up()
 
     def _leave_list(self) -> None:
         """Complete nothing at the cursor until something else is begun."""
@@ -393,7 +398,3 @@ class Composer(Vertical):
         if now != self._told and self._settling is None and not self._chips.busy:
             self._told = now
             self.post_message(self.Edited(now.text, now.attachments))
-
-
-def _is_whole_command(completion: Completion) -> bool:
-    return completion.insertion.startswith("/") and not completion.goes_on

@@ -13,6 +13,7 @@ from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.app.tui.text.drawing import Drawer
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.entry import Entry, estimated_lines
+from edgeinfer.models.download.space import size_text
 
 FOLDED_LINES, SHOWN_LINES = 24, 16
 
@@ -46,8 +47,8 @@ class Question(Entry):
     def draw(self, drawer: Drawer) -> list[Strip]:
         lines = self.sibling_lines(drawer)
         for attachment in self._attachments:
-            size = f"{attachment.n_bytes / 1000:.1f} kB"
-            lines += drawer.plain(f"attached: {neutral(attachment.name)}, {size}", drawer.palette.muted)
+            said = f"attached: {neutral(attachment.name)}, {size_text(attachment.n_bytes)}"
+            lines += drawer.plain(said, drawer.palette.muted)
         text = drawer.plain(neutral(self.source).rstrip("\n")) if self.source.strip() else []
         self._is_long = len(text) > FOLDED_LINES
         self.fold_lines = ()
