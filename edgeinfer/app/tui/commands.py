@@ -86,6 +86,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("set", "set NAME VALUE", "change a setting for this run", "", "set", "app"),
     Command("theme", "theme [NAME]", "change the colours", "", "theme", "app"),
     Command("help", "help", "this list", "f1", "help", "app"),
+    Command("leave", "", "leave, where nothing is being written", "ctrl+d", "leave_empty", "app"),
     Command("quit", "exit", "leave; everything is kept", "ctrl+q", "leave", "app", ("quit", "bye")),
 )  # fmt: skip
 

@@ -264,3 +264,18 @@ async def test_keys_that_come_faster_than_they_are_taken_stay_in_order(make: Mak
         await wait_until(pilot, lambda: app.chat_screen.chat.branch)
         await quiet(app, pilot)
         assert branch(app)[0] == ("user", "quickly")
+
+
+async def test_ctrl_d_leaves_where_nothing_is_written_and_ctrl_c_says_how(make: Make) -> None:
+    app = make(Script("Hello"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        told: list[str] = []
+        app.chat_screen.tell = lambda text, is_error=False: told.append(text)  # type: ignore[method-assign]
+        await pilot.press("ctrl+c")
+        await wait_until(pilot, lambda: told)
+        assert "Ctrl+Q leaves" in told[0]
+        await pilot.press(*"ab", "home", "ctrl+d")
+        await wait_until(pilot, lambda: app.chat_screen.composer.draft.text == "b")
+        await pilot.press("ctrl+d", "ctrl+d")
+        await wait_until(pilot, lambda: app.return_value is not None)
+    assert app.return_value == 0

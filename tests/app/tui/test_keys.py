@@ -17,10 +17,12 @@ def test_ids_and_keys_are_there_once() -> None:
 
 
 def test_writing_keeps_its_keys_but_for_those_meant_to_go_first() -> None:
-    """Ctrl+Y copies (redo is Textual's), Ctrl+C copies what is selected when nothing is being answered."""
+    """Ctrl+Y copies (redo is Textual's), Ctrl+C copies what is selected when nothing is being answered, Ctrl+D leaves
+    when nothing is written.
+    """
     writing = {key for key, _ in BindingsMap(TextArea.BINDINGS)}
     ours = {key for binding in bindings() if isinstance(binding, Binding) for key in binding.key.split(",")}
-    assert writing & ours == {"ctrl+c", "ctrl+y", "pageup", "pagedown"}
+    assert writing & ours == {"ctrl+c", "ctrl+d", "ctrl+y", "pageup", "pagedown"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.actions import SkipAction
+from textual.widgets import TextArea
 
 from edgeinfer.app.sessions.records import Figures, KeptMessage, State
 from edgeinfer.app.tui.actions.metering import Metering
@@ -163,10 +164,13 @@ class Answering(Showing, Metering, Queueing):
         self.engine.stop()
 
     def action_interrupt(self) -> None:
-        """Stop the answer; while there is none the key is somebody else's."""
-        if self.writing is None:
+        """Stop the answer; while there is none the key copies what is selected."""
+        if self.writing is not None:
+            self.engine.stop()
+        elif self.get_selected_text() or (isinstance(self.focused, TextArea) and self.focused.selected_text):
             raise SkipAction
-        self.engine.stop()
+        else:
+            self.tell("Ctrl+Q leaves; Ctrl+C stops an answer, or copies what is selected")
 
     async def action_regen(self, argument: str = "") -> None:
         """Another answer to the selected question, or the last one."""

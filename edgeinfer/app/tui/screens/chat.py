@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from textual import work
+from textual.actions import SkipAction
 from textual.app import ComposeResult
 
 from edgeinfer.app.input_history import InputHistory, history_path
@@ -93,6 +94,12 @@ class ChatScreen(Talking, Copying):
     def action_page_down(self) -> None:
         """Scroll a page down."""
         self.transcript.scroll_page_down(animate=False)
+
+    async def action_leave_empty(self) -> None:
+        """Leave, as other programs do at the end of input; while there is a draft the key is its."""
+        if self.composer.draft.text:
+            raise SkipAction
+        await self.action_leave()
 
     async def action_leave(self, argument: str = "") -> None:
         """Leave; everything is kept."""
