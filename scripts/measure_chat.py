@@ -1,12 +1,13 @@
 """What the terminal app costs and how quickly it reacts, in a real pseudo-terminal.
 
-Run: `python scripts/measure_chat.py [paint stream gap stop session speed] [--model NAME] [--runs N]`. Each figure is
-taken from an app in a process of its own behind a pseudo-terminal of 100 x 40 cells, whose output is read as fast as
-it comes; the idle share of the machine is printed around each. paint: from the start of the process to the first cells,
-warm, by the command line; stream: the share of one core that the app's main thread takes while 50 tokens a second
-stream into an answer of long code fences; gap: the longest time in which the event loop did nothing, while kernels are
-compiled for the first time, a prompt is read and tokens come; stop: from Escape to the end of the last step; session:
-until 400 messages are shown; speed: tokens per second in the app and of `edgeinfer run`, by turns. Nothing is judged.
+Run: `python scripts/measure_chat.py [WHAT ...] [--model NAME] [--runs N]`: paint stream gap stop session machine
+speed. Each figure is taken from an app in a process of its own behind a pseudo-terminal of 100 x 40 cells, whose
+output is read as fast as it comes; the idle share of the machine is printed around each. paint: from the start of the
+process to the first cells, warm, by the command line; stream: the share of one core that the app's main thread takes
+while 50 tokens a second stream into an answer of long code fences; gap: the longest time in which the event loop did
+nothing, while kernels are compiled for the first time, a prompt is read and tokens come; stop: from Escape to the end
+of the last step; session: until 400 messages are shown; machine: the share that the app takes while the machine screen
+is seen; speed: tokens per second in the app and of `edgeinfer run`, by turns. Nothing is judged.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ class Watch:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", default=["paint", "stream", "gap", "stop", "session", "speed"])
+    parser.add_argument("what", nargs="*", default=["paint", "stream", "gap", "stop", "session", "machine", "speed"])
     parser.add_argument("--model", default="SmolLM2-135M-Instruct")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--child")

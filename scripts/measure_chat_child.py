@@ -25,6 +25,7 @@ from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.launch import open_model, opened
 from edgeinfer.app.tui.messages import Answered
+from edgeinfer.app.tui.screens.chat_parts import Prompted
 from edgeinfer.settings import Settings
 from tests.app.tui.scripted import Script, ScriptedModel
 
@@ -147,6 +148,27 @@ async def session(app: ChatApp, script: Script) -> Figures:
     return {"400 messages, ms": 1e3 * (time.perf_counter() - began)}
 
 
+async def machine(app: ChatApp, script: Script) -> Figures:
+    """What the main thread takes of a core while the machine screen is seen, at rest and while an answer is written."""
+    main = threading.get_native_id()
+    await until(lambda: app.desk.model is not None)
+    app.chat_screen.action_machine()
+    await asyncio.sleep(3)
+
+    async def share(seconds: float) -> float:
+        before, began = thread_s(main), time.perf_counter()
+        await asyncio.sleep(seconds)
+        return (thread_s(main) - before) / (time.perf_counter() - began)
+
+    found = {"share of a core, at rest": await share(10)}
+    await app.chat_screen.ask(Prompted(PROMPT))
+    await asyncio.sleep(1)
+    found["share of a core, answering"] = await share(3)
+    assert app.chat_screen.writing is not None
+    app.chat_screen.action_stop()
+    return found
+
+
 async def speed(app: ChatApp, script: Script) -> Figures:
     """Tokens per second as the answer's own figures say. Looks seldom: looking takes a core from the model."""
     screen = app.chat_screen
@@ -159,6 +181,7 @@ async def speed(app: ChatApp, script: Script) -> Figures:
 
 MODES: dict[str, Callable[[ChatApp, Script], Coroutine[None, None, Figures]]] = {
     "stream": stream,
+    "machine": machine,
     "gap": gap,
     "stop": stop,
     "session": session,
@@ -184,7 +207,7 @@ def run_child(mode: str, model: str, result: Path) -> None:
     overrides = {
         "model": model,
         "temp": 0.0,
-        "max_tokens": 2000 if mode == "stop" else 300,
+        "max_tokens": 4000 if mode in ("stop", "machine") else 300,
         "spec": "off",
         "device": "cpu",
     }
