@@ -279,3 +279,26 @@ async def test_ctrl_d_leaves_where_nothing_is_written_and_ctrl_c_says_how(make: 
         await pilot.press("ctrl+d", "ctrl+d")
         await wait_until(pilot, lambda: app.return_value is not None)
     assert app.return_value == 0
+
+
+async def test_text_that_comes_under_another_screen_is_kept_and_drawn_afterwards(make: Make) -> None:
+    script = Script("one two three")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await say(pilot, "Count")
+        script.step(1)
+        await wait_until(pilot, lambda: "one" in app.chat_screen.transcript.last_answer.source)
+        number = app.chat_screen.chat.number
+        await pilot.press("f1")
+        await wait_until(pilot, lambda: app.screen is not app.chat_screen)
+        script.step(1)
+        await wait_until(pilot, lambda: app.chat_screen.writing.text == "one two ")
+        assert app.desk.autosave.flush()
+        assert app.desk.store.messages(number)[-1].text == "one two "
+        script.go()
+        await quiet(app, pilot)
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.chat_screen.transcript.is_drawn)
+        lines = [app.chat_screen.transcript.render_line(y).text for y in range(10)]
+        assert any("one two three" in line for line in lines)

@@ -45,6 +45,10 @@ class ChatScreen(Talking, Copying):
         self.show_title()
         self.call_after_refresh(self.begin)
 
+    def on_screen_resume(self) -> None:
+        """No other screen stands over this one any more."""
+        self.transcript.draw()
+
     def begin(self) -> None:
         """The first screen is drawn: open the model."""
         self.desk.autosave.failed = self.tell_unsaved

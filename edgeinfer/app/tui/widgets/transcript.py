@@ -103,20 +103,20 @@ class Transcript(ScrollView):
         for entry in self._entries:
             entry.changed = self._note_change
         self._measure_all()
-        self._draw_now()
+        self.draw()
 
     async def add(self, entry: Entry) -> None:
         """Show one more, at the end."""
         entry.changed = self._note_change
         self._entries.append(entry)
         self._heights.guess(entry.estimate(self._width))
-        self._draw_now()
+        self.draw()
 
     def follow(self) -> None:
         """Go to the end, and stay there."""
         self._follows = True
         self._selected = None
-        self._draw_now()
+        self.draw()
 
     def scroll_to_message(self, number: int) -> None:
         """Show a message at the top, selected."""
@@ -124,9 +124,9 @@ class Transcript(ScrollView):
         if place is None:
             return
         self._selected, self._follows = number, False
-        self._draw_now()
+        self.draw()
         self._go(self._heights.top(place))
-        self._draw_now()
+        self.draw()
 
     def select_previous(self) -> None:
         """Select the message above, the last one first."""
@@ -147,7 +147,7 @@ class Transcript(ScrollView):
         is_folded = not any(entry.is_folded for entry in entries)
         for entry in entries:
             entry.fold(is_folded=is_folded)
-        self._draw_now()
+        self.draw()
 
     # drawing
 
@@ -177,7 +177,7 @@ class Transcript(ScrollView):
         self._drawer = Drawer(self._width, palette)
         self._lines = EdgedLines(Style.parse(palette.accent))
         self._measure_all()
-        self._draw_now()
+        self.draw()
 
     def draw_soon(self, first: Callable[[], None]) -> None:
         """Draw, but no more often than that is cheap; `first` is called before, and may change entries."""
@@ -190,17 +190,17 @@ class Transcript(ScrollView):
             return
         wait_s = self._drawn_s + self._pause_s - time.monotonic()
         if wait_s <= 0:
-            self._pending = self.set_timer(0.001, self._draw_now)
+            self._pending = self.set_timer(0.001, self.draw)
         else:
-            self._pending = self.set_timer(wait_s, self._draw_now)
+            self._pending = self.set_timer(wait_s, self.draw)
 
-    def _draw_now(self) -> None:
-        """Draw what is seen, and stay where one is."""
+    def draw(self) -> None:
+        """Draw what is seen, and stay where one is; under another screen nothing is."""
         if self._pending is not None:
             self._pending.stop()
             self._pending = None
         self._prepare()
-        if self._drawer is None or not self.is_attached:
+        if self._drawer is None or not self.is_attached or not self.screen.is_current:
             return
         used_s, self._used_s = time.thread_time() - self._used_s, time.thread_time()
         if self._follows:
@@ -360,7 +360,7 @@ class Transcript(ScrollView):
             place, offset = self._heights.at(self.scroll_offset.y + y)
             if offset in self._entries[place].fold_lines:
                 self._entries[place].toggle()
-                self._draw_now()
+                self.draw()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Where it is scrolled to says whether it follows; what comes into sight is drawn."""
@@ -372,7 +372,7 @@ class Transcript(ScrollView):
         if was_following != self._follows:
             self.refresh()
         if not self._follows and self._entries and self._pending is None and not self._sees_drawn():
-            self._pending = self.set_timer(0.001, self._draw_now)
+            self._pending = self.set_timer(0.001, self.draw)
 
     def _go(self, line: int) -> None:
         """Have this line at the top, at once."""
@@ -390,11 +390,11 @@ class Transcript(ScrollView):
             return
         target = max(0, target)
         self._selected = self._entries[target].number
-        self._draw_now()
+        self.draw()
         top, bottom = self._heights.top(target), self._heights.end(target)
         if top < self.scroll_offset.y or bottom > self.scroll_offset.y + self.size.height:
             self._follows = False
             self.scroll_to(
                 y=min(top, max(0, bottom - self.size.height // 2)), animate=False, immediate=True, force=True
             )
-            self._draw_now()
+            self.draw()
