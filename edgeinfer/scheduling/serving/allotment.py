@@ -1,0 +1,106 @@
+"""How much of the next pass each answer gets.
+
+In: what answers want evaluated, and what passes take. Out: tokens by answer. Continuous batching with chunked prompts
+(Sarathi-Serve, Agrawal et al., arXiv 2403.02310): whoever is decoding goes on in every pass, prompts fill what is
+left of it. Here what is left is time: while somebody watches an answer grow, a pass takes at most SLOWED times what it
+takes for that answer alone, so background work slows down rather than the answer. Knows no tokens and no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgeinfer.scheduling.serving.pace import Pace
+
+SLOWED = 1.7
+"""Times longer than alone that a pass may take for somebody who watches, background answers included."""
+STALL_S = 0.04
+"""What a pass may take for the sake of another prompt that somebody waits for: longer, but nobody sees it."""
+CHUNK_S = 0.1
+"""What a pass may take where nobody watches: how long somebody who comes then has to wait."""
+FIRST_CHUNK = 64
+"""Tokens of a prompt that are read in a pass where it is not known what that takes."""
+PATIENCE = 8
+"""Passes that a background answer is left out of in a row, at most;"""
+LEAST_CHUNK = 8
+"""so much of its prompt is read in the next one, however long that takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an answer wants of the next pass.
+
+    n_missing: tokens to evaluate before its next one is known; 1: it is decoding. last_pass: number of the pass it took
+    part in last. Wishes are in order of arrival.
+    """
+
+    key: int
+    is_interactive: bool
+    n_missing: int
+    last_pass: int
+
+    @property
+    def decodes(self) -> bool:
+        return self.n_missing <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a pass may have: tokens and outputs; `number` is its own."""
+
+    number: int
+    max_tokens: int
+    max_outputs: int
+
+
+def allot(wishes: Sequence[Wish], pace: Pace, room: Room) -> dict[int, int]:
+    """Tokens of the next pass by answer; those without any wait. At least one gets some."""
+    if len(wishes) == 1:
+        return {wishes[0].key: min(max(1, wishes[0].n_missing), room.max_tokens)}
+    given: dict[int, int] = {}
+    most, most_calm = min(room.max_tokens, room.max_outputs), _most_tokens(wishes, pace, room, for_prompt=False)
+    for wish in sorted((wish for wish in wishes if wish.decodes), key=_turn):
+        if len(given) == most:
+            break
+        left_out = room.number - wish.last_pass > PATIENCE
+        if wish.is_interactive or left_out or len(given) < most_calm:
+            given[wish.key] = 1
+    _allot_prompts(wishes, pace, room, given)
+    return given
+
+
+def _turn(wish: Wish) -> tuple[bool, int]:
+    """Interactive answers first, then those that took part longest ago."""
+    return not wish.is_interactive, wish.last_pass
+
+
+def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: Room, given: dict[int, int]) -> None:
+    """Fill the pass with prompts: those that somebody waits for first, then in order of arrival."""
+    n_tokens, n_outputs, n_decoding = len(given), len(given), len(given)
+    for wish in sorted((wish for wish in wishes if not wish.decodes), key=lambda each: not each.is_interactive):
+        most = _most_tokens(wishes, pace, room, for_prompt=wish.is_interactive) - n_tokens
+        left_out = n_outputs == n_decoding and room.number - wish.last_pass > PATIENCE  # the foremost one
+        if not given or left_out:
+            most = max(most, LEAST_CHUNK)
+        chunk = min(wish.n_missing, most, room.max_tokens - n_tokens)
+        if chunk < 1 or n_outputs == room.max_outputs:
+            break
+        given[wish.key] = chunk
+        n_tokens, n_outputs = n_tokens + chunk, n_outputs + 1
+
+
+def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: Room, *, for_prompt: bool) -> int:
+    """Tokens that the pass may have in all; `for_prompt`: of one that somebody waits for."""
+    single_s = pace.seconds(1)
+    if any(wish.is_interactive and wish.decodes for wish in wishes):
+        if single_s is None:
+            return FIRST_CHUNK
+        limit_s = max(SLOWED * single_s, STALL_S if for_prompt else 0.0)
+    elif any(wish.is_interactive for wish in wishes):
+        return room.max_tokens
+    else:
+        if single_s is None:
+            return FIRST_CHUNK
+        limit_s = max(CHUNK_S, SLOWED * single_s)
+    return pace.most_tokens(limit_s, room.max_tokens)

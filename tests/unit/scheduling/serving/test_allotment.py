@@ -1,0 +1,171 @@
+"""Whose turn it is: bounds that always hold, closed forms, and a load on a virtual clock with measured times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeinfer.scheduling.serving.allotment import CHUNK_S, LEAST_CHUNK, PATIENCE, SLOWED, Room, Wish, allot
+from edgeinfer.scheduling.serving.pace import Pace
+from edgeinfer.scheduling.serving.priority import AGED_S, rank
+
+MEASURED = {1: 2.2e-3, 2: 2.75e-3, 4: 3.85e-3, 5: 4.4e-3, 8: 6.04e-3, 16: 7.5e-3, 32: 13.7e-3, 64: 29.5e-3, 128: 47e-3}
+"""Seconds of passes of SmolLM2-135M Q4_1 over tokens of several sequences, two cores with AMX."""
+ROOM = Room(0, 256, 64)
+
+
+def paced(points: dict[int, float]) -> Pace:
+    pace = Pace()
+    for size, seconds in points.items():
+        pace.observe(size, seconds)
+    return pace
+
+
+REAL = paced(MEASURED)
+
+
+def seconds_of(n_tokens: int) -> float:
+    found = REAL.seconds(n_tokens)
+    assert found is not None
+    return found
+
+
+def decoding(key: int, *, interactive: bool = True, last: int = 0) -> Wish:
+    return Wish(key, interactive, 1, last)
+
+
+wishes_strategy = st.lists(
+    st.tuples(st.booleans(), st.one_of(st.just(1), st.integers(2, 5000)), st.integers(0, 50)), min_size=1, max_size=90
+)
+
+
+@given(wishes_strategy, st.sampled_from([{}, {1: 2e-3}, MEASURED]), st.integers(1, 256), st.integers(1, 64))
+def test_a_pass_is_never_too_large_and_never_empty(
+    wanted: list[tuple[bool, int, int]], points: dict[int, float], max_tokens: int, max_outputs: int
+) -> None:
+    wishes = [Wish(key, *each) for key, each in enumerate(wanted)]
+    found = allot(wishes, paced(points), Room(60, max_tokens, max_outputs))
+    assert found
+    assert sum(found.values()) <= max_tokens
+    assert len(found) <= max_outputs
+    assert all(1 <= n <= wishes[key].n_missing for key, n in found.items())
+
+
+@given(wishes_strategy, st.sampled_from([{}, {1: 2e-3}, MEASURED]))
+def test_who_is_watched_goes_on_in_every_pass(wanted: list[tuple[bool, int, int]], points: dict[int, float]) -> None:
+    wishes = [Wish(key, *each) for key, each in enumerate(wanted)]
+    watched = [wish.key for wish in wishes if wish.is_interactive and wish.decodes]
+    found = allot(wishes, paced(points), Room(60, 256, 64))
+    if len(watched) <= 64:
+        assert set(watched) <= set(found)
+
+
+def test_one_answer_has_the_pass_alone() -> None:
+    assert allot([Wish(7, False, 900, 0)], REAL, ROOM) == {7: 256}
+    assert allot([decoding(7)], Pace(), ROOM) == {7: 1}
+
+
+def test_all_who_decode_share_passes() -> None:
+    assert allot([decoding(key) for key in range(8)], REAL, ROOM) == dict.fromkeys(range(8), 1)
+    unwatched = [decoding(key, interactive=False) for key in range(8)]
+    assert allot(unwatched, REAL, ROOM) == dict.fromkeys(range(8), 1)
+
+
+def test_background_answers_take_turns_where_all_of_them_would_slow_the_one_that_is_watched() -> None:
+    steep = paced({n: n * 1e-3 for n in (1, 2, 3, 4, 8)})  # every further token costs as much as the first
+    last = dict.fromkeys(range(1, 5), 0)
+    seen = dict.fromkeys(last, 0)
+    for number in range(1, 60):
+        wishes = [decoding(0), *(decoding(key, interactive=False, last=last[key]) for key in last)]
+        found = allot(wishes, steep, Room(number, 256, 64))
+        assert 0 in found
+        for key in found.keys() - {0}:
+            last[key], seen[key] = number, seen[key] + 1
+        assert all(number - each <= PATIENCE + 1 for each in last.values())
+    assert max(seen.values()) - min(seen.values()) <= 1
+
+
+def test_a_background_prompt_is_read_in_pieces_that_nobody_notices() -> None:
+    found = allot([decoding(0), Wish(1, False, 5000, 0)], REAL, ROOM)
+    assert found[0] == 1
+    assert seconds_of(1 + found[1]) <= SLOWED * MEASURED[1] < seconds_of(2 + found[1])
+    steep = paced({n: n * 1e-3 for n in (1, 2, 4, 8, 16)})
+    wishes = [decoding(0, last=20), Wish(1, False, 5000, 20 - PATIENCE)]
+    assert allot(wishes, steep, Room(20, 256, 64)) == {0: 1}
+    assert allot(wishes, steep, Room(21, 256, 64)) == {0: 1, 1: LEAST_CHUNK}
+
+
+def test_a_prompt_that_somebody_waits_for_has_all_of_the_pass_that_nobody_watches() -> None:
+    wishes = [Wish(0, True, 200, 0), *(decoding(key, interactive=False) for key in range(1, 5))]
+    assert allot(wishes, REAL, ROOM) == {0: 200, 1: 1, 2: 1, 3: 1, 4: 1}
+
+
+def test_background_prompts_leave_room_for_somebody_to_come() -> None:
+    slow = paced({1: 0.022, 64: 0.15, 256: 0.6})
+    n_tokens = sum(allot([Wish(key, False, 5000, 0) for key in range(3)], slow, ROOM).values())
+    assert slow.seconds(n_tokens) <= CHUNK_S < slow.seconds(n_tokens + 1)
+
+
+@dataclass
+class Job:
+    """An answer on the virtual clock."""
+
+    interactive: bool
+    n_prompt: int
+    n_answer: int
+    at_s: float = 0.0
+    n_done: int = 0
+    last_pass: int = 0
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def n_missing(self) -> int:
+        return max(1, self.n_prompt - self.n_done)
+
+
+def simulated(jobs: list[Job]) -> None:
+    """Run all jobs on a clock that only passes move; passes take what was measured."""
+    pace, now_s, number = paced(MEASURED), 0.0, 0
+    while any(len(job.times) < job.n_answer for job in jobs):
+        able = [job for job in jobs if job.at_s <= now_s and len(job.times) < job.n_answer]
+        if not able:
+            now_s = min(job.at_s for job in jobs if job.at_s > now_s)
+            continue
+        number += 1
+        wishes = [Wish(key, job.interactive, job.n_missing, job.last_pass) for key, job in enumerate(able)]
+        found = allot(wishes, pace, Room(number, 256, 64))
+        seconds = seconds_of(sum(found.values()))
+        now_s += seconds
+        pace.observe(sum(found.values()), seconds)
+        for key, n in found.items():
+            job, was_missing = able[key], able[key].n_missing
+            job.last_pass, job.n_done = number, job.n_done + n
+            if n == was_missing:
+                job.times.append(now_s)
+
+
+@pytest.mark.parametrize("n_background", [1, 4, 12])
+@pytest.mark.parametrize("n_prompt", [16, 3000])
+def test_the_one_that_is_watched_is_hardly_slowed(n_background: int, n_prompt: int) -> None:
+    jobs = [Job(False, n_prompt, 150) for _ in range(n_background)]
+    watched, alone = Job(True, 200, 200, at_s=0.05), Job(True, 200, 1)
+    simulated([*jobs, watched])
+    simulated([alone])
+    between = sorted(after - before for before, after in zip(watched.times, watched.times[1:], strict=False))
+    assert between[int(0.95 * len(between))] <= 2 * MEASURED[1]
+    assert watched.times[0] - watched.at_s <= 3 * alone.times[0] + CHUNK_S
+    assert all(len(job.times) == job.n_answer for job in jobs)
+
+
+def test_eight_answers_are_as_fast_together_as_a_pass_of_eight() -> None:
+    jobs = [Job(False, 1, 100) for _ in range(8)]
+    simulated(jobs)
+    assert jobs[0].times[-1] == pytest.approx(100 * MEASURED[8], rel=0.02)
+
+
+def test_waiting_makes_background_answers_as_good_as_any() -> None:
+    assert rank("interactive", 0.0) < rank("background", 0.0)
+    assert rank("background", AGED_S) == rank("interactive", 0.0)
