@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from edgeinfer.engine.batching.batcher import BatchAnswer as BatchAnswer
     from edgeinfer.engine.batching.stream import BatchStream as BatchStream
     from edgeinfer.engine.batching.stream import Prompt as Prompt
+    from edgeinfer.engine.facts import Facts as Facts
+    from edgeinfer.engine.facts import Load as Load
     from edgeinfer.engine.live import Live as Live
     from edgeinfer.engine.live import Mark as Mark
     from edgeinfer.engine.llm import LLM as LLM
-    from edgeinfer.engine.llm import Facts as Facts
     from edgeinfer.engine.loading import load as load
+    from edgeinfer.engine.logprobs import TokenLogprobs as TokenLogprobs
     from edgeinfer.engine.sampling import SamplingSettings as SamplingSettings
     from edgeinfer.engine.session import Session as Session
     from edgeinfer.engine.stats import Stats as Stats
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import UnknownKey as UnknownKey
     from edgeinfer.errors import UnsupportedModel as UnsupportedModel
     from edgeinfer.models.text import Message as Message
+    from edgeinfer.models.text.tools import ToolCall as ToolCall
 
 __version__ = "0.1.0"
 
@@ -64,6 +67,7 @@ __all__ = [
     "EngineClosed",
     "Facts",
     "Live",
+    "Load",
     "Mark",
     "Message",
     "ModelNotFound",
@@ -74,6 +78,8 @@ __all__ = [
     "SessionsFailed",
     "Stats",
     "TextStream",
+    "TokenLogprobs",
+    "ToolCall",
     "UnknownKey",
     "UnsupportedModel",
     "__version__",
@@ -87,8 +93,9 @@ def _home(name: str) -> str:
         "BatchAnswer": "engine.batching.batcher",
         "BatchStream": "engine.batching.stream",
         "LLM": "engine.llm",
-        "Facts": "engine.llm",
+        "Facts": "engine.facts",
         "Live": "engine.live",
+        "Load": "engine.facts",
         "Mark": "engine.live",
         "Message": "models.text",
         "Prompt": "engine.batching.stream",
@@ -96,6 +103,8 @@ def _home(name: str) -> str:
         "Session": "engine.session",
         "Stats": "engine.stats",
         "TextStream": "engine.stream",
+        "TokenLogprobs": "engine.logprobs",
+        "ToolCall": "models.text.tools",
         "load": "engine.loading",
     }
     return f"edgeinfer.{homes.get(name, 'errors')}"

@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,14 @@ class Engine:
         self._executor.close()
 
 
+@cache
+def _silence() -> Any:
+    """What llama.cpp tells its messages to. Kept for good: the library calls it as long as the process lives."""
+    import llama_cpp
+
+    return llama_cpp.llama_log_callback(lambda level, text, data: None)
+
+
 class LlamaCpp:
     """llama.cpp on a file, evaluating one text at a time; raises ImportError where llama-cpp-python is not installed.
 
@@ -130,8 +139,7 @@ class LlamaCpp:
 
         self._api: Any = llama_cpp
         llama_cpp.llama_backend_init()
-        self._log = llama_cpp.llama_log_callback(lambda level, text, data: None)
-        llama_cpp.llama_log_set(self._log, None)
+        llama_cpp.llama_log_set(_silence(), None)
         wanted = llama_cpp.llama_model_default_params()
         wanted.use_extra_bufts = False
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), wanted)

@@ -13,7 +13,7 @@ from edgeinfer.errors import ContextOverflow
 
 if TYPE_CHECKING:
     from edgeinfer.engine.conversation import Fitted, Messages
-    from edgeinfer.engine.llm import Facts
+    from edgeinfer.engine.facts import Facts
 
 
 class PromptMaker(Protocol):

@@ -6,6 +6,7 @@ nothing itself.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -34,19 +35,36 @@ def given_settings(context: typer.Context) -> Settings:
 def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
     """Choose the model (pulling it if need be) and load it, shown on `face`; None: on stderr. Raises EdgeInferError."""
     from edgeinfer.app.model_choice import choose_model
-    from edgeinfer.engine.loading import load
+
+    _check_schedule(settings)
+    shown = face or TerminalFace()
+    return load_model(choose_model(settings, face=shown).path, settings, shown)
+
+
+def _check_schedule(settings: Settings) -> None:
+    """Raises UnknownKey."""
     from edgeinfer.errors import UnknownKey
     from edgeinfer.scheduling.schedules import SCHEDULES
 
+    wanted = settings.machine.schedule
+    if wanted not in SCHEDULES:
+        raise UnknownKey(f"no schedule is called {wanted!r}; edgeinfer has: {', '.join(SCHEDULES)}")
+
+
+def load_model(
+    path: Path, settings: Settings, face: OpeningFace, n_sessions: int = 1, parallel: int | None = None
+) -> LLM:
+    """Load a model as the settings say, shown on `face`. Raises EdgeInferError."""
+    from edgeinfer.engine.loading import load
+
+    _check_schedule(settings)
     machine = settings.machine
-    if machine.schedule not in SCHEDULES:
-        raise UnknownKey(f"no schedule is called {machine.schedule!r}; edgeinfer has: {', '.join(SCHEDULES)}")
-    shown = face or TerminalFace()
-    chosen = choose_model(settings, face=shown)
-    with shown.loading() as progress:
+    with face.loading() as progress:
         progress("loading the model", 0, 0)
         return load(
-            chosen.path,
+            path,
+            n_sessions=n_sessions,
+            parallel=parallel,
             device=",".join(machine.device),
             schedule=machine.schedule,
             n_context=settings.generation.ctx,

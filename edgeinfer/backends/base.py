@@ -367,7 +367,7 @@ class DeviceKind:
     folders: EvaluatorKind | None = None
 
 
-_SEAMS = ("stored", "meanings", "base", "cache_rows", "evaluator", "host", "stopping", "weights")
+_SEAMS = ("stored", "meanings", "showing", "base", "cache_rows", "evaluator", "host", "stopping", "weights")
 DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=_SEAMS)
 
 

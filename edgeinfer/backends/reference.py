@@ -133,6 +133,7 @@ class ReferenceLane:
         self._vectors: dict[Weight, Floats] = {}
         self._rounded: dict[Weight, bool] = {}
         self._rotations: dict[RopeTable, tuple[Floats, Floats]] = {}
+        self._last: dict[str, Floats] = {}
         self._load(file, limits, progress)
         n_slots, kv_type = limits.n_pages * PAGE, np.float16 if kv == "f16" else np.float32
         self._keys = [np.zeros((n_slots, kv.kv_heads, kv.head_width), kv_type) for kv in spec.kv]
@@ -159,7 +160,12 @@ class ReferenceLane:
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V]."""
-        return self.values(step, {})[self._spec.logits]
+        self._last = self.values(step, {})
+        return self._last[self._spec.logits]
+
+    def value(self, name: str) -> Floats:
+        """A copy of a buffer's rows after the last run: float32[T or O, width]."""
+        return self._last[name].copy()
 
     def values(self, step: Step, inputs: Mapping[str, Floats]) -> dict[str, Floats]:
         """What all buffers hold after one step that begins with these inputs."""

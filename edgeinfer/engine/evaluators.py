@@ -158,6 +158,15 @@ class FromDisk(Protocol):
 
 
 @runtime_checkable
+class Showing(Protocol):
+    """An evaluator that shows what buffers of the model hold."""
+
+    def show(self, name: str) -> Floats:
+        """The rows of a buffer after the last pass: float32[T or O, width]. Raises UnsupportedModel."""
+        ...
+
+
+@runtime_checkable
 class Telling(Protocol):
     """An evaluator to which things happen that its user should know."""
 

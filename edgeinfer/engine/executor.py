@@ -23,6 +23,7 @@ from edgeinfer.backends.base import (
     Staffed,
     no_progress,
 )
+from edgeinfer.backends.showing import Shown
 from edgeinfer.backends.stored import Streaming
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.firing import keep_seen
@@ -35,7 +36,7 @@ from edgeinfer.engine.opening import compiled
 from edgeinfer.engine.pressure import Pressure
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
-from edgeinfer.errors import EngineClosed
+from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
@@ -181,6 +182,15 @@ class Executor(Observed):
     def peaks(self) -> Floats | None:
         """Where the highest logits of the last call are, as `base.Peaked`, if the device tells; valid as they are."""
         return None if self._peaked is None else self._peaked.peaks
+
+    def show(self, name: str) -> Floats:
+        """The rows of a buffer after the last pass: float32[T or O, width]. Raises UnsupportedModel."""
+        lane = self._open_lane()
+        if not isinstance(lane, Shown):
+            raise UnsupportedModel(
+                f"{self.device} does not show what its buffers hold, which embeddings need; --device cpu does"
+            )
+        return lane.value(name)
 
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""

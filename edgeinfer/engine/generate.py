@@ -1,28 +1,33 @@
-"""The generator loop: prompt in, pieces of text out; draft, evaluate, accept, text, until something ends it.
+"""One answer as a stream of pieces: entered into a scheduler when the first piece is asked for, left at the end.
 
-In: an `Answer` to lead: a sequence, a prompt's tokens, how to choose tokens and when to stop. Out: str pieces;
-afterwards the tokens, the whole text and the stats. Works step by step in the caller's thread and holds the engine
-only within a step. Knows no messages, templates, files or devices.
+In: a sequence, a prompt's tokens, how to choose tokens and when to stop. Out: str pieces; afterwards the tokens, the
+whole text and the stats. Knows no messages, templates, files or devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
-from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.engine.answering import Answer
+from edgeinfer.engine.batching.leading import Leader
+from edgeinfer.engine.batching.scheduler import Scheduler
+from edgeinfer.engine.batching.ticket import Ticket
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.live import Live, Mark
+from edgeinfer.engine.logprobs import TokenLogprobs
 from edgeinfer.engine.request import Request
-from edgeinfer.engine.speculation.speculator import Speculator
+from edgeinfer.engine.speculation.speculator import ClosingSpeculator, Speculator
 from edgeinfer.engine.stats import Stats
+from edgeinfer.engine.tool_use import ToolUse
 from edgeinfer.models.text import Tokenizer
+from edgeinfer.scheduling.serving.priority import Priority
 
 
 class Generation:
-    """One answer in the making. Run `pieces()` once; `stop()` from any thread ends it within a step.
+    """One answer in the making. Run `pieces()` once, or `drive` it; `stop()` from any thread ends it within a step.
 
-    Raises as `Answer`.
+    `leader`: shared with all answers that may take part in its passes; None: it has its passes alone. `shares_prefix`:
+    it begins with what other answers have read, and leaves what it read for others. Raises as `Answer`.
     """
 
     def __init__(
@@ -31,15 +36,25 @@ class Generation:
         tokenizer: Tokenizer,
         request: Request,
         speculator: Speculator | None = None,
+        *,
+        opens: Callable[[], ClosingSpeculator] | None = None,
+        leader: Leader | None = None,
+        priority: Priority = "interactive",
+        shares_prefix: bool = False,
     ) -> None:
-        self._cached = cached
-        self._regime = cached.regime
-        self._answer = Answer(cached, tokenizer, request, speculator)
+        self._leader = leader or Leader(Scheduler(cached.pool))
+        self._answer = Answer(cached, tokenizer, request, speculator, opens=opens)
+        self._ticket = Ticket(self._answer, priority, shares_prefix=shares_prefix)
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The tokens of the answer so far."""
-        return self._answer.tokens
+        """The tokens of the answer, as far as its text was taken."""
+        return self._answer.tokens[: self._ticket.n_seen]
+
+    @property
+    def tools(self) -> ToolUse | None:
+        """What the answer may call."""
+        return self._answer.request.tools
 
     @property
     def history(self) -> tuple[int, ...]:
@@ -48,18 +63,23 @@ class Generation:
 
     @property
     def text(self) -> str:
-        """The text of the answer so far."""
-        return self._answer.text
+        """The text of the answer, as far as it was taken."""
+        return self._answer.text_of(self._ticket.n_seen)
 
     @property
     def marks(self) -> tuple[Mark, ...]:
         """Who drafted which part of the text so far: runs of characters, in order; from any thread."""
-        return self._answer.marks
+        return self._answer.marks_of(self._ticket.n_seen)
 
     @property
     def live(self) -> Live:
         """How far it is, while it is made; from any thread."""
         return self._answer.live
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprobs, ...]:
+        """Of each of these tokens, if they were asked for."""
+        return self._answer.logprobs[: self._ticket.n_seen]
 
     @property
     def stats(self) -> Stats | None:
@@ -72,33 +92,21 @@ class Generation:
 
     def pieces(self) -> Generator[str, None, None]:
         """Generate: pieces of text as they become certain. Closing it ends the answer as `stop()` does."""
-        answer = self._answer
-        answer.begin()
+        ticket, leader = self._ticket, self._leader
+        leader.scheduler.enter(ticket)
         try:
-            while not answer.is_done:
-                self._regime.rest(answer.stop_asked)
-                for token in self._step():
-                    if piece := answer.show(token):
-                        yield piece
-                    if answer.is_done:
-                        break
-            if piece := answer.rest():
+            while (piece := leader.next_piece(ticket)) is not None:
                 yield piece
         finally:
-            answer.end()
+            leader.scheduler.abandon(ticket)
 
-    def _step(self) -> list[int]:
-        """Evaluate what the answer wants next; the tokens it gives."""
-        answer, cached = self._answer, self._cached
-        with cached.lock:
-            work = answer.work(cached.max_tokens)
-            if work is None:
-                return []
-            try:
-                logits = cached.evaluate(work.batch)
-            except Interrupted:
-                answer.cancel()
-                return []
-            tokens = answer.take(work, logits, cached.peaks, work.batch)
-            self._regime.worked(work.started)
-            return tokens
+    def leave(self) -> None:
+        """End it, if it has begun, and forget what was made of it and not taken; over when this returns."""
+        if self._ticket.has_entered and not self._ticket.is_over:
+            self._leader.scheduler.leave(self._ticket)
+
+    def drive(self, notify: Callable[[], None]) -> Ticket:
+        """Have it made in a thread of its own; `notify` is called there when there is something to take."""
+        self._ticket.notify = notify
+        self._leader.drive(self._ticket)
+        return self._ticket

@@ -19,7 +19,7 @@ from edgeinfer.errors import ContextOverflow, DoesNotFit
 WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
 
 FEW = 64
-"""Tokens of one sequence that are placed one by one: arrays pay only for more."""
+"""Tokens that are placed one by one: arrays pay only for more."""
 
 Indices = NDArray[np.integer[Any]]
 
@@ -146,8 +146,8 @@ class KVCache:
             self._discard(sequence)
         if len(batch.tokens) == 1:
             return self._place_one(batch)
-        if len(batch.tokens) <= FEW and (batch.sequences == batch.sequences[0]).all():
-            return self._place_tree(batch)
+        if 0 < len(batch.tokens) <= FEW:
+            return self._place_few(batch)
         members: dict[int, Indices] = {
             int(sequence): np.flatnonzero(batch.sequences == sequence) for sequence in np.unique(batch.sequences)
         }
@@ -189,35 +189,53 @@ class KVCache:
             step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
         )
 
-    def _place_tree(self, batch: Batch) -> Placement:
-        """`place` for a few tokens of one sequence."""
-        sequence, count = int(batch.sequences[0]), len(batch.tokens)
-        positions, parents = batch.positions.tolist(), batch.parents.tolist()
-        found = self._get(sequence)
-        for node, (position, parent) in enumerate(zip(positions, parents, strict=True)):
-            if parent >= node or position != (found.n_cached if parent < 0 else positions[parent] + 1):
+    def _place_few(self, batch: Batch) -> Placement:
+        """`place` for a few tokens."""
+        sequences, positions, parents = (each.tolist() for each in (batch.sequences, batch.positions, batch.parents))
+        groups: dict[int, list[int]] = {}
+        for node, sequence in enumerate(sequences):
+            groups.setdefault(sequence, []).append(node)
+        grown = {sequence: self._growth(sequence, nodes, positions, parents) for sequence, nodes in groups.items()}
+        for node, parent in enumerate(parents):
+            if parent >= 0 and sequences[parent] != sequences[node]:
                 raise ValueError(WRONG_PARENTS)
-        n_positions, n_spare = max(positions) + 1, count - len(set(positions))
-        self._check_context(n_positions)
-        n_grown = pages_for(n_positions) - len(found.pages)
-        self._check_pages(n_grown + pages_for(n_spare) + int(self._shares_last_page(found)))
+        shared = sum(self._shares_last_page(self._sequences[sequence]) for sequence in groups)
+        self._check_pages(shared + sum(n_grown + n_spare for n_grown, n_spare in grown.values()))
         sources: list[int] = []
         targets: list[int] = []
-        self._own_last_page(found, sources, targets)
-        found.pages.extend(self._take() for _ in range(n_grown))
-        found.spare = [self._take() for _ in range(pages_for(n_spare))]
-        led: set[int] = set()
-        slots: list[int] = []
-        for position in positions:
-            pages, place = (found.pages, position) if position not in led else (found.spare, len(slots) - len(led))
-            slots.append(pages[place // PAGE] * PAGE + place % PAGE)
-            led.add(position)
-        pending = self._pending[sequence] = _Pending(batch, np.array(slots, np.int32))
-        starts, tables = np.full(count, found.n_cached, np.int32), np.array([found.pages], np.int32)
-        step = Step(batch, np.zeros(count, np.int32), pending.slots, starts, tables)
+        slots, rows, starts = [0] * len(positions), [0] * len(positions), [0] * len(positions)
+        for row, (sequence, nodes) in enumerate(groups.items()):
+            found, (n_grown, n_spare) = self._sequences[sequence], grown[sequence]
+            self._own_last_page(found, sources, targets)
+            found.pages.extend(self._take() for _ in range(n_grown))
+            found.spare = [self._take() for _ in range(n_spare)]
+            led: set[int] = set()
+            for number, node in enumerate(nodes):
+                place, pages = positions[node], found.pages
+                if place in led:
+                    place, pages = number - len(led), found.spare
+                slots[node] = pages[place // PAGE] * PAGE + place % PAGE
+                led.add(positions[node])
+                rows[node], starts[node] = row, found.n_cached
+        pending = _Pending(batch, np.array(slots, np.int32))
+        self._pending.update(dict.fromkeys(groups, pending))
+        placed = np.array(rows, np.int32), pending.slots, np.array(starts, np.int32)
+        step = Step(batch, *placed, self._tables(list(groups)))
         return Placement(
             step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
         )
+
+    def _growth(self, sequence: int, nodes: list[int], positions: list[int], parents: list[int]) -> tuple[int, int]:
+        """Pages that a sequence grows by for these tokens, and pages for siblings; checks where they stand."""
+        found, seen = self._get(sequence), set[int]()
+        for node in nodes:
+            position, parent = positions[node], parents[node]
+            if parent >= node or position != (found.n_cached if parent < 0 else positions[parent] + 1):
+                raise ValueError(WRONG_PARENTS)
+            seen.add(position)
+        n_positions = max(seen) + 1
+        self._check_context(n_positions)
+        return max(0, pages_for(n_positions) - len(found.pages)), pages_for(len(nodes) - len(seen))
 
     def commit(self, sequence: int, path: Int32s) -> Copies:
         """Keep the pending tokens with these batch indices as the next positions; discard its others.
@@ -228,9 +246,7 @@ class KVCache:
         found, pending = self._get(sequence), self._pending.get(sequence)
         if pending is None:
             raise ValueError(f"sequence {sequence} has nothing pending")
-        if len(pending.slots) == len(path) == 1 and path[0] == 0:
-            found.n_cached += 1
-            del self._pending[sequence]
+        if len(path) == 1 and self._commit_one(found, pending, sequence, int(path[0])):
             return NO_COPIES
         nodes = path.tolist()
         all_slots, all_parents, all_sequences = (
@@ -252,6 +268,18 @@ class KVCache:
         if not sources:
             return NO_COPIES
         return Copies(np.array(sources, np.int32), np.array(targets, np.int32))
+
+    def _commit_one(self, found: _Sequence, pending: _Pending, sequence: int, node: int) -> bool:
+        """Keep one pending token that lies in its place and has no siblings; whether it is such a one."""
+        position, batch = found.n_cached, pending.batch
+        place = found.pages[position // PAGE] * PAGE + position % PAGE
+        if found.spare or len(found.pages) > pages_for(position + 1):
+            return False
+        if batch.sequences[node] != sequence or batch.parents[node] >= 0 or pending.slots[node] != place:
+            return False
+        found.n_cached += 1
+        del self._pending[sequence]
+        return True
 
     def _get(self, sequence: int) -> _Sequence:
         if sequence not in self._sequences:
@@ -314,11 +342,8 @@ class KVCache:
 
     def _tables(self, sequences: list[int]) -> Int32s:
         width = max((len(self._sequences[sequence].pages) for sequence in sequences), default=0)
-        tables = np.full((len(sequences), width), -1, np.int32)
-        for row, sequence in enumerate(sequences):
-            pages = self._sequences[sequence].pages
-            tables[row, : len(pages)] = pages
-        return tables
+        pages = (self._sequences[sequence].pages for sequence in sequences)
+        return np.array([each + [-1] * (width - len(each)) for each in pages], np.int32)
 
     def _check_batch(self, batch: Batch, members: dict[int, Indices]) -> None:
         if not len(batch.tokens):

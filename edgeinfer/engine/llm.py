@@ -8,24 +8,27 @@ signal handler, prints nothing.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.backends.base import PAGE, Limits, Progress, no_progress
+from edgeinfer.backends.base import PAGE, Floats, Limits, Progress, no_progress
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.batching.batcher import Batcher
-from edgeinfer.engine.batching.passes import passes_of
+from edgeinfer.engine.batching.leading import Leader
+from edgeinfer.engine.batching.scheduler import Scheduler
 from edgeinfer.engine.batching.stream import BatchStream, Prompt
-from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.conversation import Messages
+from edgeinfer.engine.embedding import Embedder, Pooling
 from edgeinfer.engine.evaluators import Overlapping, Sharing, Subject, Tally
+from edgeinfer.engine.facts import Entered, Facts, Load
+from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.observed import LastStep, StageSeconds, StepTelling, median_stages, stage_seconds
+from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.prompts import Prompts
-from edgeinfer.engine.request import Options
+from edgeinfer.engine.request import Options, Request
 from edgeinfer.engine.residency import StageBytes, stage_bytes_of, streamed_of
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
@@ -37,10 +40,12 @@ from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
 from edgeinfer.scheduling.governor import Policy
+from edgeinfer.scheduling.serving.priority import Priority
 from edgeinfer.scheduling.streaming import Streamed
 from edgeinfer.scheduling.work import ModelWork, work_of
-from edgeinfer.settings import KVKind, Mode
 
+RECENT = 16
+"""Answers whose tokens are known when one is to be continued."""
 PARALLEL = 8
 """Answers of a batch that are in the making at a time."""
 TIMED_PASSES = 5
@@ -49,31 +54,8 @@ TIMED_S = 0.5
 """none is begun after so long: answers wait meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What was loaded and where it runs. `notices` is what the user should know about it."""
-
-    name: str
-    path: Path
-    fingerprint: str
-    architecture: str
-    device: str
-    n_context: int
-    n_context_trained: int
-    kv: KVKind
-    n_threads: int  # as asked for, by number or by cores, else one per usable core
-    mode: Mode
-    load_s: float
-    resident_bytes: int
-    notices: tuple[str, ...]
-    approx: float | None = None
-    """Below which activations count as zero: answers are not those of the model itself."""
-    cores: tuple[int, ...] = ()
-    """What devices other than the cpu alone were given."""
-
-
 class LLM:
-    """One loaded model. `chat` and `complete` use a session of its own; `session()` opens more of them."""
+    """One loaded model. `chat` and `complete` answer by themselves; a `session()` keeps what it has read."""
 
     def __init__(
         self,
@@ -85,14 +67,16 @@ class LLM:
         drafts: ModelDrafts | None = None,
         *,
         primes: bool = False,
+        parallel: int | None = None,
     ) -> None:
+        """`parallel`: answers in the making at a time; None: as many as a pass has outputs."""
         self._subject = subject
         self._pool = pool
+        self._leader = Leader(Scheduler(pool, parallel))
         self._tokenizer = tokenizer
-        self._template = template
         self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context)
         self.drafts = drafts
-        self._session: Session | None = None
+        self._recent: deque[Generation] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
         self.facts = facts
         if drafts is not None and primes and drafts.n_primed < drafts.n_vocab:
@@ -141,6 +125,35 @@ class LLM:
     def resident_bytes(self) -> int:
         """Bytes that weights, buffers and the cache take now."""
         return self._pool.executor.resident_bytes
+
+    @property
+    def answers(self) -> tuple[Entered, ...]:
+        """The answers in the making and those that wait; from any thread."""
+        tickets = self._leader.scheduler.admission.tickets
+        return tuple(Entered(each.state == "active", each.priority, each.answer.live) for each in tickets)
+
+    @property
+    def n_entered(self) -> int:
+        """Answers that are in the making, or wait for their turn."""
+        return len(self._leader.scheduler.admission.tickets)
+
+    @property
+    def load(self) -> Load:
+        """What the answers in the making and those that wait amount to; from any thread."""
+        scheduler = self._leader.scheduler
+        admission, counts, parks = scheduler.admission, scheduler.counts, scheduler.admission.parking.counts
+        return Load(
+            n_active=len(admission.active),
+            n_waiting=len(admission.tickets) - len(admission.active),
+            n_kept=len(admission.prefixes.kept),
+            n_parked=parks.in_ram + parks.on_disk,
+            n_forgotten=parks.forgotten,
+            n_passes=counts.passes,
+            n_evaluated=counts.n_evaluated,
+            n_generated=counts.n_generated,
+            n_pages=self.limits.n_pages,
+            n_free_pages=self.n_free_pages,
+        )
 
     @property
     def n_workers(self) -> int:
@@ -219,8 +232,8 @@ class LLM:
 
     def session_with(self, drafts: ModelDrafts | None) -> Session:
         """A new session that drafts from these, or not at all: for measurements. Raises EngineClosed."""
-        own = self._pool.open(), self._tokenizer, self._template, drafts
-        return Session(*own, kv_bytes_per_token=self.kv_bytes_per_token)
+        own = self._pool.open(), self.prompts, drafts
+        return Session(*own, kv_bytes_per_token=self.kv_bytes_per_token, leader=self._leader)
 
     @property
     def kv_bytes_per_token(self) -> float | None:
@@ -228,19 +241,43 @@ class LLM:
         spec = self._subject.spec
         return None if spec is None else spec.kv_bytes_per_token(1) * KV_ELEMENT_BYTES[self.facts.kv]
 
-    def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
-        """Answer a conversation; see `Session.chat`."""
-        return self._own_session().chat(messages, **options)
+    def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
+        """Answer a conversation, as `Session.chat`; every answer by itself, from any thread, as many as are wanted.
 
-    def complete(self, text: str, *, parse_special: bool = True, **options: Unpack[Options]) -> TextStream:
-        """Continue a text; see `Session.complete`."""
-        return self._own_session().complete(text, parse_special=parse_special, **options)
+        What other answers have read of its beginning is not read again.
+        """
+        return self._answer(self.prompts.chat(messages, options, self._known), priority)
 
-    def _own_session(self) -> Session:
-        with self._pool.lock:
-            if self._session is None:
-                self._session = self.session()
-            return self._session
+    def complete(
+        self,
+        text: str | Sequence[int],
+        *,
+        parse_special: bool = True,
+        priority: Priority = "interactive",
+        **options: Unpack[Options],
+    ) -> TextStream:
+        """Continue a text, or tokens, as `Session.complete`; by itself, as `chat`."""
+        return self._answer(self.prompts.text(text, options, parse_special=parse_special), priority)
+
+    def _answer(self, request: Request, priority: Priority) -> TextStream:
+        self._pool.check_open()
+        generation = Generation(
+            self._pool.reserve(),
+            self._tokenizer,
+            request,
+            opens=None if self.drafts is None else self.drafts.session,
+            leader=self._leader,
+            priority=priority,
+            shares_prefix=True,
+        )
+        self._recent.append(generation)
+        return TextStream(generation)
+
+    def _known(self, head: Sequence[int]) -> Sequence[int]:
+        """The tokens of the last answer to a conversation that begins so."""
+        wanted = tuple(head)
+        histories = (each.history for each in reversed(tuple(self._recent)))
+        return next((each for each in histories if each[: len(wanted)] == wanted), ())
 
     def batch(
         self, prompts: Iterable[str | Messages | Prompt], *, parallel: int = PARALLEL, **options: Unpack[Options]
@@ -258,7 +295,24 @@ class LLM:
 
     def batcher(self, parallel: int) -> Batcher:
         """Who leads up to so many answers at a time on this model."""
-        return Batcher(self._pool, self._tokenizer, passes_of(self._pool.executor), parallel)
+        return Batcher(self._leader, self._tokenizer, parallel)
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        return Embedder(self._pool, self._subject)
+
+    def embed(
+        self, texts: Sequence[str | Sequence[int]], *, pooling: Pooling | None = None, normalized: bool = True
+    ) -> list[Floats]:
+        """The embeddings of texts, or of their tokens: float32[D] each, of length 1 if `normalized`; from any thread.
+
+        `pooling` of the tokens' last hidden states: as the model's file says, else their mean. Raises BadSetting,
+        ContextOverflow, UnsupportedModel where the device does not show hidden states, EngineClosed.
+        """
+        self._pool.check_open()
+        embedder = self._embedder
+        prompts = [self.tokenize(text) if isinstance(text, str) else self.prompts.checked(text) for text in texts]
+        return [embedder.embed(tokens, pooling, normalized=normalized) for tokens in prompts]
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of a text. `add_special`: with the tokens that the model wants around a text."""
@@ -298,6 +352,7 @@ class LLM:
     def close(self) -> None:
         """Stop, close all sessions and give everything back; may be called twice."""
         self._pool.stop()
+        self._leader.close()
         if self._idle_priming is not None:
             self._idle_priming.close()
             self._idle_priming = None

@@ -15,7 +15,6 @@ from typing import get_args
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.engine.approximation import approximate_on
-from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.evaluators import (
     Foreign,
     Noted,
@@ -29,10 +28,12 @@ from edgeinfer.engine.evaluators import (
     other_device,
 )
 from edgeinfer.engine.executor import AUTO_DEVICE
+from edgeinfer.engine.facts import Facts
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.limits import context_of, limits_for, memory_for_model, memory_need, unknown_need
-from edgeinfer.engine.llm import LLM, Facts
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.race import Choices, chosen_device
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.residency import Holding, room_for, stored
@@ -76,6 +77,7 @@ def load(
     history: bool = False,
     race: bool = False,
     sharing: SequenceSharing | None = None,
+    parallel: int | None = None,
     progress: Progress = no_progress,
 ) -> LLM:
     """Load a model that is on this machine.
@@ -97,12 +99,13 @@ def load(
     model with the same vocabulary, if its file or name is among them. `history`: what is learnt of texts is kept in
     the user's data folder and used the next time, and tables that drafts come from are made while nothing is generated,
     except in the sparing modes. `sharing`: the model is for batches, whose sequences two devices share by the
-    schedule predicted to be fastest in every pass, or the named one. `progress` is called with what is done, how much
+    schedule predicted to be fastest in every pass, or the named one. `parallel`: answers in the making at a time; more
+    of them wait. `progress` is called with what is done, how much
     of it and how much there is.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()
-    _check(n_sessions, kv, mode)
+    _check(n_sessions, kv, mode, parallel)
     speculation = Speculation(spec, verify_cost or {}, tuple(map(Path, draft_from)), history)
     local = Store().find(str(name_or_path))
     wanted = _Wanted(
@@ -110,6 +113,7 @@ def load(
         race=race,
         schedule=schedule,
         sharing=sharing,
+        parallel=parallel,
         n_context=n_context,
         n_sessions=n_sessions,
         kv=kv,
@@ -137,8 +141,10 @@ def load(
         raise UnsupportedModel(f"{own_reason}; and {reason}") from None
 
 
-def _check(n_sessions: int, kv: KVKind, mode: Mode) -> None:
+def _check(n_sessions: int, kv: KVKind, mode: Mode, parallel: int | None) -> None:
     """Raise BadSetting for what cannot be."""
+    if parallel is not None and parallel < 1:
+        raise BadSetting(f"parallel cannot be {parallel}: it must be 1 or more")
     if n_sessions < 1:
         raise BadSetting(f"n_sessions cannot be {n_sessions}: it must be 1 or more")
     if kv not in get_args(KVKind):
@@ -193,6 +199,7 @@ class _Wanted:
     race: bool
     schedule: str
     sharing: SequenceSharing | None
+    parallel: int | None
     n_context: int | None
     n_sessions: int
     kv: KVKind
@@ -331,7 +338,8 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
     )
     # a table of every token's successors takes hundreds of passes, each of which would read from disk
     primes = wanted.speculation.history and limits.stored is None
-    return LLM(subject, Pool(executor), tokenizer, template, facts, drafts, primes=primes)
+    own = subject, Pool(executor), tokenizer, template, facts, drafts
+    return LLM(*own, primes=primes, parallel=wanted.parallel)
 
 
 def _program_texts(subject: Subject, executor: SequenceEvaluator) -> Texts:

@@ -5,16 +5,30 @@ In: messages or text. Out: a `Request`. A last message of the assistant is conti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+from edgeinfer.engine.constraints import Constraint
 from edgeinfer.engine.continuing import partial_tokens, split_partial
 from edgeinfer.engine.conversation import Fitted, Messages, fit
+from edgeinfer.engine.guidance import Guidance, grammar_of
 from edgeinfer.engine.request import Options, Request, request_of
+from edgeinfer.engine.tool_use import ToolUse
+from edgeinfer.errors import BadSetting, ContextOverflow
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 
+Known = Callable[[Sequence[int]], Sequence[int]]
+"""Tokens that were read or generated of a text that begins with these, itself included; none where none are known."""
 
-@dataclass(frozen=True, slots=True)
+
+def nothing_known(head: Sequence[int]) -> Sequence[int]:
+    """No text was read."""
+    return ()
+
+
+@dataclass(frozen=True)
 class Prompts:
     """A model's tokenizer and template, for a context of so many tokens."""
 
@@ -22,38 +36,92 @@ class Prompts:
     template: ChatTemplate
     n_context: int
 
-    def chat(self, messages: Messages, options: Options, known: Sequence[int] = ()) -> Request:
+    @cached_property
+    def guidance(self) -> Guidance:
+        """Who makes constraints for this model."""
+        return Guidance(self.tokenizer)
+
+    def chat(self, messages: Messages, options: Options, known: Known = nothing_known) -> Request:
         """A conversation, given whole, without its oldest turns where it outgrows the context.
 
-        Where its last message is the assistant's, the answer goes on within that text. `known`: tokens read or
-        generated before, which such a text is made of as far as they agree with it. Raises ContextOverflow,
+        Where its last message is the assistant's, the answer goes on within that text, which is made of `known` tokens
+        as far as those agree with it. Raises ContextOverflow,
         BadTemplate, BadSetting.
         """
-        fitted = self.fitted(messages, options.get("max_tokens"), known)
+        several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
+        tools = ToolUse.of(options.get("tools"), choice, several, self.template)
+        fitted = self.fitted(messages, options.get("max_tokens"), known, tools)
+        if fitted.n_dropped and options.get("keeps_all"):
+            raise ContextOverflow(
+                f"the conversation has {self.n_tokens(messages)} tokens and the context holds {self.n_context}; "
+                "shorten it, or load the model with a larger context (--ctx, n_context)"
+            )
         partial = split_partial([Message.of(message) for message in messages])[1]
-        return request_of(fitted.prompt, options, notices=fitted.notices, continues_text=bool(partial))
+        return request_of(
+            fitted.prompt,
+            options,
+            notices=fitted.notices,
+            continues_text=bool(partial),
+            constraint=self._constraint(options, tools),
+            tools=tools,
+        )
 
-    def fitted(self, messages: Messages, max_tokens: int | None = None, known: Sequence[int] = ()) -> Fitted:
+    def fitted(
+        self,
+        messages: Messages,
+        max_tokens: int | None = None,
+        known: Known = nothing_known,
+        tools: ToolUse | None = None,
+    ) -> Fitted:
         """The prompt of a conversation and what was left out of it. Raises as `chat`."""
-        return fit(messages, lambda kept: self._tokens(kept, known), self.n_context, max_tokens)
+        return fit(messages, lambda kept: self._tokens(kept, known, tools), self.n_context, max_tokens)
 
-    def text(self, text: str, options: Options, *, parse_special: bool = True) -> Request:
-        """A text to continue as it is. `parse_special`: texts of special tokens mean them. Raises BadSetting."""
-        prompt = self.tokenizer.encode(text, parse_special=parse_special)
-        if self.tokenizer.vocabulary.add_eos:  # a text that goes on has no end yet
-            prompt.pop()
-        return request_of(tuple(prompt), options, continues_text=True)
+    def text(self, text: str | Sequence[int], options: Options, *, parse_special: bool = True) -> Request:
+        """A text to continue as it is, or its tokens. `parse_special`: texts of special tokens mean them.
 
-    def render(self, messages: Messages) -> str:
-        """The text the model is given for a conversation."""
+        Raises BadSetting.
+        """
+        if isinstance(text, str):
+            prompt = self.tokenizer.encode(text, parse_special=parse_special)
+            if self.tokenizer.vocabulary.add_eos:  # a text that goes on has no end yet
+                prompt.pop()
+        else:
+            prompt = self.checked(text)
+        return request_of(tuple(prompt), options, continues_text=True, constraint=self._constraint(options))
+
+    def checked(self, tokens: Sequence[int]) -> list[int]:
+        """Tokens that are all in the vocabulary. Raises BadSetting."""
+        strange = next((token for token in tokens if not 0 <= token < self.tokenizer.n_tokens), None)
+        if strange is not None:
+            raise BadSetting(f"there is no token {strange}; they go from 0 to {self.tokenizer.n_tokens - 1}")
+        return list(tokens)
+
+    def _constraint(self, options: Options, tools: ToolUse | None = None) -> Constraint | None:
+        """What the options want an answer to follow. Raises BadSetting where it cannot be followed."""
+        grammar = grammar_of(options.get("schema"), options.get("grammar"), options.get("regex"))
+        if tools is not None:
+            if grammar is not None:
+                raise BadSetting("an answer follows a schema or grammar, or calls tools, not both; leave one out")
+            return tools.constraint(self.guidance, self.tokenizer)
+        return None if grammar is None else self.guidance.constraint(grammar)
+
+    def render(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The text the model is given for a conversation, with functions that it may call."""
         before, partial = split_partial([Message.of(message) for message in messages])
-        return self.template.render(before, add_generation_prompt=True) + (partial or "")
+        return self._text(before, ToolUse.of(tools, "auto", True, self.template)) + (partial or "")
 
     def n_tokens(self, messages: Messages) -> int:
         """How many tokens a conversation is, whether it fits or not. Raises BadTemplate, BadSetting."""
-        return len(self._tokens([Message.of(message) for message in messages], ()))
+        return len(self._tokens([Message.of(message) for message in messages], nothing_known))
 
-    def _tokens(self, messages: Sequence[Message], known: Sequence[int]) -> list[int]:
+    def _text(self, messages: Sequence[Message], tools: ToolUse | None) -> str:
+        """A conversation as the model is given it, up to where the answer begins."""
+        if tools is None:
+            return self.template.render(messages, add_generation_prompt=True)
+        told = None if tools.in_words else tools.tools
+        return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=told)
+
+    def _tokens(self, messages: Sequence[Message], known: Known, tools: ToolUse | None = None) -> list[int]:
         before, partial = split_partial(messages)
-        head = self.tokenizer.encode_rendered(self.template.render(before, add_generation_prompt=True))
-        return head + partial_tokens(self.tokenizer, head, partial, known) if partial else head
+        head = self.tokenizer.encode_rendered(self._text(before, tools))
+        return head + partial_tokens(self.tokenizer, head, partial, known(head)) if partial else head

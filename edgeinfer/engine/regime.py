@@ -6,9 +6,9 @@ and drafts, and rests. One for all models on a device. Knows no models, tokens o
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from edgeinfer.engine.power import EnergyCounter, Sensors
 from edgeinfer.scheduling.governor import Condition, Governor
@@ -19,6 +19,12 @@ LEAST_REST_S = 0.05
 """Rests are saved up until they are so long: workers go on spinning for some milliseconds before they sleep."""
 NAP_S = 0.025
 """A rest consists of naps, since a signal handler must not set an event that its own thread is waiting for."""
+
+
+class Stopping(Protocol):
+    """Says whether somebody wants no more passes."""
+
+    def is_set(self) -> bool: ...
 
 
 class Regime:
@@ -65,7 +71,7 @@ class Regime:
             if policy != self.policy:
                 self.policy = policy
 
-    def rest(self, stopped: threading.Event) -> None:
+    def rest(self, stopped: Stopping) -> None:
         """Sleep, if there is something to make up for; until `stopped` at most."""
         left_s = self._rested_s - self._clock()
         if left_s < LEAST_REST_S:

@@ -5,19 +5,34 @@ In: plain values. Out: one frozen `Request`, which knows whether it can be met. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any, Literal, TypedDict
 
 from edgeinfer.backends.base import Progress, no_progress
+from edgeinfer.engine.constraints import Constraint
 from edgeinfer.engine.sampling import SamplingSettings
+from edgeinfer.engine.tool_use import ToolUse
 from edgeinfer.errors import BadSetting, ContextOverflow
 
-REQUEST_KEYS = ("max_tokens", "stop", "progress")
+REQUEST_KEYS = (
+    *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
+    *("tools", "tool_choice", "parallel_tools"),
+)
+
+MOST_LOGPROBS = 20
+"""Likely tokens that are told beside a chosen one."""
 
 
 class Options(TypedDict, total=False):
-    """How to answer: the fields of `SamplingSettings`, and when to stop."""
+    """How to answer: the fields of `SamplingSettings`, when to stop, and what the answer must be.
+
+    logprobs: tell the logarithm of each token's probability, and so many likely tokens beside it. schema: a JSON schema
+    (as a mapping or text; True: any JSON object); grammar: in Lark's or llama.cpp's form; regex: the whole answer.
+    keeps_all: a conversation that outgrows the context is refused, not shortened. tools: functions that may be called,
+    as OpenAI's API has them; tool_choice: "auto", "none", "required", or the name of one that must be called;
+    parallel_tools: whether several may be called at a time.
+    """
 
     temperature: float
     top_k: int
@@ -32,6 +47,14 @@ class Options(TypedDict, total=False):
     max_tokens: int | None
     stop: str | Sequence[str]
     progress: Progress
+    logprobs: int | None
+    schema: Mapping[str, object] | str | Literal[True] | None
+    grammar: str | None
+    regex: str | None
+    keeps_all: bool
+    tools: Sequence[Mapping[str, Any]]
+    tool_choice: str
+    parallel_tools: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +62,9 @@ class Request:
     """What to continue and how.
 
     `continues_text`: the answer goes on within the prompt's text, so that its first space is its own. `notices`: what
-    was already left out of the prompt to make it fit, if anything.
+    was already left out of the prompt to make it fit, if anything. `logprobs`: how many likely tokens are told beside
+    each that was chosen; None: not even that one's. `constraint`: what it must follow, made for it
+    alone. `tools`: what may be called.
     """
 
     prompt: tuple[int, ...]
@@ -49,6 +74,9 @@ class Request:
     continues_text: bool = False
     notices: tuple[str, ...] = ()
     progress: Progress = no_progress
+    logprobs: int | None = None
+    constraint: Constraint | None = None
+    tools: ToolUse | None = None
 
     def check(self, n_context: int) -> None:
         """Raises BadSetting for an impossible request, ContextOverflow for a prompt that cannot fit."""
@@ -56,6 +84,8 @@ class Request:
             raise BadSetting("the prompt has no tokens; give some text to continue")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise BadSetting(f"max_tokens cannot be {self.max_tokens}: it must be 1 or more")
+        if self.logprobs is not None and not 0 <= self.logprobs <= MOST_LOGPROBS:
+            raise BadSetting(f"logprobs cannot be {self.logprobs}: it must be between 0 and {MOST_LOGPROBS}")
         if len(self.prompt) > n_context:
             raise ContextOverflow(
                 f"the prompt has {len(self.prompt)} tokens and the context holds {n_context}; shorten it, "
@@ -64,7 +94,13 @@ class Request:
 
 
 def request_of(
-    prompt: tuple[int, ...], options: Options, *, continues_text: bool = False, notices: tuple[str, ...] = ()
+    prompt: tuple[int, ...],
+    options: Options,
+    *,
+    continues_text: bool = False,
+    notices: tuple[str, ...] = (),
+    constraint: Constraint | None = None,
+    tools: ToolUse | None = None,
 ) -> Request:
     """A prompt with options. Raises BadSetting for options there are not, or that cannot be."""
     stop = options.get("stop", ())
@@ -80,4 +116,7 @@ def request_of(
         continues_text=continues_text,
         notices=notices,
         progress=options.get("progress", no_progress),
+        logprobs=options.get("logprobs"),
+        constraint=constraint,
+        tools=tools,
     )

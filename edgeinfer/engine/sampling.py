@@ -218,14 +218,18 @@ def _most_likely_by_peaks(logits: NDArray[np.float32], peaks: NDArray[np.float32
 
 
 def _shortlist(values: NDArray[np.float32], n: int) -> Int64s:
-    """Indices, increasing, of the n highest values, of a few more, and of all that are NaN."""
+    """Indices, increasing, of the n highest values, of a few more, of all that are NaN, and of none that cannot be.
+
+    Where little is possible, as under a grammar, that is all there is.
+    """
     part = values[: len(values) // ROW * ROW].reshape(-1, ROW)[::ROWS_SKIPPED]
     if n > ROW // 2 or len(part) < 2:
         return np.arange(len(values))
     highest = part.max(axis=0)  # of strided groups: each is a value of its own, so n values reach the n-th of them
-    lower = values < np.partition(highest, ROW - n)[ROW - n]
+    edge = np.partition(highest, ROW - n)[ROW - n]
+    lower = values == -np.inf if edge == -np.inf else values < edge
     found: Int64s = np.logical_not(lower, out=lower).nonzero()[0]
-    return found
+    return found if len(found) else np.arange(len(values))
 
 
 def _best(values: NDArray[np.float32], n: int) -> Int64s:

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Unpack
 
 from edgeinfer.backends.base import PAGE
+from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options, Request
-from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
+from edgeinfer.engine.speculation.drafts import ModelDrafts
+from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.text import ChatTemplate, Tokenizer
+from edgeinfer.scheduling.serving.priority import Priority
 
 MAGIC = b"EDGEINFER SESSION 1\n"
 
@@ -33,17 +35,19 @@ class Session:
     def __init__(
         self,
         cached: CachedSequence,
-        tokenizer: Tokenizer,
-        template: ChatTemplate,
+        prompts: Prompts,
         drafts: ModelDrafts | None = None,
         *,
         kv_bytes_per_token: float | None = None,
+        leader: Leader | None = None,
     ) -> None:
+        """`leader`: shared with all that may take part in the same passes; None: it has them alone."""
         self._cached = cached
-        self._prompts = Prompts(tokenizer, template, cached.n_context)
+        self._prompts = prompts
         self._drafts = drafts
         self._speculator = None if drafts is None else drafts.session()
         self._kv_bytes_per_token = kv_bytes_per_token
+        self._leader = leader
         self._last: Generation | None = None
 
     def __enter__(self) -> Session:
@@ -68,22 +72,30 @@ class Session:
         """Who drafts, if anyone does."""
         return self._speculator
 
-    def chat(self, messages: Messages, **options: Unpack[Options]) -> TextStream:
+    def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
         """Answer a conversation, given whole: [{"role": "user", "content": "…"}, …].
 
         Where it outgrows the context its oldest turns are left out, which `stats.truncated` and `stats.notices` tell;
         system messages stay. A last message of the assistant is continued: the stream gives what comes after its text,
-        and what this session generated of it is not read again. Raises ContextOverflow when system messages and the
+        and what this session generated of it is not read again. "background" answers leave those that somebody watches
+        their speed. Raises ContextOverflow when system messages and the
         last turn alone do not fit, BadTemplate, BadSetting, EngineClosed.
         """
-        return self._start(self._prompts.chat(messages, options, self._known()))
+        return self._start(self._prompts.chat(messages, options, lambda head: self._known()), priority)
 
-    def complete(self, text: str, *, parse_special: bool = True, **options: Unpack[Options]) -> TextStream:
+    def complete(
+        self,
+        text: str,
+        *,
+        parse_special: bool = True,
+        priority: Priority = "interactive",
+        **options: Unpack[Options],
+    ) -> TextStream:
         """Continue a text as it is, without the chat template. `parse_special`: texts of special tokens mean them.
 
         Raises ContextOverflow, BadSetting, EngineClosed.
         """
-        return self._start(self._prompts.text(text, options, parse_special=parse_special))
+        return self._start(self._prompts.text(text, options, parse_special=parse_special), priority)
 
     def render(self, messages: Messages) -> str:
         """The text the model is given for a conversation."""
@@ -91,9 +103,8 @@ class Session:
 
     def branch(self) -> Session:
         """Another session that has read the same; the two share memory until they differ."""
-        prompts, per_token = self._prompts, self._kv_bytes_per_token
-        own = self._cached.branch(), prompts.tokenizer, prompts.template, self._drafts
-        twin = Session(*own, kv_bytes_per_token=per_token)
+        own = self._cached.branch(), self._prompts, self._drafts
+        twin = Session(*own, kv_bytes_per_token=self._kv_bytes_per_token, leader=self._leader)
         twin._last = self._last
         return twin
 
@@ -124,9 +135,10 @@ class Session:
         if self._speculator is not None:
             self._speculator.close()
 
-    def _start(self, request: Request) -> TextStream:
+    def _start(self, request: Request, priority: Priority) -> TextStream:
         self._cached.check_open()
-        self._last = Generation(self._cached, self._prompts.tokenizer, request, self._speculator)
+        own = self._cached, self._prompts.tokenizer, request, self._speculator
+        self._last = Generation(*own, leader=self._leader, priority=priority)
         return TextStream(self._last)
 
     def _known(self) -> tuple[int, ...]:

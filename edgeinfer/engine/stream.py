@@ -1,17 +1,24 @@
 """A stream of text: what `chat` and `complete` return.
 
-In: a `Generation`. Out: its pieces, through a plain iterator (in the caller's thread) or an asynchronous one (in a
-worker thread, one step at a time). Starts no event loop and no work before it is asked for a piece.
+In: a `Generation`. Out: its pieces, through a plain iterator, whose caller's thread makes them, or an asynchronous one,
+for which the engine's thread does. Starts no event loop and no work before it is asked for a piece.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.live import Live, Mark
+from edgeinfer.engine.logprobs import TokenLogprobs
 from edgeinfer.engine.stats import Stats
+from edgeinfer.models.text.tools import ToolCall, ToolReader
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class TextStream:
@@ -30,15 +37,40 @@ class TextStream:
             return next(self._pieces)
 
     async def __aiter__(self) -> AsyncIterator[str]:
+        async for pieces in self._arriving(0.0):
+            for piece in pieces:
+                yield piece
+
+    async def chunks(self, every_s: float = 0.02) -> AsyncIterator[str]:
+        """The text as it arrives, in larger parts: one at most in so many seconds, the first at once.
+
+        Whatever is done with each part is done less often, which leaves the processor to the model.
+        """
+        async for pieces in self._arriving(every_s):
+            yield "".join(pieces)
+
+    async def _arriving(self, every_s: float) -> AsyncIterator[list[str]]:
+        """All that has arrived, whenever something has."""
         import asyncio  # who has no event loop need not wait for it
 
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        ticket = self._generation.drive(lambda: _tell(loop, arrived))
         try:
-            while (piece := await asyncio.to_thread(next, self, None)) is not None:
-                yield piece
+            while not (ticket.is_over and not ticket.has_pieces):
+                pieces = []
+                while (piece := ticket.take()) is not None:
+                    pieces.append(piece)
+                if pieces:
+                    yield pieces
+                    if every_s and not ticket.is_over:
+                        await asyncio.sleep(every_s)
+                elif not ticket.is_over:
+                    await arrived.wait()
+                    arrived.clear()
+            if ticket.error is not None:
+                raise ticket.error
         finally:
-            if self.stats is None:
-                self.stop()
-                asyncio.get_running_loop().run_in_executor(None, self.close)
+            self.stop()
 
     @property
     def text(self) -> str:
@@ -49,6 +81,34 @@ class TextStream:
     def tokens(self) -> tuple[int, ...]:
         """The tokens so far, the end-of-generation token not among them."""
         return self._generation.tokens
+
+    @property
+    def reader(self) -> ToolReader | None:
+        """Who tells calls from content in the text, piece by piece; None where nothing may be called."""
+        tools = self._generation.tools
+        return None if tools is None else tools.reader()
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls in the text so far that are whole."""
+        return self._read_calls()[1]
+
+    @property
+    def content(self) -> str:
+        """The text so far without its calls."""
+        return self._read_calls()[0]
+
+    def _read_calls(self) -> tuple[str, tuple[ToolCall, ...]]:
+        reader = self.reader
+        if reader is None:
+            return self.text, ()
+        content = reader.push(self.text) + (reader.finish() if self.stats is not None else "")
+        return content, tuple(reader.calls)
+
+    @property
+    def logprobs(self) -> tuple[TokenLogprobs, ...]:
+        """Of each of these tokens, if they were asked for: its logarithmic probability, and likely others'."""
+        return self._generation.logprobs
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -80,3 +140,11 @@ class TextStream:
         self.stop()
         with self._lock:
             self._pieces.close()
+        self._generation.leave()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
+    """Let an event loop go on, from another thread."""
+    if not arrived.is_set():
+        with suppress(RuntimeError):  # it is closed: nobody waits any more
+            loop.call_soon_threadsafe(arrived.set)

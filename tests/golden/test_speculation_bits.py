@@ -9,11 +9,11 @@ from typing import get_args
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.engine.speculation.costs import Costs

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import Batch, DeviceOptions
-from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.limits import limits_for
+from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.engine.speculation.costs import Costs

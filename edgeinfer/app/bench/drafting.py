@@ -18,7 +18,8 @@ from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.request import Options
-from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts
+from edgeinfer.engine.speculation.drafts import ModelDrafts
+from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.speculation.tree import Draft, Walk
 
 LOOP_TOKENS = 24
@@ -123,7 +124,7 @@ class Watch:
         """Look on as a speculator learns."""
         watch, learn = cls(speculator=speculator), speculator.learn
 
-        def watched(draft: Draft, walked: Walk, seconds: float) -> None:
+        def watched(draft: Draft, walked: Walk, seconds: float | None) -> None:
             n_checked = len(draft.tokens)
             watch.passes.append((n_checked, len(walked.tokens), speculator.costs.of_one(n_checked)))
             watch.drafts.append((draft, walked.path, speculator.reaches[:n_checked].copy()))

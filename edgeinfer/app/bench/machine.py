@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 import psutil
 
 from edgeinfer.app.bench.process import child_environment
+from edgeinfer.children import command
 from edgeinfer.engine.probing.machine import machine_name
 
 PROBE_LIMIT_S = 120.0
@@ -79,10 +80,10 @@ def read_quietly(
 
 def read_memory(cores: tuple[int, ...], model_bytes: int) -> Memory:
     """What a process of its own finds; an empty `Memory` where it fails."""
-    command = [sys.executable, "-m", "edgeinfer.app.bench.machine", json.dumps([cores, model_bytes])]
+    probe = command("edgeinfer.app.bench.machine", json.dumps([cores, model_bytes]))
     try:
         done = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, env=child_environment(), timeout=PROBE_LIMIT_S
+            probe, capture_output=True, stdin=subprocess.DEVNULL, env=child_environment(), timeout=PROBE_LIMIT_S
         )
         fields = json.loads(done.stdout)
     except (subprocess.TimeoutExpired, ValueError):

@@ -11,12 +11,12 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from pathlib import Path
 
 from edgeinfer.app.bench.messages import Job, Opening, Reply, decode_reply, encode
+from edgeinfer.children import command
 
 ANSWER_LIMIT_S = 600.0
 CLOSE_LIMIT_S = 10.0
@@ -30,7 +30,7 @@ class Child:
         self._limit_s = limit_s
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "edgeinfer.app.bench.child"],
+            command("edgeinfer.app.bench.child"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,

@@ -20,6 +20,7 @@ from edgeinfer.app.bench.executors import Conditions, Executor
 from edgeinfer.app.bench.messages import Job, Opening, Purpose, Reply, encode
 from edgeinfer.app.bench.process import Child, child_environment, ended
 from edgeinfer.app.bench.script import ScriptRunner
+from edgeinfer.children import command
 
 FIRST_QUESTION = "Hi"
 PURPOSES: Mapping[str, Purpose] = MappingProxyType({"chat": "answers", "ops": "ops", "drafting": "drafting"})
@@ -90,8 +91,8 @@ class ChildRunner:
         if self._executor.kind == "peer":
             if job.cold:
                 return Reply(problem="has no kernels to compile at its first start")
-            command = [sys.executable, "-m", "edgeinfer.app.bench.child", FIRST_TOKEN, encode(self._opening)]
-            return seconds_to_output(command, child_environment())
+            first = command("edgeinfer.app.bench.child", FIRST_TOKEN, encode(self._opening))
+            return seconds_to_output(first, child_environment())
         if job.cold and sys.platform != "linux":
             return Reply(problem="a start with nothing compiled is measured on Linux only")
         with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +104,7 @@ class ChildRunner:
         wanted = self._conditions
         cores = [] if wanted.cores is None else ["--cores", ",".join(str(core) for core in wanted.cores)]
         return [
-            *(sys.executable, "-m", "edgeinfer", "run", "-m", str(wanted.model), FIRST_QUESTION),
+            *command("edgeinfer", "run", "-m", str(wanted.model), FIRST_QUESTION),
             *("--max-tokens", "1", "--temp", "0", "--device", self._executor.key, "--schedule", wanted.schedule),
             *("--threads", str(wanted.threads), "--kv", wanted.kv, *cores),
         ]

@@ -17,13 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from edgeinfer.backends.cpu.catalogue import Function, Kernel, Source
+from edgeinfer.children import command
 
 Wanted = Kernel | Function
 PROCESSES = 4
 """At most so many children: each needs some 200 MB."""
 LONGEST = ("attention", "growth")
 """Modules that take longest come first, then kernels made for an instruction set."""
-CHILD = "from edgeinfer.backends.cpu.compilation import serve; serve()"
+CHILD = "edgeinfer.backends.cpu.compilation"
 
 
 def compile_apart(wanted: Sequence[Wanted], n_processes: int) -> Iterator[tuple[str, bytes]]:
@@ -91,7 +92,7 @@ def _child() -> subprocess.Popen[str]:
     """A Python that finds what this one finds, and optimises each kernel once (see `jit`)."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_OPT": "0"}
     return subprocess.Popen(
-        [sys.executable, "-c", CHILD],
+        command(CHILD),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -121,3 +122,7 @@ def serve() -> None:
         source = Source(module, name, None if parameters is None else tuple(parameters), package)
         code = object_code(Function(asked["name"], source, asked["n_arguments"], asked["returns"]))
         print(json.dumps({"code": base64.b64encode(code).decode()}), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -84,10 +84,10 @@ class KernelLibrary:
     def prepare(self, wanted: Sequence[Kernel | Function], n_processes: int, progress: Progress) -> None:
         """Have many at hand: what is missing is compiled by as many processes at a time.
 
-        Without a Python of its own to start (a program packed into one file) that is left to `address`.
+        Where nothing tells how to start them that is left to `address`.
         """
         missing = [each for each in wanted if not self._is_at_hand(each.name)]
-        if not missing or not sys.executable or getattr(sys, "frozen", False):
+        if not missing or not sys.executable:
             return
         progress("preparing kernels", 0, len(missing))
         for done, (name, code) in enumerate(compile_apart(missing, n_processes), 1):

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from edgeinfer.engine.batching.batcher import BatchAnswer, Batcher, Counts, Numbered
+from edgeinfer.engine.batching.batcher import BatchAnswer, Batcher, Numbered
+from edgeinfer.engine.batching.scheduler import Counts
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options

@@ -26,6 +26,7 @@ from typing import IO
 
 from edgeinfer.backends.base import PATIENCE_S, Progress, no_progress
 from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.children import command
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain, Reply, Shared, receive_reply, send_call
 from edgeinfer.errors import DeviceFailed
 
@@ -125,7 +126,7 @@ class Child:
         key = secrets.token_bytes(32)
         with Listener(authkey=key) as listener:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", MODULE],
+                command(MODULE),
                 stdin=subprocess.PIPE,
                 stdout=self._errors,
                 stderr=self._errors,

@@ -17,8 +17,9 @@ import numpy as np
 
 from edgeinfer.backends.base import Batch, Floats, Int32s
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.engine.cached import CachedSequence, Pool
+from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.evaluators import SequenceEvaluator
+from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.speculation.chances import Chances
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafters.draft_model import Chain

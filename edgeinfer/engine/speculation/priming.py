@@ -16,6 +16,7 @@ from edgeinfer.backends.base import Batch, Int32s
 from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.evaluators import SequenceEvaluator
+from edgeinfer.engine.fair_lock import FairLock
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.speculation.drafters import LOOPS
 from edgeinfer.engine.speculation.records import BEST
@@ -80,7 +81,7 @@ class IdlePriming:
         self,
         priming: Priming,
         first: int,
-        lock: threading.RLock,
+        lock: FairLock,
         idle_s: Callable[[], float],
         take: Callable[[int, Int32s], None],
     ) -> None:

@@ -59,6 +59,8 @@ TREE = np.dtype(
         ("fixed", "i8"),  # 1: as many tokens as possible, whatever they cost
         ("chain", "i8"),  # 1: no node has more than one child
         ("costs", "i8"),  # float32[MOST + 1]: seconds of a pass over so many tokens
+        ("beside", "i8"),  # tokens of other texts in the pass, with `most` MOST at most
+        ("beside_expected", "f8"),  # tokens of those texts that it should give
         ("n_nodes", "i8"),
         ("tokens", "i8"),  # int32[MOST]
         ("parents", "i8"),  # int32[MOST]

@@ -38,18 +38,39 @@ class DraftReport:
     single_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What other texts have in a pass: tokens, and how many tokens of theirs it should give."""
+
+    n_tokens: int = 0
+    expected: float = 0.0
+
+
+ALONE = Beside()
+
+
 class Speculator(Protocol):
     """Drafts for one text after another; its calls never overlap."""
+
+    @property
+    def expected(self) -> float:
+        """Tokens that a pass over the last draft should give."""
+        ...
 
     def begin(self, history: Sequence[int], *, sampled: bool) -> None:
         """A text to continue. `sampled`: its tokens are drawn, not the likeliest ones."""
         ...
 
-    def draft(self, history: Sequence[int], most: int, deepest: int) -> Draft:
+    def draft(self, history: Sequence[int], most: int, deepest: int, beside: Beside = ALONE) -> Draft:
         """What may follow the last token of `history`, its root: `most` tokens at most, `deepest` after the root.
 
-        `history` is that of `begin` and what was chosen since.
+        `history` is that of `begin` and what was chosen since. Drafted tokens share the pass with those `beside`: as
+        many are drafted as raise the tokens per second of all texts together.
         """
+        ...
+
+    def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:
+        """The last draft without all but these nodes, which are in order, the root first."""
         ...
 
     def look(self, draft: Draft, logits: Floats, peaks: Floats | None) -> Sequence[int]:
@@ -60,13 +81,19 @@ class Speculator(Protocol):
         """
         ...
 
-    def learn(self, draft: Draft, walked: Walk, seconds: float) -> None:
-        """What was chosen of the pass that was looked at last, and how long everything took."""
+    def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
+        """What was chosen of the pass that was looked at last, and what everything took, if it had the pass alone."""
         ...
 
     def report(self) -> DraftReport | None:
         """The numbers of the text since `begin`, if they were kept."""
         ...
+
+
+class ClosingSpeculator(Speculator, Protocol):
+    """One whose owner closes it."""
+
+    def close(self) -> None: ...
 
 
 @runtime_checkable

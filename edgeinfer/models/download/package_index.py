@@ -18,6 +18,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeinfer.children import is_packed
 from edgeinfer.errors import DownloadFailed
 
 WHEELS_ONLY = ("--no-deps", "--only-binary", ":all:", "--quiet", "--retries", "1", "--no-input")
@@ -91,7 +92,7 @@ def _resolver(folder: Path) -> list[str]:
     Where the index has no newer pip the one at hand does it, and fetches the wheel it is asked about.
     """
     own = _pip_command()
-    if resolves_without_body():
+    if is_packed() or resolves_without_body():
         return own
     wanted = f"pip>={RESOLVER_VERSION[0]}.{RESOLVER_VERSION[1]}"
     outcome = _run_pip(["download", *WHEELS_ONLY, "--dest", str(folder), wanted], own)
@@ -112,9 +113,14 @@ def download_wheel(requirement: str, folder: Path) -> Path:
 
 
 def _pip_command() -> list[str]:
-    if importlib.util.find_spec("pip") is not None:
+    if importlib.util.find_spec("pip") is not None and not is_packed():
         return [sys.executable, "-P", "-m", "pip"]  # -P: a folder called pip beside the user is not ours to run
     found = shutil.which("pip3") or shutil.which("pip")
+    if found is None and is_packed():
+        raise DownloadFailed(
+            "this program has no pip to ask for packages with; give another source, as hf:USER/REPO or https://…, "
+            "or the path of a .gguf file"
+        )
     if found is None:
         raise DownloadFailed(
             f"there is no pip to ask for packages with; run {sys.executable} -m ensurepip, "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from edgeinfer.errors import BadGGUF, EdgeInferError, UnsupportedModel
+from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.models.text.byte_level import ByteLevelEncoder
 from edgeinfer.models.text.detokenizer import StreamDecoder
 from edgeinfer.models.text.pretokenizers import pre_tokenizer
@@ -71,7 +71,7 @@ class Tokenizer:
 
         `add_special` adds the BOS and EOS tokens that the vocabulary asks for; `parse_special` reads control tokens
         written in the text as such, else as plain text (user-defined tokens are read always). `goes_on`: text
-        stands before it, so no space is put there. Raises EdgeInferError for text with lone surrogates, which has no
+        stands before it, so no space is put there. Raises BadSetting for text with lone surrogates, which has no
         UTF-8.
         """
         _check_unicode(text)
@@ -116,9 +116,9 @@ class Tokenizer:
         return "".join([*map(decoder.push, ids), decoder.finish()])
 
     def piece(self, token: int) -> bytes:
-        """The exact bytes that `token` stands for. Raises EdgeInferError for an id outside the vocabulary."""
+        """The exact bytes that `token` stands for. Raises BadSetting for an id outside the vocabulary."""
         if not 0 <= token < self.n_tokens:
-            raise EdgeInferError(f"token {token} is outside the vocabulary; ids go from 0 to {self.n_tokens - 1}")
+            raise BadSetting(f"token {token} is outside the vocabulary; ids go from 0 to {self.n_tokens - 1}")
         return self._encoder.piece(token)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
@@ -152,7 +152,7 @@ def _check_unicode(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise EdgeInferError(
+        raise BadSetting(
             f"the text holds a lone surrogate (U+{ord(text[error.start]):04X} at character {error.start}), which is no "
             "Unicode text; decode its bytes as UTF-8 with errors='replace'"
         ) from error

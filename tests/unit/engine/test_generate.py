@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import PAGE, Limits
-from edgeinfer.engine.cached import CachedSequence, Pool
+from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import Sampler, SamplingSettings
 from edgeinfer.errors import BadSetting, ContextOverflow, DoesNotFit, EngineClosed

@@ -90,6 +90,19 @@ def test_a_large_vocabulary_gives_the_tokens_of_the_slow_chain(options: dict[str
     assert Sampler(chain).distribution(logits, []).tokens.tolist() == sorted(slow_chain(logits, [], chain))
 
 
+@pytest.mark.parametrize("options", [{"top_k": 40}, {"top_k": 3, "top_p": 0.8}, {"top_p": 0.9}])
+@pytest.mark.parametrize("n_possible", [1, 2, 39, 40, 41, 300, 15_000])
+def test_under_a_mask_what_is_possible_is_as_in_the_slow_chain(options: dict[str, float], n_possible: int) -> None:
+    rng = np.random.default_rng(n_possible)
+    logits = np.full(20_001, -np.inf, np.float32)
+    possible = rng.choice(len(logits), n_possible, replace=False)
+    logits[possible] = rng.normal(0, 1.5, n_possible)
+    chain = SamplingSettings(**{**OFF, **options})
+    found, expected = Sampler(chain).distribution(logits, []), slow_chain(logits, [], chain)
+    assert found.tokens.tolist() == sorted(expected)
+    np.testing.assert_allclose(found.probabilities, [expected[t] for t in sorted(expected)], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("options", "warper"),
     [

@@ -37,8 +37,8 @@ def grow(pointer):
         entry = tree.readers + 16 * reader
         simd.call_kernel(simd.load_int64(entry), simd.load_int64(entry + 8), tree.n_log, 0)
     _expand(tree, pointer, np.int64(0))
-    expected, best_size, best_rate = 1.0, 1, 1.0 / _cost(tree, 1)
-    best_expected = expected
+    expected, best_size = 1.0, 1
+    best_rate, best_expected = _rate(tree, expected, 1), expected
     while tree.n_nodes < tree.most and tree.n_heap > 0:
         reach = simd.load_float(tree.heap)
         if reach < LEAST_REACH or (tree.fixed == 0 and not _may_pay(tree, expected, np.float64(reach), best_rate)):
@@ -48,7 +48,7 @@ def grow(pointer):
         if tree.chain != 0:
             tree.n_heap = 0  # the others would be siblings
         expected += np.float64(reach)
-        rate = expected / _cost(tree, node + 1)
+        rate = _rate(tree, expected, node + 1)
         if rate > best_rate or tree.fixed != 0:
             best_size, best_rate, best_expected = node + 1, rate, expected
         if simd.load_int32(tree.depths + 4 * node) < tree.deepest:
@@ -60,14 +60,22 @@ def grow(pointer):
 
 @inline
 def _cost(tree, n_tokens):
-    return np.float64(simd.load_float(tree.costs + 4 * n_tokens))
+    """What the pass costs with so many tokens of this text."""
+    return np.float64(simd.load_float(tree.costs + 4 * (tree.beside + n_tokens)))
+
+
+@inline
+def _rate(tree, expected, n_tokens):
+    """Tokens of all texts in the pass by what it costs."""
+    return (tree.beside_expected + expected) / _cost(tree, n_tokens)
 
 
 @inline
 def _may_pay(tree, expected, reach, best_rate):
     """Whether any larger tree could be better, if all nodes to come were as likely as the next one."""
     for size in range(tree.n_nodes + 1, tree.most + 1):
-        if expected + (size - tree.n_nodes) * reach > best_rate * _cost(tree, size):
+        more = expected + (size - tree.n_nodes) * reach
+        if tree.beside_expected + more > best_rate * _cost(tree, size):
             return True
     return False
 

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeinfer.backends.base import Limits, Step
-from edgeinfer.engine.batching import batcher as loop
+from edgeinfer.engine.batching import admission as loop
 from edgeinfer.engine.batching.batcher import BatchAnswer, Batcher, Numbered
-from edgeinfer.engine.batching.passes import JoinedPasses
-from edgeinfer.engine.cached import Pool
+from edgeinfer.engine.batching.leading import Leader
+from edgeinfer.engine.batching.scheduler import Scheduler
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.rescue import Rescued
 from edgeinfer.engine.sampling import SamplingSettings
@@ -59,7 +60,7 @@ def request(prompt: Sequence[int], n: int | None, seed: int = 1, **options: obje
 
 
 def batcher_of(pool: Pool, tokenizer: Tokenizer, n_parallel: int) -> Batcher:
-    return Batcher(pool, tokenizer, JoinedPasses(pool.executor), n_parallel)
+    return Batcher(Leader(Scheduler(pool)), tokenizer, n_parallel)
 
 
 def answered(batcher: Batcher, requests: Sequence[Request]) -> dict[int, BatchAnswer]:

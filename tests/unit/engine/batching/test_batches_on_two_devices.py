@@ -14,9 +14,10 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import PAGE, DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.batching.batcher import BatchAnswer, Batcher, Numbered
+from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.batching.passes import AdvancingPasses, passes_of
+from edgeinfer.engine.batching.scheduler import Scheduler
 from edgeinfer.engine.batching.stream import Prompt
-from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.evaluators import SequenceEvaluator, SequenceSharing
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
@@ -24,6 +25,7 @@ from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.engine.lanes.overlap.expectation import Expectation, expected
 from edgeinfer.engine.lanes.overlap.pair import paired
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.rescue import RescuedBatches
 from edgeinfer.engine.sampling import SamplingSettings
@@ -77,7 +79,7 @@ def alone(model: Path) -> Executor:
 def answered(evaluator: SequenceEvaluator, tokenizer: Tokenizer, wanted: list[Request]) -> dict[int, BatchAnswer]:
     pool = Pool(evaluator)
     try:
-        batcher = Batcher(pool, tokenizer, passes_of(evaluator), 4)
+        batcher = Batcher(Leader(Scheduler(pool)), tokenizer, 4)
         found = {each.number: each for each in batcher.answers(Numbered(n, each) for n, each in enumerate(wanted))}
         assert sorted(found) == list(range(len(wanted)))
         return found
@@ -161,7 +163,7 @@ def test_a_batch_goes_on_once_there_is_memory_for_another_device(
 def test_stopping_ends_what_is_under_way(tiny_model: Path, tokenizer: Tokenizer, wanted: list[Request]) -> None:
     executor = shared(tiny_model, "overlap", ReferenceDevice(activations="int8", kv="f16"), 0)
     pool = Pool(executor)
-    batcher = Batcher(pool, tokenizer, passes_of(executor), 4)
+    batcher = Batcher(Leader(Scheduler(pool)), tokenizer, 4)
     answers = batcher.answers(Numbered(number, each) for number, each in enumerate(wanted))
     assert next(answers).number == 3
     batcher.stop()

@@ -9,8 +9,9 @@ import numpy as np
 
 from edgeinfer.backends.base import Floats
 from edgeinfer.engine.speculation.costs import Costs
-from edgeinfer.engine.speculation.drafts import ModelDrafts, SessionDrafts, loops_library
+from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
 from edgeinfer.engine.speculation.records import NO_TOKEN
+from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.speculation.tree import Draft, Walk
 
 N_VOCAB = 300

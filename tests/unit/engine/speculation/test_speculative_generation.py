@@ -12,7 +12,7 @@ import pytest
 from edgeinfer.backends.base import Floats
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.request import Request
-from edgeinfer.engine.speculation.speculator import Speculator
+from edgeinfer.engine.speculation.speculator import ALONE, Beside, Speculator
 from edgeinfer.engine.speculation.tree import ROOT, Draft, Walk
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
@@ -48,7 +48,9 @@ class Drafting:
     def begin(self, history: Sequence[int], *, sampled: bool) -> None:
         self.begun = list(history)
 
-    def draft(self, history: Sequence[int], most: int, deepest: int) -> Draft:
+    expected = 1.0
+
+    def draft(self, history: Sequence[int], most: int, deepest: int, beside: Beside = ALONE) -> Draft:
         assert history[: len(self.begun)] == self.begun
         return self._make(history, most, deepest)
 
@@ -59,8 +61,8 @@ class Drafting:
         assert logits.shape[0] == len(draft.tokens)
         return ()
 
-    def learn(self, draft: Draft, walked: Walk, seconds: float) -> None:
-        assert seconds > 0
+    def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
+        assert seconds is None or seconds > 0
         self.walks.append((draft, walked))
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import PAGE, Batch, Floats, Limits, Progress, no_progress
-from edgeinfer.engine.cached import Pool
 from edgeinfer.engine.evaluators import Overlapping, SequenceEvaluator
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.engine.lanes.overlap.pair import paired
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.session import Session
 from edgeinfer.errors import (
     BadSetting,
@@ -264,7 +264,7 @@ def test_sessions_answer_as_on_one_device(tiny_model: Path) -> None:
         limits = replace(LIMITS, n_context=512)
         pair = paired(model.spec, model.file, cpu(), accelerator("reference"), limits, pages)
         pool = Pool(OverlapExecutor(pair, "tiny", Choosing(None, "overlap")))
-        sessions = [Session(pool.open(), llm._tokenizer, llm._template) for _ in range(2)]
+        sessions = [Session(pool.open(), llm.prompts) for _ in range(2)]
         for text in ("the rain in the tin", "the rain in an inn", "hen"):
             with llm.session() as alone_:
                 stream = alone_.complete(text, **told)

@@ -1,0 +1,94 @@
+"""Embeddings: what a model makes of a text as one vector.
+
+In: tokens, a model that shows its hidden states. Out: float32[D], of length 1 if wanted. The final hidden states of
+all tokens are pooled as the model's file says, else their mean is taken (what llama.cpp calls mean pooling; Reimers
+and Gurevych, arXiv 1908.10084). Passes are small, so that answers in the making go on between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from edgeinfer.backends.base import Floats
+from edgeinfer.backends.meanings import layer_norm, rms_norm
+from edgeinfer.backends.weights import vector
+from edgeinfer.engine.cached import CachedSequence
+from edgeinfer.engine.evaluators import Showing, Subject
+from edgeinfer.engine.pool import Pool
+from edgeinfer.errors import BadSetting, ContextOverflow, UnsupportedModel
+from edgeinfer.ops import LayerNorm, RMSNorm, TakeOutputs
+
+Pooling = Literal["mean", "last", "first"]
+_BY_NUMBER: dict[int, Pooling] = {1: "mean", 2: "first", 3: "last"}
+"""Values of `pooling_type` in GGUF files (llama.cpp)."""
+CHUNK = 64
+"""Tokens of a pass beside answers in the making."""
+
+
+class Embedder:
+    """Embeds texts with one model; for any thread. Raises UnsupportedModel where hidden states are not shown."""
+
+    def __init__(self, pool: Pool, subject: Subject) -> None:
+        executor, spec = pool.executor, subject.spec
+        if spec is None or not isinstance(executor, Showing):
+            raise UnsupportedModel(
+                f"{executor.device} does not show what embeddings are made of; load the model with --device cpu"
+            )
+        head = spec.stages[-1].ops
+        take, norm = head[0], head[1]
+        if not isinstance(take, TakeOutputs) or not isinstance(norm, RMSNorm | LayerNorm):
+            raise UnsupportedModel(f"edgeinfer does not know where {spec.architecture} has its last hidden states")
+        self._pool, self._executor, self._source, self._norm = pool, executor, take.source, norm
+        self._weight = vector(subject.gguf, norm.weight)
+        self._bias = vector(subject.gguf, norm.bias) if isinstance(norm, LayerNorm) else None
+        number = subject.file.metadata.integer(f"{spec.architecture}.pooling_type", 1)
+        self.pooling: Pooling = _BY_NUMBER.get(number, "mean")
+        self.width = spec.width
+
+    def embed(self, tokens: Sequence[int], pooling: Pooling | None = None, *, normalized: bool = True) -> Floats:
+        """The embedding of a text: float32[D]. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit."""
+        pooling, n_context = pooling or self.pooling, self._pool.executor.limits.n_context
+        if pooling not in get_args(Pooling):
+            raise BadSetting(f"pooling cannot be {pooling!r}: it must be one of {', '.join(get_args(Pooling))}")
+        if not tokens:
+            raise BadSetting("an empty text has no embedding; give some text")
+        if len(tokens) > n_context:
+            raise ContextOverflow(f"the text has {len(tokens)} tokens and the context holds {n_context}; shorten it")
+        cached = self._pool.open()
+        try:
+            pooled = self._pooled(cached, tokens, pooling)
+        finally:
+            cached.close()
+        length = float(np.linalg.norm(pooled))
+        unit: Floats = pooled / np.float32(length) if normalized and length else pooled
+        return unit
+
+    def _pooled(self, cached: CachedSequence, tokens: Sequence[int], pooling: Pooling) -> Floats:
+        total, chunk = np.zeros(self.width, np.float64), min(CHUNK, cached.max_tokens)
+        for start in range(0, len(tokens), chunk):
+            part = tokens[start : start + chunk]
+            with self._pool.lock:
+                batch = cached.chain(part, wants_logits=False)
+                cached.evaluate(batch)
+                states = self._normed(self._executor.show(self._source))
+                cached.commit(batch, np.arange(len(part), dtype=np.int32))
+            if pooling == "mean":
+                total += states.sum(axis=0, dtype=np.float64)
+            elif pooling == "first":
+                first: Floats = states[0]
+                return first
+        mean: Floats = (total / len(tokens)).astype(np.float32)
+        return mean if pooling == "mean" else states[-1]
+
+    def _normed(self, states: Floats) -> Floats:
+        """The rows that the head would read: float32[T, D]."""
+        norm = self._norm
+        if isinstance(norm, RMSNorm):
+            normed: Floats = rms_norm(states, self._weight, norm.groups, norm.epsilon)
+            return normed
+        assert self._bias is not None
+        moved: Floats = layer_norm(states, self._weight, self._bias, norm.epsilon)
+        return moved

@@ -1,0 +1,62 @@
+"""What is told of a loaded model: where it runs, what it has to do. Records only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.engine.live import Live
+from edgeinfer.scheduling.serving.priority import Priority
+from edgeinfer.settings import KVKind, Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was loaded and where it runs. `notices` is what the user should know about it."""
+
+    name: str
+    path: Path
+    fingerprint: str
+    architecture: str
+    device: str
+    n_context: int
+    n_context_trained: int
+    kv: KVKind
+    n_threads: int  # as asked for, by number or by cores, else one per usable core
+    mode: Mode
+    load_s: float
+    resident_bytes: int
+    notices: tuple[str, ...]
+    approx: float | None = None
+    """Below which activations count as zero: answers are not those of the model itself."""
+    cores: tuple[int, ...] = ()
+    """What devices other than the cpu alone were given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a model has to do: answers in the making, waiting, and over but kept for others; and done so far.
+
+    n_parked, n_forgotten: how often an answer's keys and values were put away, or lost and read again. n_pages of the
+    cache, of which n_free_pages hold nothing.
+    """
+
+    n_active: int
+    n_waiting: int
+    n_kept: int
+    n_parked: int
+    n_forgotten: int
+    n_passes: int
+    n_evaluated: int
+    n_generated: int
+    n_pages: int
+    n_free_pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """An answer that is not over."""
+
+    is_active: bool
+    priority: Priority
+    live: Live

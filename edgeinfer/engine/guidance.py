@@ -1,0 +1,165 @@
+"""Constraints from JSON schemas and grammars, by llguidance (https://github.com/guidance-ai/llguidance).
+
+In: a tokenizer, a `Grammar`. Out: a `Constraint`. llguidance is loaded when the first one is asked for; its tables of
+the vocabulary are made once for a tokenizer. Knows no logits and no drafts.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.engine.constraints import Constraint, Grammar
+from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.models.text import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+    from llguidance._lib import JsonCompileOptions
+
+JSON_FORM: JsonCompileOptions = {"whitespace_pattern": r"( |\n {0,32})?"}
+"""Between the parts of JSON: nothing, a space, or a new line with its indentation. Small models go on with white space
+for ever where they may."""
+MOST_TEXT = 1 << 20
+"""Characters of a schema or grammar."""
+
+
+def grammar_of(
+    schema: Mapping[str, object] | str | Literal[True] | None, grammar: str | None, regex: str | None
+) -> Grammar | None:
+    """What the options of an answer ask for; None: nothing. Raises BadSetting for more than one, or for none at all."""
+    given = [name for name, value in (("schema", schema), ("grammar", grammar), ("regex", regex)) if value is not None]
+    if len(given) > 1:
+        raise BadSetting(f"an answer follows one of {' and '.join(given)}, not all of them; leave the others out")
+    if schema is not None:
+        schema = {"type": "object"} if schema is True else schema
+        return Grammar("json", _short(schema if isinstance(schema, str) else _text_of(schema), "schema"))
+    if grammar is not None:
+        return Grammar("grammar", _short(grammar, "grammar"))
+    return None if regex is None else Grammar("regex", _short(regex, "regex"))
+
+
+def _text_of(schema: object) -> str:
+    try:
+        return json.dumps(schema)
+    except (TypeError, ValueError, RecursionError) as reason:
+        raise BadSetting(f"the schema is no JSON: {reason}") from None
+
+
+def _short(text: str, what: str) -> str:
+    if not text.strip():
+        raise BadSetting(f"a {what} cannot be empty")
+    if len(text) > MOST_TEXT:
+        raise BadSetting(f"the {what} has {len(text)} characters; {MOST_TEXT} are the most")
+    return text
+
+
+class Guidance:
+    """Makes constraints for one tokenizer; for any thread."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._lock = threading.Lock()
+
+    def constraint(self, grammar: Grammar) -> Constraint:
+        """One answer's constraint. Raises BadSetting for a grammar that is none or cannot be met."""
+        try:
+            from llguidance import LLMatcher, grammar_from
+        except ImportError:
+            raise BadSetting(
+                "answers that follow a schema or grammar need llguidance: pip install 'edgeinfer[schema]'"
+            ) from None
+        with self._lock:
+            tables = self._tables
+        try:
+            if grammar.kind == "json":
+                compiled = LLMatcher.grammar_from_json_schema(grammar.text, defaults=JSON_FORM)
+            else:
+                compiled = grammar_from(grammar.kind, grammar.text)
+        except Exception as reason:  # whatever a converter makes of a text that is no grammar
+            raise BadSetting(f"the {_name(grammar)} cannot be read: {_first_line(str(reason))}") from None
+        matcher = LLMatcher(tables, compiled, log_level=0)
+        if matcher.is_error():
+            raise BadSetting(f"the {_name(grammar)} cannot be followed: {_first_line(matcher.get_error())}")
+        return _Guided(matcher, self._tokenizer)
+
+    @functools.cached_property
+    def _tables(self) -> LLTokenizer:
+        from llguidance import LLTokenizer
+
+        vocabulary = self._tokenizer.vocabulary
+        return LLTokenizer(
+            _Wrapped(self._tokenizer),  # type: ignore[arg-type]  # its class only asks for these fields
+            n_vocab=self._tokenizer.n_tokens,
+            eos_token=sorted(vocabulary.end_of_generation) or None,
+        )
+
+
+class _Wrapped:
+    """A tokenizer as llguidance wants it."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        vocabulary = tokenizer.vocabulary
+        self._tokenizer = tokenizer
+        ends = sorted(vocabulary.end_of_generation)
+        if not ends:
+            raise BadSetting("this model has no token that ends a text, so that no answer can be made to end")
+        self.eos_token_id = vocabulary.eos_id if vocabulary.eos_id is not None else ends[0]
+        self.bos_token_id = vocabulary.bos_id
+        self.tokens = [tokenizer.piece(token) for token in range(tokenizer.n_tokens)]
+        self.special_token_ids = [token for token in range(tokenizer.n_tokens) if vocabulary.is_control(token)]
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        known = text.decode() if isinstance(text, bytes) else text
+        return self._tokenizer.encode(known, add_special=False, parse_special=False, goes_on=True)
+
+
+class _Guided:
+    """A constraint by one of llguidance's matchers."""
+
+    def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer) -> None:
+        self._matcher = matcher
+        self._n_vocab = tokenizer.n_tokens
+        self._ends = tokenizer.vocabulary.end_of_generation
+
+    def forced(self) -> Sequence[int]:
+        return self._matcher.compute_ff_tokens()
+
+    def allows(self, token: int) -> bool:
+        if token in self._ends:
+            return self._matcher.is_accepting()
+        return self._matcher.validate_tokens([token]) == 1
+
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        wanted = list(tokens)
+        stop = next((number for number, token in enumerate(wanted) if token in self._ends), len(wanted))
+        return self._matcher.validate_tokens(wanted[:stop])
+
+    def mask(self) -> NDArray[np.bool_]:
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        self._check()
+        return np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
+
+    def accept(self, token: int) -> None:
+        self._matcher.consume_token(token)
+        self._check()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise EdgeInferError(f"the grammar could not be followed: {_first_line(self._matcher.get_error())}")
+
+
+def _name(grammar: Grammar) -> str:
+    return {"json": "schema", "regex": "regular expression"}.get(grammar.kind, "grammar")
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "for an unknown reason")[:300]

@@ -1,0 +1,247 @@
+"""Drafts for one session: one best-first tree for each pass, grown as far as it pays, learnt from afterwards.
+
+In: a session's tokens, what sessions of a model share. Out: drafts; it is a `Speculator`. Nothing here can change a
+text.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.backends.base import Floats, Int32s
+from edgeinfer.engine.speculation.draft_model import Asking, Offer
+from edgeinfer.engine.speculation.drafters import SessionTables
+from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
+from edgeinfer.engine.speculation.drafters.suffix import Reading, split_texts
+from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PROPOSED, SUFFIX, TREE, VOICES, offset_of
+from edgeinfer.engine.speculation.speculator import ALONE, Beside, DraftReport, SourceCount
+from edgeinfer.engine.speculation.tree import Draft, Walk
+
+if TYPE_CHECKING:
+    from edgeinfer.engine.speculation.drafts import ModelDrafts
+
+DRAFT_MODEL = "draft_model"
+"""Key of the drafter that is asked only where there is such a model; its voice is the last."""
+LOGITS, LOGITS_AT = struct.Struct("=4q"), offset_of(TREE, "logits")
+"""The fields logits, logits_stride, peaks and peaks_stride of a tree: one call is quicker than four assignments;"""
+WANTED, WANTED_AT = struct.Struct("=4q"), offset_of(TREE, "n_log")
+"""n_log, n_vocab, most and deepest;"""
+N_PATH, N_PATH_AT = struct.Struct("=q"), offset_of(TREE, "n_path")
+BESIDE, BESIDE_AT = struct.Struct("=qd"), offset_of(TREE, "beside")
+"""beside and beside_expected;"""
+EXPECTED, EXPECTED_AT = struct.Struct("=d"), offset_of(TREE, "expected")
+TREE_ARRAYS = (
+    ("tokens", (MOST,), "i4"),
+    ("parents", (MOST,), "i4"),
+    ("depths", (MOST,), "i4"),
+    ("reaches", (MOST,), "f4"),
+    ("sources", (MOST,), "i4"),
+    ("offers", (MOST, 2), "i4"),
+    ("suffix", (SUFFIX,), "i4"),
+    ("proposals", (PROPOSED, 2), "i4"),
+    ("rows", (MOST, BEST), "i4"),
+    ("likeliest", (MOST,), "i4"),
+    ("candidates", (MOST * EACH,), CANDIDATE),
+    ("heap", (MOST * EACH, 2), "i4"),
+    ("path", (MOST,), "i4"),
+    ("chosen", (MOST,), "i4"),
+    ("tally", (VOICES, 2), "i8"),
+)
+
+
+class SessionDrafts:
+    """Drafts for one session after another text of it."""
+
+    def __init__(self, shared: ModelDrafts) -> None:
+        self._shared = shared
+        self.costs = shared.costs
+        self._arrays = {name: np.zeros(shape, kind) for name, shape, kind in TREE_ARRAYS}
+        self._tree = np.zeros(1, TREE)
+        self._fields = self._tree[0]
+        self._bytes = self._tree.view(np.uint8).data
+        for name, array in self._arrays.items():
+            self._fields[name] = array.ctypes.data
+        self._fields["fixed"] = shared.fixed is not None
+        self._fields["chain"] = not shared.branches
+        self._address = int(self._tree.ctypes.data)
+        self._tables = {key: tables.session() for key, tables in shared.tables.items()}
+        reading = self._tables["suffix"]
+        assert isinstance(reading, Reading)
+        self._reading = reading
+        self._introduce(self._tables)
+        self._chances = shared.chances[False]
+        self._asking: Asking | None = None
+        chain = self._tables.get(DRAFT_MODEL)
+        if shared.draft_model is not None and isinstance(chain, draft_model_drafter.Chain):
+            self._asking = Asking(shared.draft_model.session(shared.library), chain, self._chances.starts[-1])
+        self._log = TokenLog(self._log_moved)
+        self._begin_report()
+
+    @property
+    def reaches(self) -> Floats:
+        """Estimated chance that the path comes to each node of the tree drafted last."""
+        return self._arrays["reaches"]
+
+    def texts(self) -> list[Int32s]:
+        """What the session has seen."""
+        return split_texts(self._log.tokens[: self._log.n_tokens])
+
+    @property
+    def n_unread(self) -> int:
+        """Tokens that the automaton has not seen of the session, with the answer to come."""
+        return self._reading.n_unread(self._log.n_tokens)
+
+    def restart(self) -> None:
+        """The automaton has begun anew."""
+        self._reading.restart(self._log.n_tokens)
+
+    def close(self) -> None:
+        """The session is over."""
+        self._shared.leave(self)
+        if self._asking is not None:
+            self._asking.close()
+
+    def _introduce(self, tables: dict[str, SessionTables]) -> None:
+        """Tell the loops who speaks and who learns, and where their tables are."""
+        starts, library = self._shared.chances[False].starts, self._shared.library
+        voices: list[tuple[int, int, int]] = []
+        readers: list[tuple[int, int]] = []
+        learners: list[tuple[int, int]] = []
+        for key, drafter in self._shared.drafters.items():
+            for voice in drafter.voices:
+                voices.append((library.address(voice.speak), tables[key].address, starts[len(voices)]))
+            if drafter.learn is not None:
+                learners.append((library.address(drafter.learn), tables[key].address))
+            if drafter.read is not None:
+                readers.append((library.address(drafter.read), tables[key].address))
+        self._voices = np.array(voices, np.int64).reshape(-1, 3)
+        self._readers = np.array(readers, np.int64).reshape(-1, 2)
+        self._learners = np.array(learners, np.int64).reshape(-1, 2)
+        self._fields["voices"], self._fields["n_voices"] = self._voices.ctypes.data, len(voices)
+        self._fields["readers"], self._fields["n_readers"] = self._readers.ctypes.data, len(readers)
+        self._fields["learners"], self._fields["n_learners"] = self._learners.ctypes.data, len(learners)
+
+    def begin(self, history: Sequence[int], *, sampled: bool) -> None:
+        """A text to continue, of which more or less may be known."""
+        self._log.begin(history)
+        self._shared.make_room(self)
+        for tables in self._tables.values():
+            tables.reserve(self._log.n_tokens)
+        self._chances = self._shared.chances[sampled]
+        self._fields["chances"] = self._chances.address
+        self._fields["costs"] = self._shared.costs.address
+        self._shared.costs.begin()
+        self._begin_report()
+
+    @property
+    def expected(self) -> float:
+        """Tokens that a pass over the last tree should give."""
+        found: float = EXPECTED.unpack_from(self._bytes, EXPECTED_AT)[0]
+        return found
+
+    def draft(self, history: Sequence[int], most: int, deepest: int, beside: Beside = ALONE) -> Draft:
+        """The tree that should give most tokens per second: `most` tokens at most, `deepest` after the root."""
+        started = time.perf_counter()
+        log, fixed = self._log, self._shared.fixed
+        log.follow(history)
+        self._shared.costs.move(len(history) - 1)
+        if fixed is not None:
+            most = min(most, fixed)
+        elif self._shared.costs.wants_single and beside is ALONE:
+            most = 1
+        most = max(1, min(most, MOST - beside.n_tokens))
+        BESIDE.pack_into(self._bytes, BESIDE_AT, min(beside.n_tokens, MOST - most), beside.expected)
+        WANTED.pack_into(self._bytes, WANTED_AT, log.n_tokens, self._shared.n_vocab, min(most, MOST), deepest)
+        if self._asking is not None:
+            self._asking.begin()
+        n_nodes = self._shared.grow(self._address)
+        asking = self._asking if beside is ALONE else None  # others would wait for it
+        if asking is not None and asking.ask(history, self._chances, self._offer(n_nodes, most, deepest)):
+            n_nodes = self._shared.grow(self._address)
+        draft = Draft(self._arrays["tokens"][:n_nodes].copy(), self._arrays["parents"][:n_nodes].copy())
+        self._seconds += time.perf_counter() - started
+        return draft
+
+    def _offer(self, n_nodes: int, most: int, deepest: int) -> Offer:
+        """What the tree gives as it is."""
+        costs = self._shared.costs
+        most_asked, is_fixed = min(most - 1, deepest), self._shared.fixed is not None
+        return Offer(self.expected, float(costs.curve[n_nodes]), costs, most_asked, is_fixed)
+
+    def narrow(self, draft: Draft, nodes: Sequence[int]) -> Draft:
+        """The last tree without all but these nodes."""
+        kept, arrays = np.array(nodes), self._arrays
+        places = np.zeros(len(draft.tokens), np.int32)
+        places[kept] = np.arange(len(kept))
+        parents = draft.parents[kept]
+        for name in ("tokens", "depths", "reaches", "sources", "offers"):
+            arrays[name][: len(kept)] = arrays[name][kept]
+        arrays["parents"][: len(kept)] = np.where(parents < 0, parents, places[parents])
+        self._fields["n_nodes"] = len(kept)
+        EXPECTED.pack_into(self._bytes, EXPECTED_AT, float(arrays["reaches"][: len(kept)].sum()))
+        return Draft(arrays["tokens"][: len(kept)].copy(), arrays["parents"][: len(kept)].copy())
+
+    def look(self, draft: Draft, logits: Floats, peaks: Floats | None) -> list[int]:
+        """Find the highest logits of all nodes."""
+        started = time.perf_counter()
+        where = (0, 0) if peaks is None else (peaks.ctypes.data, peaks.strides[0])
+        LOGITS.pack_into(self._bytes, LOGITS_AT, logits.ctypes.data, logits.strides[0], *where)
+        self._shared.look(self._address)
+        likeliest: list[int] = self._arrays["likeliest"][: len(draft.tokens)].tolist()
+        self._seconds += time.perf_counter() - started
+        return likeliest
+
+    def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
+        """Count what was right, and keep the highest logits of all nodes."""
+        started = time.perf_counter()
+        arrays = self._arrays
+        n_path, n_nodes = len(walked.path), len(draft.tokens)
+        arrays["path"][:n_path] = walked.path
+        arrays["chosen"][:n_path] = walked.tokens
+        N_PATH.pack_into(self._bytes, N_PATH_AT, n_path)
+        self._shared.learn(self._address)
+        asked_s = 0.0 if self._asking is None else self._asking.seconds
+        if seconds is None:
+            self._shared.costs.begin()
+        else:
+            self._shared.costs.observe(n_nodes, seconds - asked_s)
+        self._n_passes += 1
+        self._n_single += n_nodes == 1
+        self._n_expected += self.expected
+        self._seconds += time.perf_counter() - started
+
+    def sources(self, path: Int32s) -> list[str | None]:
+        """The voice that each node of a path after the root owes its place to."""
+        voices, sources = self._shared.voices, self._arrays["sources"]
+        return [voices[voice].name if voice >= 0 else None for voice in sources[path[1:]].tolist()]
+
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened to the draft model since this was last asked."""
+        model = self._shared.draft_model
+        return () if model is None else model.take_notices()
+
+    def report(self) -> DraftReport:
+        """The numbers of the text since `begin`."""
+        counts = self._arrays["tally"].tolist()
+        sources = {
+            voice.name: SourceCount(proposed, accepted)
+            for voice, (proposed, accepted) in zip(self._shared.voices, counts, strict=False)
+        }
+        return DraftReport(
+            sources, self._seconds, self._n_passes, self._n_single, self._n_expected, self._shared.costs.single_s
+        )
+
+    def _begin_report(self) -> None:
+        self._arrays["tally"].fill(0)
+        self._seconds, self._n_passes, self._n_single, self._n_expected = 0.0, 0, 0, 0.0
+
+    def _log_moved(self, log: TokenLog) -> None:
+        self._fields["log"] = log.address
+        for tables in self._tables.values():
+            tables.follow(log)

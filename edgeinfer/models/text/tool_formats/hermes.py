@@ -1,0 +1,9 @@
+"""Hermes 2 Pro, Qwen 2.5 and 3, and many that were trained on their form: an object between two tags for each call."""
+
+from __future__ import annotations
+
+from edgeinfer.models.text.tool_formats import ToolFormat
+
+FORMAT = ToolFormat(
+    trigger="<tool_call>", shape="each", begin="<tool_call>\n", end="\n</tool_call>", marks=("<tool_call>",)
+)

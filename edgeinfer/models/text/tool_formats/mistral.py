@@ -1,0 +1,7 @@
+"""Mistral: a list of objects after a token of its own."""
+
+from __future__ import annotations
+
+from edgeinfer.models.text.tool_formats import ToolFormat
+
+FORMAT = ToolFormat(trigger="[TOOL_CALLS]", shape="list", begin="[TOOL_CALLS]", end="", marks=("[TOOL_CALLS]",))

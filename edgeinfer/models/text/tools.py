@@ -1,0 +1,206 @@
+"""Functions that a model may call: telling it of them, and finding the calls in what it writes.
+
+In: functions as OpenAI's API has them, a template's family, texts of answers as they grow. Out: messages, contents and
+calls. What is no call stays text: nothing a model writes is lost. Knows no grammars.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.text.message import Message
+from edgeinfer.models.text.tool_formats import ToolFormat
+
+MOST_TOOLS = 128
+_INSTRUCTIONS = (
+    "You may call functions. They are, as JSON schemas:\n{tools}\n"
+    "To call one, write an object with its name and arguments between two tags, and nothing else:\n"
+    '<tool_call>\n{{"name": "the name", "arguments": {{"an argument": "its value"}}}}\n</tool_call>'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that a model wants made. `arguments`: text of a JSON object."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function that a model may call; `parameters`: the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+def functions_of(tools: Sequence[Mapping[str, Any]]) -> list[Function]:
+    """The functions of OpenAI's list of tools. Raises BadSetting for what is none."""
+    if len(tools) > MOST_TOOLS:
+        raise BadSetting(f"{len(tools)} tools are too many; {MOST_TOOLS} are the most")
+    found: dict[str, Function] = {}
+    for tool in tools:
+        function = tool.get("function") if tool.get("type", "function") == "function" else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+            raise BadSetting('a tool must be {"type": "function", "function": {"name": …, "parameters": …}}')
+        if name in found:
+            raise BadSetting(f"two tools are called {name!r}")
+        parameters = function.get("parameters") or {"type": "object"}
+        if not isinstance(parameters, Mapping):
+            raise BadSetting(f"the parameters of {name} must be a JSON schema")
+        found[name] = Function(name, str(function.get("description") or ""), parameters)
+    return list(found.values())
+
+
+def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """A conversation for a template that knows nothing of functions: they, calls and results stand in the text."""
+    instructions = _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool["function"]) for tool in tools))
+    found: list[Message] = []
+    for message in messages:
+        if message.role == "tool":
+            found.append(Message("user", f"<tool_response>\n{message.text}\n</tool_response>"))
+        elif message.extra.get("tool_calls"):
+            found.append(Message(message.role, message.text + _written(message.extra["tool_calls"])))
+        else:
+            found.append(message)
+    if found and found[0].role in ("system", "developer"):
+        return [Message(found[0].role, f"{found[0].text}\n\n{instructions}"), *found[1:]]
+    return [Message("system", instructions), *found]
+
+
+def _written(calls: object) -> str:
+    """Calls that were made before, as the model wrote them."""
+    lines = []
+    for call in calls if isinstance(calls, Sequence) else ():
+        function = call.get("function", {}) if isinstance(call, Mapping) else {}
+        call_object = {"name": function.get("name"), "arguments": _object_of(function.get("arguments"))}
+        lines.append(f"<tool_call>\n{json.dumps(call_object)}\n</tool_call>")
+    return "\n".join(lines)
+
+
+def _object_of(arguments: object) -> object:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+class ToolReader:
+    """Tells content from calls in a text that grows: push pieces, take what is certain, finish at its end."""
+
+    def __init__(self, form: ToolFormat, names: frozenset[str]) -> None:
+        self._form, self._names = form, names
+        self._end = form.end.strip()
+        self.calls: list[ToolCall] = []
+        """Those that are whole so far."""
+        self._held = ""
+        self._place: Literal["content", "call", "after"] = "content"
+        self._has_content = self._is_final = False
+
+    def push(self, text: str) -> str:
+        """Content that is now certain to be no call; calls that are whole are in `calls`."""
+        self._held += text
+        content, goes_on = "", True
+        while goes_on:
+            more, goes_on = {"content": self._in_content, "call": self._in_call, "after": self._after}[self._place]()
+            content += more
+        self._has_content = self._has_content or bool(content.strip())
+        return content
+
+    def finish(self) -> str:
+        """What was held back, at the end of the text."""
+        self._is_final = True
+        content = self.push("")
+        rest, self._held = self._held, ""
+        return content + ("" if self._place == "after" else rest)
+
+    def _in_content(self) -> tuple[str, bool]:
+        """Content before the next call; and whether a call begins."""
+        text, trigger = self._held, self._form.trigger
+        at = text.find(trigger)
+        if at >= 0 and (self._form.shape != "bare" or not (self._has_content or text[:at].strip())):
+            self._held, self._place = text[at:], "call"
+            return text[:at], True
+        cut = len(text) - (0 if at >= 0 or self._is_final else _overlap(text, trigger))
+        self._held = text[cut:]
+        return text[:cut], False
+
+    def _in_call(self) -> tuple[str, bool]:
+        """Take what is called, once all of it is there; what is no call after all is content."""
+        text = self._held
+        body = text[0 if self._form.shape == "bare" else len(self._form.trigger) :].lstrip()
+        end = _value_end(body) if body[:1] in ("{", "[") else None
+        if end is None and (not body or body[0] in "{[") and not self._is_final:
+            return "", False
+        calls = None if end is None else calls_of(body[:end], self._form, self._names)
+        if calls is None:
+            n_given = len(self._form.trigger)
+            self._held, self._place, self._has_content = text[n_given:], "content", True
+            return text[:n_given], True
+        self.calls += calls
+        self._held, self._place = body[end:], "after"
+        return "", True
+
+    def _after(self) -> tuple[str, bool]:
+        """Leave out what closes calls and stands between them."""
+        rest = self._held.lstrip(" \t\r\n;" if self._form.shape == "bare" else None)
+        while self._end and rest.startswith(self._end):
+            rest = rest.removeprefix(self._end).lstrip()
+        self._held = rest
+        if not rest or (self._end.startswith(rest) and not self._is_final):
+            return "", False
+        self._place = "call" if self._form.shape == "bare" and rest[0] == "{" else "content"
+        return "", True
+
+
+def calls_of(value: str, form: ToolFormat, names: frozenset[str]) -> list[ToolCall] | None:
+    """The calls that a JSON value means; None where it means none of these functions."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    calls = []
+    for each in found if isinstance(found, list) else [found]:
+        if not isinstance(each, dict) or each.get("name") not in names:
+            return None
+        arguments = each.get(form.arguments_key, each.get("arguments", each.get("parameters", {})))
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        calls.append(ToolCall(each["name"], arguments))
+    return calls
+
+
+def _overlap(text: str, trigger: str) -> int:
+    """How much of the end of a text begins the trigger."""
+    longest = min(len(trigger) - 1, len(text))
+    return next((n for n in range(longest, 0, -1) if text.endswith(trigger[:n])), 0)
+
+
+def _value_end(text: str) -> int | None:
+    """Where the JSON object or list that a text begins with ends; None where it has not ended."""
+    depth, in_string, escaped = 0, False, False
+    for at, character in enumerate(text):
+        if in_string:
+            if escaped:
+                escaped = False
+            elif character == "\\":
+                escaped = True
+            elif character == '"':
+                in_string = False
+        elif character == '"':
+            in_string = True
+        elif character in "{[":
+            depth += 1
+        elif character in "}]":
+            depth -= 1
+            if not depth:
+                return at + 1
+    return None

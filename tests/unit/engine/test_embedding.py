@@ -1,0 +1,124 @@
+"""Embeddings: pooled final hidden states, judged by the model's own logits, by the oracle and by llama.cpp."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.weights import matrix
+from edgeinfer.engine.embedding import CHUNK
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load
+from edgeinfer.errors import BadSetting, ContextOverflow, EngineClosed, UnsupportedModel
+from edgeinfer.ops import MatMul
+
+TEXTS = ["the rain in the tin", "an inn", "the hen " * 40]
+
+
+@pytest.fixture(scope="module", params=["cpu", "reference"])
+def llm(request: pytest.FixtureRequest, tiny_model: Path):
+    with load(tiny_model, device=request.param, n_sessions=3) as loaded:
+        yield loaded
+
+
+def test_the_last_hidden_state_gives_the_models_logits(llm: LLM) -> None:
+    """An independent way to the same number: the head's matrix times what was pooled."""
+    head = llm._subject.spec.stages[-1].ops[-1]
+    assert isinstance(head, MatMul)
+    weights = matrix(llm._subject.gguf, head.weight)
+    for text in TEXTS:
+        (state,) = llm.embed([text], pooling="last", normalized=False)
+        cached = llm._pool.open()
+        with cached.lock:
+            tokens = llm.tokenize(text)
+            for start in range(0, len(tokens), 100):
+                part = tokens[start : start + 100]
+                batch = cached.chain(part, wants_logits=start + 100 >= len(tokens))
+                logits = cached.evaluate(batch)
+                cached.commit(batch, np.arange(len(part), dtype=np.int32))
+            expected = logits[0].copy()
+        cached.close()
+        assert np.abs(weights @ state - expected).max() < 0.02 * np.abs(expected).max()
+
+
+def test_the_mean_is_that_of_all_states(llm: LLM) -> None:
+    text = "the rain in the tin"
+    tokens = llm.tokenize(text)
+    lasts = [llm.embed([tokens[: n + 1]], pooling="last", normalized=False)[0] for n in range(len(tokens))]
+    (mean,) = llm.embed([text], pooling="mean", normalized=False)
+    np.testing.assert_allclose(mean, np.mean(lasts, axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(llm.embed([text], pooling="first", normalized=False)[0], lasts[0], rtol=1e-4, atol=1e-5)
+    (unit,) = llm.embed([text])
+    assert np.linalg.norm(unit) == pytest.approx(1.0, abs=1e-5)
+    np.testing.assert_allclose(unit, mean / np.linalg.norm(mean), rtol=1e-4, atol=1e-5)
+
+
+def test_it_does_not_matter_in_which_pieces_a_text_is_read(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "the hen in the inn " * 12
+    (whole,) = llm.embed([text])
+    assert len(llm.tokenize(text)) > CHUNK
+    monkeypatch.setattr("edgeinfer.engine.embedding.CHUNK", 7)
+    (pieces,) = llm.embed([text])
+    np.testing.assert_allclose(pieces, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_the_device_agrees_with_the_oracle(tiny_model: Path) -> None:
+    with load(tiny_model, device="cpu") as own, load(tiny_model, device="reference") as oracle:
+        for found, expected in zip(own.embed(TEXTS), oracle.embed(TEXTS), strict=True):
+            assert float(found @ expected) > 0.9995
+
+
+def test_embedding_leaves_answers_in_the_making_alone(llm: LLM) -> None:
+    options = {"temperature": 0.9, "seed": 3, "max_tokens": 60}
+    expected = llm.complete("the ", **options).read()
+    free = llm.n_free_pages
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(llm.complete("the ", **options).read())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    embedded = [llm.embed(TEXTS) for _ in range(5)]
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 3
+    for again in embedded[1:]:
+        for one, other in zip(embedded[0], again, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert llm.n_free_pages >= free - 3
+
+
+def test_what_cannot_be_embedded_is_said(llm: LLM) -> None:
+    with pytest.raises(ContextOverflow, match="tokens and the context holds 512"):
+        llm.embed(["the hen " * 400])
+    with pytest.raises(BadSetting, match="pooling cannot be 'most'"):
+        llm.embed(["a"], pooling="most")  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="empty text"):
+        llm.embed([[]])
+    with pytest.raises(BadSetting, match="no token 99999"):
+        llm.embed([[99999]])
+
+
+def test_devices_that_do_not_show_hidden_states_say_so(tiny_model: Path) -> None:
+    with load(tiny_model, device="cpu", isolate=True) as apart, pytest.raises(UnsupportedModel, match="--device cpu"):
+        apart.embed(["a"])
+    with load(tiny_model, device="null") as none, pytest.raises(UnsupportedModel, match="--device cpu"):
+        none.embed(["a"])
+    closed = load(tiny_model, device="cpu")
+    closed.close()
+    with pytest.raises(EngineClosed):
+        closed.embed(["a"])
+
+
+@pytest.mark.peer
+def test_embeddings_are_those_of_llama_cpp(tiny_model: Path) -> None:
+    llama_cpp = pytest.importorskip("llama_cpp", reason="the extra llamacpp is not installed")
+    peer = llama_cpp.Llama(
+        str(tiny_model), embedding=True, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_MEAN, verbose=False, n_ctx=512
+    )
+    with load(tiny_model, device="cpu") as llm:
+        for text, own in zip(TEXTS, llm.embed(TEXTS), strict=True):
+            other = np.array(peer.embed(text, normalize=True), np.float32)
+            assert float(own @ other) > 0.9995
+    peer.close()
