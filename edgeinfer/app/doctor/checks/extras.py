@@ -29,10 +29,17 @@ class Extra:
     vendors: tuple[str, ...] = ()
 
 
-SERVER = {"fastapi": "fastapi", "uvicorn": "uvicorn", "sse_starlette": "sse-starlette", "pydantic": "pydantic"}
+SERVER = {
+    "fastapi": "fastapi",
+    "uvicorn": "uvicorn",
+    "pydantic": "pydantic",
+    "prometheus_client": "prometheus_client",
+    "llguidance": "llguidance",
+}
 EXTRAS: Mapping[str, Extra] = MappingProxyType(
     {
         "hub": Extra({"huggingface_hub": "huggingface_hub"}, "models from the Hugging Face hub: edgeinfer pull hf:…"),
+        "schema": Extra({"llguidance": "llguidance"}, "answers that follow a schema or a grammar"),
         "server": Extra(SERVER, "an OpenAI-compatible server: edgeinfer serve", command="serve"),
         "llamacpp": Extra(
             {"llama_cpp": "llama-cpp-python"}, "comparing with it: edgeinfer bench --against llama-cpp-python"

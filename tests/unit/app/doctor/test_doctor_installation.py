@@ -70,7 +70,7 @@ def test_the_folders_are_those_that_are_used(monkeypatch: pytest.MonkeyPatch, tm
 def test_every_extra_that_was_asked_for_is_one_of_the_package() -> None:
     table = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text())
     declared = table["project"]["optional-dependencies"]
-    assert set(extras.EXTRAS) == {"hub", "server", "llamacpp", "onnx", "openvino", "cuda"}
+    assert set(extras.EXTRAS) == {"hub", "schema", "server", "llamacpp", "onnx", "openvino", "cuda"}
     for name, extra in extras.EXTRAS.items():
         required = {requirement.split(">")[0].split("[")[0] for requirement in declared[name]}
         assert set(extra.packages.values()) <= required
@@ -80,7 +80,7 @@ def test_extras_by_what_is_installed() -> None:
     found = by_name(extras.judge(Installed({"huggingface_hub": "1.2.3"}, ("cpu",), ("run",))))
     assert found["extra-hub"].message == "installed: huggingface_hub 1.2.3"
     assert "pip install 'edgeinfer[llamacpp]'" in found["extra-llamacpp"].message
-    assert set(found) == {"extra-hub", "extra-llamacpp"}  # the others would add nothing to this version
+    assert set(found) == {"extra-hub", "extra-schema", "extra-llamacpp"}  # the others would add nothing to this version
     assert all(finding.status == "ok" for finding in found.values())
 
 

@@ -1,0 +1,169 @@
+"""`edgeinfer serve`: an OpenAI-compatible server on this computer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeinfer.app import options
+from edgeinfer.app.command import Command
+from edgeinfer.errors import BadSetting
+
+if TYPE_CHECKING:
+    from edgeinfer.app.server.options import ServerOptions
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.request import Options
+    from edgeinfer.settings import Settings
+
+KEY_VARIABLE = "EDGEINFER_API_KEY"
+Host = Annotated[str, typer.Option("--host", help="Address to listen at; others than this computer need a key.")]
+Port = Annotated[int, typer.Option("--port", help="Port to listen at; 0: any that is free.", min=0, max=65535)]
+TokenEnv = Annotated[
+    str | None,
+    typer.Option(
+        "--token-env",
+        metavar="NAME",
+        help=f"Environment variable that holds the key (default: {KEY_VARIABLE}, if set).",
+    ),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", metavar="NAME", help="A further name this server is called by; repeatable."),
+]
+AllowOrigin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-origin", metavar="URL", help="Web pages that may use it, as https://example.org; repeatable."
+    ),
+]
+Parallel = Annotated[int, typer.Option("--parallel", help="Answers in the making at a time.", min=1, max=64)]
+Queue = Annotated[int, typer.Option("--queue", help="Answers that may wait; more are refused.", min=0)]
+Contexts = Annotated[int, typer.Option("--contexts", help="Whole contexts that the cache has memory for.", min=1)]
+MostModels = Annotated[int, typer.Option("--most-models", help="Models that are open at a time.", min=1)]
+IdleUnload = Annotated[
+    float | None,
+    typer.Option("--idle-unload", metavar="S", help="Close a model that nobody used for S seconds.", min=1),
+]
+MaxBody = Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Largest request.")]
+ReadyJson = Annotated[
+    bool, typer.Option("--ready-json", help="Print one line of JSON on standard output when it is ready.")
+]
+ParentPid = Annotated[int | None, typer.Option("--parent-pid", metavar="N", help="End when this process has ended.")]
+IdleTimeout = Annotated[
+    float | None, typer.Option("--idle-timeout", metavar="S", help="End when nothing was asked for S seconds.", min=1)
+]
+
+
+def serve(
+    context: typer.Context,
+    model: options.Model = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    token_env: TokenEnv = None,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
+    parallel: Parallel = 8,
+    queue: Queue = 64,
+    contexts: Contexts = 2,
+    most_models: MostModels = 2,
+    idle_unload: IdleUnload = None,
+    max_body: MaxBody = "16MB",
+    ready_json: ReadyJson = False,
+    parent_pid: ParentPid = None,
+    idle_timeout: IdleTimeout = None,
+    temp: options.Temp = None,
+    top_p: options.TopP = None,
+    top_k: options.TopK = None,
+    min_p: options.MinP = None,
+    repeat_penalty: options.RepeatPenalty = None,
+    ctx: options.Ctx = None,
+    spec: options.SpecOption = None,
+    draft_from: options.DraftFrom = None,
+    history: options.History = None,
+    threads: options.Threads = None,
+    cores: options.Cores = None,
+    device: options.Device = None,
+    schedule: options.Schedule = None,
+    kv: options.KV = None,
+    mode: options.Mode = None,
+    isolate: options.Isolate = None,
+    ram: options.Ram = None,
+    approx: options.Approx = None,
+    pack: options.Pack = None,
+) -> None:
+    """Serve the models of this computer over HTTP, as OpenAI's API has it; Ctrl-C ends it."""
+    _require_packages()
+    from edgeinfer.app.fit import size_in_bytes
+    from edgeinfer.app.opening import given_settings
+    from edgeinfer.app.server.options import ServerOptions
+
+    server = ServerOptions(
+        host=host,
+        port=port,
+        key=_key(token_env),
+        hosts=tuple(allow_host or ()),
+        origins=tuple(origin.rstrip("/") for origin in allow_origin or ()),
+        parallel=parallel,
+        queue=queue,
+        contexts=contexts,
+        idle_unload_s=idle_unload,
+        most_models=most_models,
+        most_body_bytes=size_in_bytes(max_body, 0),
+    )
+    _run(given_settings(context), server, (ready_json, parent_pid, idle_timeout))
+
+
+def _require_packages() -> None:
+    """Raises BadSetting where what serving needs is not installed."""
+    try:
+        import edgeinfer.app.server.running  # noqa: F401
+    except ImportError as reason:
+        raise BadSetting(f"serving needs {reason.name}: pip install 'edgeinfer[server]'") from None
+
+
+def _run(settings: Settings, server: ServerOptions, sidecar: tuple[bool, int | None, float | None]) -> None:
+    """Serve until told to end. Raises BadSetting, ModelNotFound and what pulling raises."""
+    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.app.server.running import Sidecar, run_server
+    from edgeinfer.models.store import Store
+
+    server.check()
+    default = choose_model(settings, remember=False)
+
+    def opening(path: Path) -> LLM:
+        return _open(path, settings, server)
+
+    if code := run_server(server, Sidecar(*sidecar), default, opening, Store().models, _defaults(settings)):
+        raise typer.Exit(code)
+
+
+def _key(token_env: str | None) -> str | None:
+    """The key that clients must present, from the environment: what stands on a command line others can read."""
+    name = token_env or KEY_VARIABLE
+    found = os.environ.get(name)
+    if found is None and token_env is not None:
+        raise BadSetting(f"--token-env {token_env}: there is no such environment variable")
+    return found
+
+
+def _open(path: Path, settings: Settings, server: ServerOptions) -> LLM:
+    """Open a model as the settings say."""
+    from edgeinfer.app.opening import load_model
+    from edgeinfer.app.terminal_face import TerminalFace
+
+    return load_model(path, settings, TerminalFace(), n_sessions=server.contexts, parallel=server.parallel)
+
+
+def _defaults(settings: Settings) -> Options:
+    """How answers are made where a request does not say; nothing is penalised that nobody asked to."""
+    from edgeinfer.app.opening import answer_options
+
+    found = answer_options(settings)
+    found["repeat_penalty"] = settings.generation.repeat_penalty or 1.0
+    return {name: value for name, value in found.items() if value is not None}  # type: ignore[return-value]
+
+
+COMMAND = Command(serve)

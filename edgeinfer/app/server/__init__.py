@@ -1,0 +1,1 @@
+"""The local server: an OpenAI-compatible face over HTTP. Knows nothing of the terminal app."""

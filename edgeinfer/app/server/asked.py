@@ -1,0 +1,179 @@
+"""What clients may ask: the bodies of requests, as OpenAI's API has them, with what llama-server adds.
+
+In: JSON. Out: checked models of it. Fields that nobody knows are ignored, as OpenAI's own server does; fields that
+would change an answer in a way edgeinfer cannot are refused. Knows no engine.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MOST_STOPS = 32
+MOST_CHOICES = 16
+
+Text = Annotated[str, Field(max_length=16 << 20)]
+Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Penalty = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
+Bias = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=-1, lt=1 << 64)]
+Count = Annotated[int, Field(ge=1, lt=1 << 31)]
+
+
+class Asked(BaseModel):
+    """A body; further fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class StreamOptions(Asked):
+    include_usage: bool = False
+
+
+class JsonSchema(Asked):
+    name: str | None = None
+    schema_: dict[str, Any] | bool | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Asked):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: JsonSchema | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class Sampling(Asked):
+    """How tokens are chosen, of all routes that answer."""
+
+    model: str | None = Field(default=None, max_length=500)
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=1 << 31)] | None = None
+    min_p: Share | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repeat_penalty: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] | None = None
+    seed: Seed | None = None
+    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] | None = None
+    logit_bias: dict[str, Bias] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    grammar: Text | None = None
+    json_schema: dict[str, Any] | None = None
+    priority: Literal["interactive", "background"] | None = None
+
+
+class ContentPart(Asked):
+    type: str = "text"
+    text: Text | None = None
+
+
+class FunctionCall(Asked):
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class ToolCall(Asked):
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class ChatMessage(Asked):
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Text | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class FunctionDefinition(Asked):
+    name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.\-]+$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Asked):
+    type: Literal["function"] = "function"
+    function: FunctionDefinition
+
+
+class NamedFunction(Asked):
+    name: str
+
+
+class NamedTool(Asked):
+    type: Literal["function"] = "function"
+    function: NamedFunction
+
+
+class ChatRequest(Sampling):
+    """POST /v1/chat/completions."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    modalities: list[str] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class CompletionRequest(Sampling):
+    """POST /v1/completions."""
+
+    prompt: Text | list[str] | list[int] | list[list[int]]
+    max_tokens: Count | None = None
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+
+
+class EmbeddingRequest(Asked):
+    """POST /v1/embeddings."""
+
+    input: Text | list[str] | list[int] | list[list[int]]
+    model: str | None = Field(default=None, max_length=500)
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Count | None = None
+
+
+class TokenizeRequest(Asked):
+    """POST /tokenize."""
+
+    content: Text
+    model: str | None = None
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(Asked):
+    """POST /detokenize."""
+
+    tokens: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1 << 20)]
+    model: str | None = None
+
+
+class TemplateRequest(Asked):
+    """POST /apply-template."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    model: str | None = None
+    tools: list[Tool] | None = None
+
+
+class UnloadRequest(Asked):
+    """POST /models/unload and /models/load."""
+
+    model: str

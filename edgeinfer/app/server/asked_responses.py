@@ -1,0 +1,166 @@
+"""The bodies of POST /v1/responses: OpenAI's newer form of a question, and how it becomes a chat.
+
+In: JSON. Out: checked models of it, and the `ChatRequest` that asks the same. Stateless: nothing is kept between
+requests, so that whatever refers to an earlier one is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from edgeinfer.app.server.asked import (
+    Asked,
+    ChatMessage,
+    ChatRequest,
+    Count,
+    FunctionCall,
+    FunctionDefinition,
+    JsonSchema,
+    NamedFunction,
+    NamedTool,
+    ResponseFormat,
+    Share,
+    Temperature,
+    Text,
+    Tool,
+    ToolCall,
+)
+from edgeinfer.app.server.failures import Refusal
+
+
+class Part(Asked):
+    """A part of a message: text that came in, or that was put out before."""
+
+    type: str = "input_text"
+    text: Text | None = None
+
+
+class Item(Asked):
+    """A message, a call that the model made, or what came of it."""
+
+    type: str = "message"
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: Text | list[Part] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[Part] | None = None
+
+
+class FlatTool(Asked):
+    """A function that may be called."""
+
+    type: str = "function"
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class TextFormat(Asked):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    name: str | None = None
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class TextOptions(Asked):
+    format: TextFormat | None = None
+
+
+class NamedChoice(Asked):
+    type: str = "function"
+    name: str | None = None
+
+
+class ResponseRequest(Asked):
+    """POST /v1/responses."""
+
+    input: Text | Annotated[list[Item], Field(min_length=1)]
+    model: str | None = Field(default=None, max_length=500)
+    instructions: Text | None = None
+    max_output_tokens: Count | None = None
+    temperature: Temperature | None = None
+    top_p: Share | None = None
+    text: TextOptions | None = None
+    tools: list[FlatTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    parallel_tool_calls: bool | None = None
+    stream: bool | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    background: bool | None = None
+
+    def as_chat(self) -> ChatRequest:
+        """The chat that asks the same. Raises Refusal."""
+        if self.previous_response_id is not None or self.conversation is not None:
+            raise Refusal(
+                400, "this server keeps nothing between requests: send the whole conversation as input", param="input"
+            )
+        if self.background:
+            raise Refusal(501, "this server answers while the client waits: leave background out", param="background")
+        messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
+        if isinstance(self.input, str):
+            messages.append(ChatMessage(role="user", content=self.input))
+        else:
+            messages += [_message(item, number) for number, item in enumerate(self.input)]
+        choice = self.tool_choice
+        return ChatRequest(
+            model=self.model,
+            messages=messages,
+            max_tokens=self.max_output_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            response_format=_format(self.text),
+            tools=[_tool(tool) for tool in self.tools] if self.tools else None,
+            tool_choice=_named(choice) if isinstance(choice, NamedChoice) else choice,
+            parallel_tool_calls=self.parallel_tool_calls,
+        )
+
+
+def _message(item: Item, number: int) -> ChatMessage:
+    """An item of the input as a message."""
+    if item.type == "message" and item.role is not None:
+        return ChatMessage(role=item.role, content=_text(item.content, number))
+    if item.type == "function_call" and item.name is not None:
+        call = ToolCall(id=item.call_id, function=FunctionCall(name=item.name, arguments=item.arguments or "{}"))
+        return ChatMessage(role="assistant", tool_calls=[call])
+    if item.type == "function_call_output":
+        return ChatMessage(role="tool", content=_text(item.output, number), tool_call_id=item.call_id)
+    if item.type == "message":
+        raise Refusal(400, f"input[{number}] needs a role", param="input")
+    raise Refusal(501, f"input[{number}] is {item.type!r}; edgeinfer takes messages and calls", param="input")
+
+
+def _text(content: str | list[Part] | None, number: int) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    for part in content:
+        if part.type not in ("input_text", "output_text", "text") or part.text is None:
+            raise Refusal(501, f"a part of input[{number}] is {part.type!r}; edgeinfer reads text only", param="input")
+    return "".join(part.text or "" for part in content)
+
+
+def _tool(tool: FlatTool) -> Tool:
+    if tool.type != "function":
+        raise Refusal(501, f"there is no tool of type {tool.type!r}; edgeinfer has functions only", param="tools")
+    if not tool.name:
+        raise Refusal(400, "a function needs a name", param="tools")
+    return Tool(function=FunctionDefinition(name=tool.name, description=tool.description, parameters=tool.parameters))
+
+
+def _named(choice: NamedChoice) -> NamedTool:
+    if choice.type != "function" or not choice.name:
+        raise Refusal(400, "tool_choice must name a function", param="tool_choice")
+    return NamedTool(function=NamedFunction(name=choice.name))
+
+
+def _format(options: TextOptions | None) -> ResponseFormat | None:
+    """What the text must be."""
+    wanted = None if options is None else options.format
+    if wanted is None:
+        return None
+    if wanted.type != "json_schema":
+        return ResponseFormat(type=wanted.type)
+    return ResponseFormat(type="json_schema", json_schema=JsonSchema(name=wanted.name, schema=wanted.schema_))

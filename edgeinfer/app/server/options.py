@@ -1,0 +1,46 @@
+"""How a server is to be run: where it listens, who may ask, and how much at a time.
+
+In: plain values. Out: one frozen `ServerOptions`, which knows whether it is safe. Opens nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.app.listening import is_known, is_loopback
+from edgeinfer.errors import BadSetting
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """`key`: what clients must present, if any. `hosts`: further names that requests may be addressed to.
+
+    `origins`: web pages that may ask; none by default. `parallel` answers are made at a time, `queue` more may wait.
+    A model that nobody used for `idle_unload_s` is closed (None: never); `most_models` are open at a time.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    key: str | None = None
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    parallel: int = 8
+    queue: int = 64
+    contexts: int = 2
+    idle_unload_s: float | None = None
+    most_models: int = 2
+    most_body_bytes: int = 16 << 20
+
+    def check(self) -> None:
+        """Raises BadSetting for a server that others on the network could use without a key."""
+        if self.key is not None and not self.key.strip():
+            raise BadSetting("the key is empty; give one, or unset its variable to serve this computer alone")
+        if self.key is None and not is_loopback(self.host):
+            raise BadSetting(
+                f"{self.host} can be reached from other computers, so that a key is needed: set EDGEINFER_API_KEY to "
+                "a long random text (python -c 'import secrets; print(secrets.token_urlsafe())'), or use 127.0.0.1"
+            )
+
+    def knows_host(self, name: str) -> bool:
+        """Whether requests may be addressed to this host name, given without its port."""
+        return is_known(name, (self.host, *self.hosts))

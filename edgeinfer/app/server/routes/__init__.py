@@ -1,0 +1,1 @@
+"""What the server answers, by subject: each module has a `router`."""

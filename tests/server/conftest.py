@@ -1,0 +1,126 @@
+"""Servers in a thread of this process, over tiny models with random weights."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+import uvicorn
+
+from edgeinfer.app.listening import listen
+from edgeinfer.app.server.app import create_app
+from edgeinfer.app.server.hosting import Hosting
+from edgeinfer.app.server.options import ServerOptions
+from edgeinfer.engine.llm import LLM
+from edgeinfer.engine.loading import load
+from edgeinfer.models.store import LocalModel, path_model
+from tests.conftest import write_tiny_llama
+
+
+@dataclass
+class Running:
+    """A server that runs, and what it runs on."""
+
+    url: str
+    hosting: Hosting
+    loop: asyncio.AbstractEventLoop
+    key: str | None = None
+    opened: list[LLM] = field(default_factory=list)
+    clients: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def llm(self) -> LLM:
+        """Its default model."""
+        return self.hosting.open[0].llm
+
+    def client(self, **options: object) -> openai.OpenAI:
+        key = self.key or "none"
+        return self.clients.enter_context(
+            openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, **options)
+        )
+
+    def http(self, **options: object) -> httpx.Client:
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        return self.clients.enter_context(httpx.Client(base_url=self.url, headers=headers, timeout=60, **options))
+
+    def call(self, coroutine: object) -> object:
+        """Run something in the server's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)  # type: ignore[arg-type]
+
+
+@contextmanager
+def served(
+    default: Path,
+    options: ServerOptions | None = None,
+    others: list[LocalModel] | None = None,
+    **hosting_options: object,
+) -> Iterator[Running]:
+    """A server over a model, until the end of the block."""
+    options = options or ServerOptions(port=0)
+    opened: list[LLM] = []
+
+    def open_model(path: Path) -> LLM:
+        opened.append(load(path, spec="off", n_sessions=options.contexts, parallel=options.parallel))
+        return opened[-1]
+
+    listener = listen(options.host, 0)
+    found: list[Running] = []
+    ready = threading.Event()
+
+    async def serve() -> None:
+        hosting = Hosting(open_model, lambda: others or [], path_model(default), **hosting_options)
+        async with hosting.use(None):
+            pass
+        config = uvicorn.Config(create_app(options, hosting, {"temperature": 0.7}), log_config=None, lifespan="off")
+        server = uvicorn.Server(config)
+        port = listener.getsockname()[1]
+        found.append(Running(f"http://127.0.0.1:{port}", hosting, asyncio.get_running_loop(), options.key, opened))
+        ending.append(lambda: setattr(server, "should_exit", True))
+        ready.set()
+        await server.serve(sockets=[listener])
+        await hosting.close()
+
+    ending: list[Callable[[], None]] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as reason:
+            failures.append(reason)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=run, name="server")
+    thread.start()
+    assert ready.wait(60)
+    if failures:
+        raise failures[0]
+    try:
+        yield found[0]
+    finally:
+        found[0].clients.close()
+        ending[0]()
+        thread.join(60)
+        listener.close()
+        assert not failures
+
+
+@pytest.fixture(scope="module")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose greedy answers go on for a long time."""
+    return write_tiny_llama(tmp_path_factory.mktemp("server") / "endless.gguf", seed=3, context=60_000)
+
+
+@pytest.fixture(scope="module")
+def server(tiny_model: Path) -> Iterator[Running]:
+    """A server over a tiny model."""
+    with served(tiny_model) as running:
+        yield running

@@ -1,0 +1,130 @@
+"""Who may ask, what for, and how much."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app.listening import is_loopback
+from edgeinfer.app.server.failures import refusal_of
+from edgeinfer.app.server.options import ServerOptions
+from edgeinfer.errors import BadSetting, DeviceFailed, EdgeInferError
+from tests.server.conftest import Running, served
+
+BODY = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+PAGE = "https://page.example"
+
+
+@pytest.fixture(scope="module")
+def guarded(tiny_model: Path) -> Iterator[Running]:
+    """A server with a key, a name of its own and a page that may use it."""
+    options = ServerOptions(port=0, key="secret", hosts=("box.local",), origins=(PAGE,), most_body_bytes=5000)
+    with served(tiny_model, options) as running:
+        yield running
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "box.local", "BOX.local"])
+def test_it_answers_to_its_names(guarded: Running, host: str) -> None:
+    assert guarded.http().get("/v1/models", headers={"Host": f"{host}:8080"}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "10.0.0.7"])
+def test_names_that_a_stranger_points_here_are_refused(guarded: Running, host: str) -> None:
+    found = guarded.http().get("/v1/models", headers={"Host": host})
+    assert found.status_code == 403
+    assert "not called" in found.json()["error"]["message"]
+    assert guarded.http().get("/health", headers={"Host": host}).status_code == 403
+
+
+def test_pages_that_nobody_allowed_are_refused(guarded: Running) -> None:
+    http = guarded.http()
+    for origin in ("https://evil.example", "null", "http://page.example", f"{PAGE}.evil.example"):
+        found = http.post("/v1/chat/completions", json=BODY, headers={"Origin": origin})
+        assert found.status_code == 403
+        assert "access-control-allow-origin" not in found.headers
+    allowed = http.post("/v1/chat/completions", json=BODY, headers={"Origin": PAGE})
+    assert allowed.status_code == 200
+    assert allowed.headers["access-control-allow-origin"] == PAGE
+    asked = {"Origin": PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    del http.headers["Authorization"]
+    assert http.options("/v1/chat/completions", headers=asked).status_code == 200  # browsers ask without the key
+    own = guarded.url.removeprefix("http://")
+    assert guarded.http().get("/v1/models", headers={"Origin": f"http://{own}"}).status_code == 200
+
+
+def test_nothing_but_health_is_told_without_the_key(guarded: Running) -> None:
+    http = guarded.http()
+    del http.headers["Authorization"]
+    paths = ["/v1/models", "/metrics", "/props", "/slots", "/openapi.json", "/nothing", "/v1/models/tiny"]
+    for path in paths:
+        found = http.get(path)
+        assert (found.status_code, found.json()["error"]["type"]) == (401, "authentication_error")
+    assert http.get("/health").json() == {"status": "ok"}
+    for header in ("secret", "Basic secret", "Bearer", "Bearer secre", "Bearer s\u00e9cret"):
+        headers = {"Authorization": header.encode()}
+        assert http.get("/v1/models", headers=headers).status_code == 401
+
+
+def test_requests_may_not_be_too_large(guarded: Running) -> None:
+    large = {**BODY, "messages": [{"role": "user", "content": "x" * 6000}]}
+    found = guarded.http().post("/v1/chat/completions", json=large)
+    assert (found.status_code, "5000 bytes" in found.text) == (413, True)
+
+    def parts() -> Iterator[bytes]:
+        text = json.dumps(large).encode()
+        for start in range(0, len(text), 500):
+            yield text[start : start + 500]
+
+    found = guarded.http().post("/v1/chat/completions", content=parts(), headers={"Content-Type": "application/json"})
+    assert found.status_code == 413
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"{" * 4000, b"[" * 4900, b"1" * 4990]
+)
+def test_bodies_that_are_none(guarded: Running, body: bytes) -> None:
+    headers = {"Content-Type": "application/json"}
+    found = guarded.http().post("/v1/chat/completions", content=body, headers=headers)
+    assert found.status_code == 400
+    assert found.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_lengths_that_are_no_numbers(guarded: Running) -> None:
+    connection = http.client.HTTPConnection(guarded.url.removeprefix("http://"))
+    connection.putrequest("POST", "/v1/chat/completions")
+    connection.putheader("Authorization", "Bearer secret")
+    connection.putheader("Content-Length", "-5")
+    connection.endheaders()
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+def test_paths_and_methods_that_are_none(guarded: Running) -> None:
+    found = guarded.http().get("/v1/nothing")
+    assert (found.status_code, found.json()["error"]["message"]) == (404, "there is no GET /v1/nothing")
+    assert guarded.http().delete("/v1/chat/completions").status_code == 405
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "box.local", ""])
+def test_others_may_not_reach_it_without_a_key(host: str) -> None:
+    with pytest.raises(BadSetting, match="a key is needed"):
+        ServerOptions(host=host).check()
+    ServerOptions(host=host, key="secret").check()
+    with pytest.raises(BadSetting, match="key is empty"):
+        ServerOptions(host=host, key=" ").check()
+
+
+def test_this_computer_is_known_by_its_addresses() -> None:
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]", "LOCALHOST")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "example.org", "127.0.0.1.example.org")))
+
+
+def test_clients_are_told_what_is_meant_for_users_and_nothing_else() -> None:
+    assert refusal_of(DeviceFailed("the device is gone")).body()["error"]["message"] == "the device is gone"
+    assert refusal_of(EdgeInferError("x")).status == 500
+    hidden = refusal_of(ValueError("/home/anna/secret.txt"))
+    assert (hidden.status, hidden.message) == (500, "the server failed; its log says why")
