@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from edgeinfer.app import options
 from edgeinfer.app.command import Command
+from edgeinfer.app.web import VARIABLE
+from edgeinfer.errors import BadSetting
 
 ESCAPE_MS = "50"
 """How long Textual waits to tell Escape from the beginning of another key; its own 100 ms are felt."""
@@ -22,6 +24,13 @@ def chat(
     plain: Annotated[
         bool, typer.Option("--plain", help="Line by line, without a screen: for screen readers and dumb terminals.")
     ] = False,
+    web: Annotated[
+        bool, typer.Option("--web", help="In a browser: serve the app as a page, every tab with the same engine.")
+    ] = False,
+    host: Annotated[str, typer.Option("--host", help="With --web: address to listen at.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", help="With --web: port to listen at; 0: any that is free.", min=0, max=65535)
+    ] = 8000,
     theme: options.Theme = None,
     temp: options.Temp = None,
     top_p: options.TopP = None,
@@ -54,6 +63,13 @@ def chat(
     With --plain, and in a dumb terminal, line by line: Ctrl-C stops an answer, Ctrl-D leaves. Without a terminal each
     line of standard input is a turn, and only answers are printed.
     """
+    if VARIABLE in os.environ:
+        from edgeinfer.app.web.tab import run_tab
+
+        _end(run_tab(os.environ))
+    if web:
+        _serve_page(context, host, port)
+        return
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     whole = terminal and sys.stderr.isatty()  # which Textual draws on
     if whole and not plain and not stats and os.environ.get("TERM", "dumb" if os.name == "posix" else "") != "dumb":
@@ -61,10 +77,23 @@ def chat(
         from edgeinfer.app.opening import given_options
         from edgeinfer.app.tui.launch import run_app
 
-        if code := run_app(given_options(context)):
-            raise typer.Exit(code)
-        return
+        _end(run_app(given_options(context)))
     _chat_in_lines(context, terminal=terminal, stats=stats)
+
+
+def _end(code: int) -> NoReturn:
+    raise typer.Exit(code)
+
+
+def _serve_page(context: typer.Context, host: str, port: int) -> None:
+    """Serve the app as a page. Raises BadSetting where what that needs is not installed."""
+    try:
+        from edgeinfer.app.web.launch import run_web
+    except ImportError as reason:
+        raise BadSetting(f"--web needs {reason.name}: pip install 'edgeinfer[web]'") from None
+    from edgeinfer.app.opening import given_options
+
+    _end(run_web(given_options(context), host, port))
 
 
 def _chat_in_lines(context: typer.Context, *, terminal: bool, stats: bool) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from textual.actions import ActionParseResult
 from textual.app import App, SystemCommand
@@ -25,6 +27,7 @@ from edgeinfer.app.tui.without_colour import NO_COLOUR_CSS, ansi_colour
 from edgeinfer.errors import EdgeInferError
 
 HANGUP_CODE = 129
+LOOK_S = 0.1
 
 
 def _other_ids() -> tuple[str, ...]:
@@ -101,6 +104,17 @@ class ChatApp(App[int]):
     async def action_quit(self) -> None:
         """Leave, from any screen; an answer in the making is kept as far as it is."""
         await self.chat_screen.action_leave()
+
+    def leave_soon(self) -> None:
+        """Leave in good order, as for a signal; for other threads, which wait until the app runs."""
+        while not self.is_running:
+            time.sleep(LOOK_S)
+        with suppress(RuntimeError):  # it has left already
+            self.call_from_thread(self._leave_for_signal)
+
+    def on_exit_app(self) -> None:
+        """Whoever ends the app, such as a browser that closes its tab: what there is of an answer is kept."""
+        self.chat_screen.leave_answer()
 
     def _heed_signals(self) -> None:
         """A terminal that goes away, and a polite kill, end the app as Quit does."""

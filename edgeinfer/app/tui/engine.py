@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack, runtime_checkable
 
 from edgeinfer.app.context_use import PromptMaker
 from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
+    from edgeinfer.app.readings.records import Cores, Drafting, Energy, Memory, PlanStrip, Roofline
     from edgeinfer.engine.conversation import Messages
+    from edgeinfer.engine.facts import Facts
     from edgeinfer.engine.live import Live
-    from edgeinfer.engine.llm import Facts
     from edgeinfer.engine.request import Options
     from edgeinfer.engine.stats import Stats
 
@@ -72,6 +73,24 @@ class ModelSession(Protocol):
     def close(self) -> None: ...
 
 
+class ReadingsOfModel(Protocol):
+    """What the machine does while a model runs: `app.readings.service.Readings`, or one that asks another process."""
+
+    def plan(self) -> PlanStrip: ...
+    def roofline(self) -> Roofline: ...
+    def cores(self) -> Cores: ...
+    def memory(self) -> Memory: ...
+    def drafting(self) -> Drafting: ...
+    def energy(self) -> Energy: ...
+    def taken(self) -> tuple[int, int | None]: ...
+    def answered(self, stats: Stats) -> None: ...
+
+    @property
+    def can_time_stages(self) -> bool: ...
+
+    def time_stages(self) -> bool: ...
+
+
 class Model(Protocol):
     """A loaded model."""
 
@@ -88,6 +107,14 @@ class Model(Protocol):
     def stop(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class DistantModel(Protocol):
+    """A model that runs in another process, which notes by itself how fast it was; it brings readings of its own."""
+
+    @property
+    def readings(self) -> ReadingsOfModel: ...
 
 
 Opening = Callable[[Settings, WatchedFace], Model]

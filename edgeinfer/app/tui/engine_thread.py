@@ -10,7 +10,7 @@ import threading
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.tui.engine import Opening
+from edgeinfer.app.tui.engine import Opening, ReadingsOfModel
 from edgeinfer.app.tui.engine_work import EngineWork, Host
 from edgeinfer.app.tui.growth import Growth
 from edgeinfer.app.tui.jobs import Answer, Job, Leave, OpenModel, Summarise
@@ -18,7 +18,6 @@ from edgeinfer.app.tui.messages import Grown, Told
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:  # what computes is imported by the thread, when the first screen is drawn
-    from edgeinfer.app.readings.service import Readings
     from edgeinfer.app.snapshots import Snapshots
     from edgeinfer.engine.live import Live
 
@@ -45,7 +44,7 @@ class EngineThread:
         return None if stream is None else stream.live
 
     @property
-    def readings(self) -> Readings | None:
+    def readings(self) -> ReadingsOfModel | None:
         """Readings of the open model, for whoever shows them."""
         return self._work.readings
 

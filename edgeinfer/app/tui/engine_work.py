@@ -17,7 +17,7 @@ from edgeinfer.app.opening_face import OpeningCalledOff, WatchedFace
 from edgeinfer.app.sessions.conversation import messages_told
 from edgeinfer.app.sessions.records import State
 from edgeinfer.app.tui.answer_figures import figures_of, runs_of, state_of
-from edgeinfer.app.tui.engine import AnswerStream, Model, ModelSession, Opening
+from edgeinfer.app.tui.engine import AnswerStream, DistantModel, Model, ModelSession, Opening, ReadingsOfModel
 from edgeinfer.app.tui.growth import Growth
 from edgeinfer.app.tui.jobs import Answer, EnterChat, Job, Leave, OpenModel, Summarise
 from edgeinfer.app.tui.messages import Answered, ChatRestored, ModelFailed, ModelOpened, ModelOpening, PromptRead, Told
@@ -25,7 +25,6 @@ from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.app.compaction import Turn
-    from edgeinfer.app.readings.service import Readings
     from edgeinfer.app.snapshots import Snapshots
     from edgeinfer.engine.stats import Stats
     from edgeinfer.models.gguf import Header
@@ -54,7 +53,7 @@ class EngineWork:
         self._chat: int | None = None
         self._face: WatchedFace | None = None
         self.stream: AnswerStream | None = None
-        self.readings: Readings | None = None
+        self.readings: ReadingsOfModel | None = None
 
     def stop(self) -> None:
         """End the answer in the making within a step."""
@@ -215,12 +214,14 @@ class EngineWork:
 
     def _note(self, stats: Stats) -> None:
         """Remember how fast it was, for predictions, and measure the machine once if nobody did."""
+        if self.readings is not None:
+            self.readings.answered(stats)
+        if isinstance(self._model, DistantModel):
+            return
         from edgeinfer.app.first_look import look_once
         from edgeinfer.app.opening import record_speed
         from edgeinfer.engine.llm import LLM
 
-        if self.readings is not None:
-            self.readings.answered(stats)
         if isinstance(self._model, LLM):
             record_speed(self._model, stats)
             look_once(self._model)
@@ -246,8 +247,10 @@ def approve_quietly(header: Header, nbytes: int) -> None:
     check_fits(header, nbytes)
 
 
-def readings_of(model: Model) -> Readings | None:
-    """Readings of a model of ours; None of others."""
+def readings_of(model: Model) -> ReadingsOfModel | None:
+    """Readings of a model of ours, or those that a model brings; None of others."""
+    if isinstance(model, DistantModel):
+        return model.readings
     from edgeinfer.app.readings.service import Readings
     from edgeinfer.engine.llm import LLM
 

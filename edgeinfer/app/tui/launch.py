@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -31,10 +31,19 @@ SWITCH_S = 0.0002
 """How long a thread may keep the interpreter while another one waits: keys count, and so do passes of the model."""
 
 
-def run_app(overrides: Mapping[str, object]) -> int:
-    """Run the app until the user leaves; its exit code. Raises BadSetting, SessionsFailed."""
+def run_app(
+    overrides: Mapping[str, object],
+    opening: Opening | None = None,
+    begins: Callable[[ChatApp], None] | None = None,
+) -> int:
+    """Run the app until the user leaves; its exit code. Raises BadSetting, SessionsFailed.
+
+    `opening`: opens models, instead of ours; `begins` is told of the app before it runs.
+    """
     sys.setswitchinterval(SWITCH_S)
-    with opened(overrides) as app:
+    with opened(overrides, opening) as app:
+        if begins is not None:
+            begins(app)
         return app.run() or 0
 
 

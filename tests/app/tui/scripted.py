@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Unpack
 
 from edgeinfer.engine.conversation import Fitted, Messages, fit
+from edgeinfer.engine.facts import Facts
 from edgeinfer.engine.live import Live
-from edgeinfer.engine.llm import Facts
 from edgeinfer.engine.request import Options
 from edgeinfer.engine.stats import Stats
 from edgeinfer.errors import EdgeInferError

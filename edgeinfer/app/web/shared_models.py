@@ -1,0 +1,117 @@
+"""Models that several tabs use: opened once, whoever asks for them, and closed when something else needs the room.
+
+In: settings, who looks on. Out: models, counted by who uses them. Of those that nobody uses the last one stays open, so
+that a page that is loaded again has it at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeinfer.app.model_choice import choose_model
+from edgeinfer.app.opening_face import OpeningFace, WatchedFace
+from edgeinfer.errors import EngineClosed
+from edgeinfer.settings import Settings
+
+if TYPE_CHECKING:
+    from edgeinfer.app.readings.service import Readings
+    from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.session import Session
+
+LOOK_S = 0.1
+Loading = Callable[[Path, Settings, OpeningFace], "LLM"]
+
+
+@dataclass(slots=True, eq=False)
+class SharedModel:
+    """An open model, and how many use it. `wanted`: what it was opened with."""
+
+    number: int
+    llm: LLM
+    wanted: tuple[object, ...]
+    readings: Readings
+    n_users: int = 0
+    sessions: dict[int, Session] = field(default_factory=dict)
+
+
+class SharedModels:
+    """Take a model, release it. From any thread."""
+
+    def __init__(self, loading: Loading) -> None:
+        """`loading`: opens a file as settings say."""
+        self._loading = loading
+        self._lock = threading.Lock()  # of the list
+        self._opening = threading.Lock()  # one model is opened at a time
+        self._models: list[SharedModel] = []
+        self._n_opened = 0
+        self._closed = False
+
+    def take(self, settings: Settings, face: WatchedFace) -> SharedModel:
+        """A model, opened now unless it is. Raises EdgeInferError, and OpeningCalledOff."""
+        path = choose_model(settings, face=face).path
+        wanted = (path, settings.model.approx, settings.generation.ctx, settings.speculation, settings.machine)
+        while not self._opening.acquire(timeout=LOOK_S):
+            face.check()
+        try:
+            found = self._find(wanted) or self._open(path, settings, face, wanted)
+        finally:
+            self._opening.release()
+        return found
+
+    def release(self, shared: SharedModel) -> None:
+        """One uses it no more."""
+        with self._lock:
+            shared.n_users -= 1
+        self._close_unused(spared=shared)
+
+    def find(self, number: int) -> SharedModel:
+        """An open model. Raises EngineClosed."""
+        with self._lock:
+            found = next((each for each in self._models if each.number == number), None)
+        if found is None:
+            raise EngineClosed("the model is closed; open it again")
+        return found
+
+    def close(self) -> None:
+        """Close all, whoever uses them."""
+        with self._opening, self._lock:
+            self._closed = True
+            models, self._models = self._models, []
+        for each in models:
+            each.llm.close()
+
+    def _find(self, wanted: tuple[object, ...]) -> SharedModel | None:
+        with self._lock:
+            found = next((each for each in self._models if each.wanted == wanted), None)
+            if found is not None:
+                found.n_users += 1
+            return found
+
+    def _open(self, path: Path, settings: Settings, face: WatchedFace, wanted: tuple[object, ...]) -> SharedModel:
+        self._close_unused(spared=None)
+        from edgeinfer.app.readings.service import Readings
+
+        llm = self._loading(path, settings, face)
+        try:
+            face.check()
+            with self._lock:
+                if self._closed:
+                    raise EngineClosed("the engine ends")
+                self._n_opened += 1
+                found = SharedModel(self._n_opened, llm, wanted, Readings(llm), n_users=1)
+                self._models.append(found)
+        except BaseException:
+            llm.close()
+            raise
+        return found
+
+    def _close_unused(self, spared: SharedModel | None) -> None:
+        with self._lock:
+            unused = [each for each in self._models if not each.n_users and each is not spared]
+            self._models = [each for each in self._models if each not in unused]
+        for each in unused:
+            each.llm.close()

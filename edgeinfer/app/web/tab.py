@@ -1,0 +1,23 @@
+"""The process of one tab: the terminal app, drawn in a browser, with a model that runs in the engine's process.
+
+In: an environment that tells where the engine is. Out: an exit code. Ends with its tab, and with the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from functools import partial
+
+from edgeinfer.app.web.joined import Tab, open_joined
+from edgeinfer.app.web.wire import Address
+
+
+def run_tab(environ: MutableMapping[str, str]) -> int:
+    """Run the app of a tab until it is closed; an exit code. Raises BadSetting, SessionsFailed, EngineGone."""
+    from edgeinfer.app.tui.launch import run_app
+
+    address = Address.taken_from(environ)
+    assert address is not None, "who calls this has seen it"
+    tab = Tab(address)
+    opening = partial(open_joined, address)
+    return run_app(tab.options, opening, lambda app: tab.when_gone(app.leave_soon))

@@ -1,0 +1,180 @@
+"""`edgeinfer chat --web` as a whole: a process for each tab, one engine for all, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+
+from edgeinfer.app.sessions.store import SessionStore
+
+PATIENCE_S = 60.0
+ESCAPES = re.compile(r"\x1b\[[0-9;?<>=$]*[a-zA-Z]|\x1b[()][A-Z0-9]")
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():
+            await asyncio.sleep(0.02)
+
+
+@dataclass
+class Tab:
+    """A browser's tab: what was drawn in it, without what says where and in which colour."""
+
+    socket: aiohttp.ClientWebSocketResponse
+    drawn: str = ""
+    reader: asyncio.Task[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async for message in self.socket:
+            if message.type == aiohttp.WSMsgType.BINARY:
+                self.drawn += ESCAPES.sub("", message.data.decode("utf-8", "replace"))
+
+    async def shows(self, text: str) -> None:
+        await until(lambda: text in self.drawn)
+
+    async def ask(self, text: str) -> None:
+        await self.shows("ask;")
+        self.drawn = ""
+        await self.socket.send_json(["stdin", text])
+        await self.shows("the draft adds")  # else Return would be part of what is pasted
+        await asyncio.sleep(0.3)
+        await self.socket.send_json(["stdin", "\r"])
+
+
+@dataclass
+class Program:
+    """`edgeinfer chat --web`, and a browser."""
+
+    process: subprocess.Popen[str]
+    url: str
+    browser: aiohttp.ClientSession
+    tabs: list[Tab] = field(default_factory=list)
+
+    async def open(self) -> Tab:
+        tab = Tab(await self.browser.ws_connect(f"{self.url}/ws?width=100&height=30"))
+        self.tabs.append(tab)
+        return tab
+
+    @property
+    def apps(self) -> list[psutil.Process]:
+        """The processes of tabs, without the shells that started them."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        return [each for each in children if "edgeinfer" in each.cmdline() and each.name() != "sh"]
+
+
+@asynccontextmanager
+async def program(home: Path, *arguments: str) -> AsyncIterator[Program]:
+    environ = {**os.environ, "EDGEINFER_HOME": str(home), "EDGEINFER_OFFLINE": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edgeinfer", "chat", "--web", "--port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environ,
+    )
+    assert process.stdout is not None
+    link = next(word for word in process.stdout.readline().split() if word.startswith("http"))
+    try:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
+            async with browser.get(link) as answer:
+                assert answer.status == 200
+            found = Program(process, link.partition("/?")[0], browser)
+            yield found
+            for tab in found.tabs:
+                await tab.socket.close()
+                tab.reader.cancel()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def test_tabs_share_one_engine(home: Path, tiny_model: Path) -> None:
+    async with program(home, "-m", str(tiny_model), "--temp", "0", "--max-tokens", "30") as running:
+        first, second = await running.open(), await running.open()
+        await first.shows("tiny")
+        await second.shows("tiny")
+        await first.ask("tell me")
+        await second.ask("tell me more")
+        for tab in (first, second):
+            await tab.shows("30 tokens")
+        assert len(running.apps) == 2
+        if sys.platform == "linux":
+            maps = [Path(f"/proc/{each.pid}/maps").read_text() for each in running.apps]
+            assert not any("libllvmlite" in each for each in maps), "tabs compile nothing"
+            assert not any(tiny_model.name in each for each in maps), "tabs open no model"
+        running.process.send_signal(signal.SIGINT)
+        await until(lambda: running.process.poll() is not None)
+        assert running.process.returncode == 0
+    with SessionStore(home / "chats.db") as store:
+        asked = [store.messages(each.number)[0].text for each in store.sessions()]
+    assert sorted(asked) == ["tell me", "tell me more"]
+
+
+async def test_a_tab_that_is_closed_leaves_its_answer_and_no_process(home: Path, tiny_model: Path) -> None:
+    async with program(home, "-m", str(tiny_model)) as running:
+        tab = await running.open()
+        await tab.ask("tell me")
+        await tab.shows("▌ tell me")
+        (app,) = running.apps
+        await asyncio.sleep(0.3)
+        await tab.socket.close()
+        await until(lambda: not app.is_running() or app.status() == psutil.STATUS_ZOMBIE)
+        with SessionStore(home / "chats.db") as store:
+            (kept,) = store.sessions()
+            question, answer = store.messages(kept.number)
+        assert question.text == "tell me"
+        assert answer.state in ("stopped", "cut", "whole")
+        assert answer.text
+        again = await running.open()
+        await again.shows("tiny")
+
+
+async def test_tabs_end_with_the_engine(home: Path, tiny_model: Path) -> None:
+    async with program(home, "-m", str(tiny_model)) as running:
+        tab = await running.open()
+        await tab.shows("tiny")
+        apps = running.apps
+        assert apps
+        running.process.kill()
+        await until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in apps))
+
+
+def test_a_port_in_use_is_told(home: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "edgeinfer", "chat", "--web", "--port", port]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 1
+    assert f"127.0.0.1:{port} cannot be listened at" in found.stderr
+
+
+def test_what_is_missing_is_told(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    from edgeinfer.app.cli import main
+
+    for name in [name for name in sys.modules if name.startswith(("aiohttp", "textual_serve", "edgeinfer.app.web."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.setattr(sys, "argv", ["edgeinfer", "chat", "--web"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "pip install 'edgeinfer[web]'" in capsys.readouterr().err
