@@ -1,0 +1,15 @@
+"""Pack all modules, which are found by their folders, and their sources, which name the compiled kernels."""
+
+import importlib.metadata
+from contextlib import suppress
+
+from PyInstaller.utils.hooks import collect_data_files, collect_submodules, copy_metadata
+
+module_collection_mode = {"edgeinfer": "pyz+py"}
+hiddenimports = collect_submodules("edgeinfer", filter=lambda name: not name.startswith("edgeinfer.app.packing"))
+datas = collect_data_files("edgeinfer")
+for package in ("edgeinfer", "numba", "llvmlite"):
+    datas += copy_metadata(package)
+for package in ("fastapi", "uvicorn", "prometheus_client", "llguidance", "huggingface_hub", "onnxruntime", "openvino"):
+    with suppress(importlib.metadata.PackageNotFoundError):
+        datas += copy_metadata(package)

@@ -1,0 +1,12 @@
+"""Before the packed program begins: it may have been started to run a module of edgeinfer in a process of its own."""
+
+import runpy
+import sys
+
+from edgeinfer.children import PACKED_OPTION
+
+if sys.argv[1:2] == [PACKED_OPTION] and sys.argv[2].partition(".")[0] == "edgeinfer":
+    module = sys.argv[2]
+    sys.argv[1:3] = []
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit()
