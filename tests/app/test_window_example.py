@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import time
@@ -41,9 +42,12 @@ def show(example: ModuleType, home: Path) -> Iterator[Callable[[Path], Any]]:
         return window
 
     yield opened
+    shiboken = importlib.import_module("shiboken6")
     for window in windows:
         window.close()
         assert window.thread_of_model.isFinished()
+        for each in (window.chatter, window.thread_of_model, window):  # here, not in the thread that collects garbage
+            shiboken.delete(each)
 
 
 def until(example: ModuleType, is_so: Callable[[], object], seconds: float = 120.0) -> None:
@@ -99,6 +103,8 @@ def test_an_answer_is_stopped_and_the_next_one_comes(
     example: ModuleType, show: Callable[[Path], Any], tiny_model: Path
 ) -> None:
     window = show(tiny_model)
+    parts: list[str] = []
+    window.chatter.wrote.connect(parts.append)
     until(example, lambda: is_ready(window))
     ask(window, "tell me")
     window.button.click()  # before there is anything to stop
@@ -108,11 +114,10 @@ def test_an_answer_is_stopped_and_the_next_one_comes(
     until(example, lambda: len(window.transcript.toPlainText()) > 60)
     window.button.click()
     until(example, lambda: is_ready(window))
-    text = window.transcript.toPlainText()
-    assert "tell me more\n" in text
+    assert "tell me more\n" in window.transcript.toPlainText()
     kept = window.chatter._messages[-1]["content"]
     assert kept
-    assert text.endswith(f"{kept}\n\n")
+    assert "".join(parts).endswith(kept)  # any bytes: the transcript shows not all of them as they are
 
 
 def test_what_cannot_be_opened_is_said(example: ModuleType, show: Callable[[Path], Any], tmp_path: Path) -> None:
