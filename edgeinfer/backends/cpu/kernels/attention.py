@@ -40,7 +40,7 @@ from edgeinfer.backends.cpu.kernels.softmax import (
     join_rows,
     join_run,
     softmax_chunk,
-    softmax_four,
+    softmax_rows,
     start_total,
     store_largest_and_sum,
     write_result,
@@ -130,13 +130,14 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
     if args.cap != np.float32(0.0):
         for row in range(rows):
             cap_scores(shares + row * SCORE_BYTES, args.cap, n_vectors)
-    n_whole = 0
-    if position + 1 - start >= 16 * n_vectors and last + 1 - start <= args.window:  # all rows see all positions
-        n_whole = rows // 4 * 4
-    for row in range(0, n_whole, 4):
-        softmax_four(shares + row * SCORE_BYTES, n_vectors, out + row * stride, stride)
-    for row in range(n_whole, rows):
-        share_out(args, step, tile, row // repeats, start, shares + row * SCORE_BYTES, n_vectors, out + row * stride)
+    seen = position + 1 - start
+    if repeats == rows or (seen >= 16 * n_vectors and last + 1 - start <= args.window):  # all rows see the same
+        for row in range(0, rows, 4):
+            at, to = shares + row * SCORE_BYTES, out + row * stride
+            softmax_rows(at, min(4, rows - row), seen - args.window, seen, n_vectors, to, stride)
+    else:
+        for row in range(rows):
+            share_out(args, step, tile, row // repeats, start, shares + row * SCORE_BYTES, n_vectors, out + row * stride)
     target, adds = gathered, np.int64(0)
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
         _keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)

@@ -51,23 +51,38 @@ def softmax_chunk(scores, first, stop, n_vectors):
 
 
 @inline
-def softmax_four(scores, n_vectors, to, stride):
-    """`softmax_chunk` of four rows that see all positions; stores largest and sum at `to`, `stride` bytes apart.
+def softmax_rows(scores, count, first, stop, n_vectors, to, stride):
+    """`softmax_chunk` of 1 to 4 rows that see the same positions; stores largest and sum at `to`, `stride` bytes apart.
 
-    The same operations in the same order, but four chains of them at once: one alone waits for itself.
+    The same operations in the same order, but four chains of them at once: one alone waits for itself. Where there are
+    fewer rows the last one is computed again, to the same end: all four are loaded before any is stored.
     """
-    second, third, fourth = scores + SCORE_BYTES, scores + 2 * SCORE_BYTES, scores + 3 * SCORE_BYTES
+    one, two, three = min(1, count - 1), min(2, count - 1), count - 1
+    second, third, fourth = scores + one * SCORE_BYTES, scores + two * SCORE_BYTES, scores + three * SCORE_BYTES
+    if first > 0 or stop < 16 * n_vectors:
+        for vector in range(n_vectors):
+            begin, end, at = first - 16 * vector, stop - 16 * vector, 64 * vector
+            if begin > 0 or end < 16:
+                for row in range(count):
+                    place = scores + row * SCORE_BYTES + at
+                    simd.store(place, simd.keep_lanes(simd.load(place), begin, end, np.float32(LOWEST)))
     top0 = top1 = top2 = top3 = simd.splat(np.float32(LOWEST))
     for at in range(0, 64 * n_vectors, 64):
         top0, top1 = simd.maximum(top0, simd.load(scores + at)), simd.maximum(top1, simd.load(second + at))
         top2, top3 = simd.maximum(top2, simd.load(third + at)), simd.maximum(top3, simd.load(fourth + at))
     most0, most1, most2, most3 = simd.max_lanes(top0), simd.max_lanes(top1), simd.max_lanes(top2), simd.max_lanes(top3)
     sum0 = sum1 = sum2 = sum3 = simd.splat(np.float32(0.0))
-    for at in range(0, 64 * n_vectors, 64):
+    for vector in range(n_vectors):
+        begin, end, at = first - 16 * vector, stop - 16 * vector, 64 * vector
         share0 = simd.exp(simd.sub(simd.load(scores + at), simd.splat(most0)))
         share1 = simd.exp(simd.sub(simd.load(second + at), simd.splat(most1)))
         share2 = simd.exp(simd.sub(simd.load(third + at), simd.splat(most2)))
         share3 = simd.exp(simd.sub(simd.load(fourth + at), simd.splat(most3)))
+        if begin > 0 or end < 16:
+            share0 = simd.keep_lanes(share0, begin, end, np.float32(0.0))
+            share1 = simd.keep_lanes(share1, begin, end, np.float32(0.0))
+            share2 = simd.keep_lanes(share2, begin, end, np.float32(0.0))
+            share3 = simd.keep_lanes(share3, begin, end, np.float32(0.0))
         simd.store(scores + at, share0)
         simd.store(second + at, share1)
         simd.store(third + at, share2)
@@ -75,9 +90,9 @@ def softmax_four(scores, n_vectors, to, stride):
         sum0, sum1 = simd.add(sum0, share0), simd.add(sum1, share1)
         sum2, sum3 = simd.add(sum2, share2), simd.add(sum3, share3)
     store_largest_and_sum(to, most0, simd.sum_lanes(sum0))
-    store_largest_and_sum(to + stride, most1, simd.sum_lanes(sum1))
-    store_largest_and_sum(to + 2 * stride, most2, simd.sum_lanes(sum2))
-    store_largest_and_sum(to + 3 * stride, most3, simd.sum_lanes(sum3))
+    store_largest_and_sum(to + one * stride, most1, simd.sum_lanes(sum1))
+    store_largest_and_sum(to + two * stride, most2, simd.sum_lanes(sum2))
+    store_largest_and_sum(to + three * stride, most3, simd.sum_lanes(sum3))
 
 
 @inline

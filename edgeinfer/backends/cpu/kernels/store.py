@@ -73,22 +73,37 @@ def store_rounded(args, key, value, keys, values, offset):
         round_block(value + at, has_second, values + place * BLOCK, value_scales + place * 2)
 
 
+@inline
+def store_one(int8, args, step, token, head):
+    """Write the key and the value of a token and head into its slot."""
+    slot = simd.load_int32(step.slots + 4 * token)
+    at = token * args.stride + head * args.head_stride
+    keys, values = page_in_place(args, head, slot // PAGE)
+    if int8 is None:
+        store_halves(args, args.key + at, args.value + at, keys, values, slot % PAGE)
+    else:
+        store_rounded(args, args.key + at, args.value + at, keys, values, slot % PAGE)
+
+
 def store(int8: str | None) -> Callable[..., None]:
     """The kernel for pages of float16, or of int8 where `int8` is a text."""
 
     def store_kv(pointer, worker, crew):
-        """Write keys and values into the tokens' slots, by heads: what shares a line is one worker's."""
+        """Write keys and values into the tokens' slots.
+
+        By heads: what shares a line is one worker's. Small passes of several sequences by tokens and heads, as
+        attention is cut then: each worker finds in its own caches what it is to read.
+        """
         args = arguments_at(pointer)
         step = step_at(args.step)
-        heads = share_start(crew, worker, args.kv_heads), share_start(crew, worker + 1, args.kv_heads)
-        for head in range(heads[0], heads[1]):
-            for token in range(step.n_tokens):
-                slot = simd.load_int32(step.slots + 4 * token)
-                at = token * args.stride + head * args.head_stride
-                keys, values = page_in_place(args, head, slot // PAGE)
-                if int8 is None:
-                    store_halves(args, args.key + at, args.value + at, keys, values, slot % PAGE)
-                else:
-                    store_rounded(args, args.key + at, args.value + at, keys, values, slot % PAGE)
+        n_tokens, n_heads = step.n_tokens, args.kv_heads
+        if step.split != 0 and step.n_tiles > 1:
+            n_tasks = n_tokens * n_heads
+            for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
+                store_one(int8, args, step, task // n_heads, task % n_heads)
+        else:
+            for head in range(share_start(crew, worker, n_heads), share_start(crew, worker + 1, n_heads)):
+                for token in range(n_tokens):
+                    store_one(int8, args, step, token, head)
 
     return store_kv
