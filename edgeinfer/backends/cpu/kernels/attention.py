@@ -137,7 +137,9 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
             softmax_rows(at, min(4, rows - row), seen - args.window, seen, n_vectors, to, stride)
     else:
         for row in range(rows):
-            share_out(args, step, tile, row // repeats, start, shares + row * SCORE_BYTES, n_vectors, out + row * stride)
+            share_out(
+                args, step, tile, row // repeats, start, shares + row * SCORE_BYTES, n_vectors, out + row * stride
+            )
     target, adds = gathered, np.int64(0)
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
         _keys, values = page_at(int8, args, step, tile, kv_head, chunk * CHUNK_PAGES + part, last, target)
