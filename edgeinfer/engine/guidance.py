@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 JSON_FORM: JsonCompileOptions = {"whitespace_pattern": r"( |\n {0,32})?"}
 """Between the parts of JSON: nothing, a space, or a new line with its indentation. Small models go on with white space
 for ever where they may."""
+MOST_DIGITS = 20
+"""In a row, in a number of JSON: as many as 64 bits have. Small models go on with these for ever, too."""
 MOST_TEXT = 1 << 20
 """Characters of a schema or grammar."""
 
@@ -87,7 +89,15 @@ class Guidance:
         matcher = LLMatcher(tables, compiled, log_level=0)
         if matcher.is_error():
             raise BadSetting(f"the {_name(grammar)} cannot be followed: {_first_line(matcher.get_error())}")
+        if grammar.kind == "json":
+            return _GuidedJson(matcher, self._tokenizer, self._leading_digits)
         return _Guided(matcher, self._tokenizer)
+
+    @functools.cached_property
+    def _leading_digits(self) -> NDArray[np.int32]:
+        """Digits that each token begins with: int32[V]."""
+        pieces = (self._tokenizer.piece(token) for token in range(self._tokenizer.n_tokens))
+        return np.array([len(piece) - len(piece.lstrip(b"0123456789")) for piece in pieces], np.int32)
 
     @functools.cached_property
     def _tables(self) -> LLTokenizer:
@@ -155,6 +165,42 @@ class _Guided:
     def _check(self) -> None:
         if self._matcher.is_error():
             raise EdgeInferError(f"the grammar could not be followed: {_first_line(self._matcher.get_error())}")
+
+
+class _GuidedJson(_Guided):
+    """As its like, but numbers end after MOST_DIGITS digits in a row, wherever the schema lets them."""
+
+    def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer, leading_digits: NDArray[np.int32]) -> None:
+        super().__init__(matcher, tokenizer)
+        self._tokenizer, self._leading_digits = tokenizer, leading_digits
+        self._n_digits, self._in_string, self._is_escaped = 0, False, False
+
+    def allows(self, token: int) -> bool:
+        if token not in self._ends and not self._is_short(token):
+            return bool(self.mask()[token])
+        return super().allows(token)
+
+    def mask(self) -> NDArray[np.bool_]:
+        allowed = super().mask()
+        if self._in_string or not self._n_digits:
+            return allowed
+        short = allowed & (self._leading_digits <= MOST_DIGITS - self._n_digits)
+        return short if short.any() else allowed
+
+    def accept(self, token: int) -> None:
+        super().accept(token)
+        for byte in self._tokenizer.piece(token):
+            if self._in_string:
+                self._in_string = self._is_escaped or byte != ord('"')
+                self._is_escaped = byte == ord("\\") and not self._is_escaped
+            else:
+                self._in_string = byte == ord('"')
+                self._n_digits = self._n_digits + 1 if ord("0") <= byte <= ord("9") else 0
+
+    def _is_short(self, token: int) -> bool:
+        """Whether a token would leave the number that is being written short enough."""
+        n_more = int(self._leading_digits[token]) if token < len(self._leading_digits) else 0
+        return self._in_string or not self._n_digits or self._n_digits + n_more <= MOST_DIGITS
 
 
 def _name(grammar: Grammar) -> str:

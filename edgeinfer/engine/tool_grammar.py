@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 
 from edgeinfer.engine.constraints import Grammar
+from edgeinfer.engine.guidance import JSON_FORM
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.models.text.tool_formats import ToolFormat
 from edgeinfer.models.text.tools import Function
@@ -32,7 +33,8 @@ def tool_grammar(
 def _call(form: ToolFormat, function: Function) -> str:
     """One call's object."""
     begin = f'{{"name": {json.dumps(function.name)}, "{form.arguments_key}": '
-    return f"{json.dumps(begin)} %json {json.dumps(function.parameters)} {json.dumps('}')}"
+    schema = {**function.parameters, "x-guidance": JSON_FORM}
+    return f"{json.dumps(begin)} %json {json.dumps(schema)} {json.dumps('}')}"
 
 
 def _each(form: ToolFormat, trigger: str, required: bool, several: bool) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 import edgeinfer
 from edgeinfer.engine.constraints import Grammar, allowed_nodes
-from edgeinfer.engine.guidance import MOST_TEXT, Guidance, grammar_of
+from edgeinfer.engine.guidance import MOST_DIGITS, MOST_TEXT, Guidance, grammar_of
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.tree import Draft
@@ -95,6 +95,34 @@ def test_white_space_between_the_parts_of_json_ends(plain: LLM) -> None:
     stream = plain.chat(MESSAGES, schema=schema, max_tokens=400, logit_bias=blanks, temperature=0)
     assert len(json.loads(stream.read())) == 2
     assert max(len(run) for run in re.findall(r"\s*", stream.text)) in range(1, 34)
+
+
+@pytest.mark.parametrize(
+    ("schema", "most"),
+    [
+        ({"type": "number"}, MOST_DIGITS),
+        ({"type": "integer", "minimum": 5}, MOST_DIGITS),
+        ({"type": "array", "items": {"type": "number"}, "minItems": 3, "maxItems": 3}, MOST_DIGITS),
+        (
+            {"type": "object", "properties": {"id": {"type": "string", "pattern": "^[0-9]{30}$"}}, "required": ["id"]},
+            30,
+        ),
+        ({"const": 10**24}, 25),
+    ],
+)
+def test_numbers_end(llm: LLM, plain: LLM, schema: dict[str, object], most: int) -> None:
+    """Digits are made likely, as small models find them; what is written into strings, or wanted, stays as it is."""
+    digits = {token: 50.0 for token in range(plain.prompts.tokenizer.n_tokens) if plain.detokenize([token]).isdigit()}
+    assert digits
+    for sampled in ({"temperature": 0.0}, {"temperature": 1.0, "seed": 2}):
+        options = {"max_tokens": 400, "logit_bias": digits, **sampled}
+        schema = {**schema, "additionalProperties": False} if "properties" in schema else schema
+        stream = llm.chat(MESSAGES, schema=schema, **options)  # type: ignore[arg-type]
+        jsonschema.validate(json.loads(stream.read()), schema)
+        assert stream.stats.finish_reason == "stop"
+        runs = re.findall("[0-9]+", stream.text)
+        assert max(len(run) for run in runs) == most
+        assert stream.text == plain.chat(MESSAGES, schema=schema, **options).read()  # type: ignore[arg-type]
 
 
 def test_sampling_under_a_mask_is_sampling_of_what_is_left(plain: LLM) -> None:
