@@ -41,7 +41,7 @@ def test_everything_is_measured_and_can_be_kept(tmp_path: Path) -> None:
     assert max(core.speed for core in cpu.cores) == 1.0
     assert all(product.cached is not None and product.wide is not None for product in cpu.products.values())
     assert cpu.products["Q4_0"].bytes_per_weight == 0.5625
-    assert cpu.products["Q4_0"].rate(64) > cpu.products["Q4_0"].rate(1)
+    assert all(rate > 0 for product in cpu.products.values() for rate in product.rate.values)
     assert cpu.pass_s > 0
     assert found.idle_share is not None
     assert parse_profile(profile_text(found), "here") == found
