@@ -1,10 +1,9 @@
-"""What several answers at a time cost each other: throughput, the one that is watched, schemas, the server.
+"""What several answers at a time cost each other: throughput, the one that is watched, the server.
 
-Run: `python scripts/measure_serving.py [WHAT ...] [--model NAME] [--runs N]`: together watched schemas server leaving.
+Run: `python scripts/measure_serving.py [WHAT ...] [--model NAME] [--runs N]`: together watched server leaving.
 together: tokens per second of eight sequences in all against one, and against llama.cpp's eight sequences a
 `llama_decode` (llama-cpp-python's low-level API), by turns. watched: time between tokens (95th percentile) and to the
-first token of a 200-token prompt while four background answers are made, against alone. schemas: answers to random
-schemas (drawn by hypothesis, or --suite) that are valid, and what following one costs. server: tokens per second of a
+first token of a 200-token prompt while four background answers are made, against alone. server: tokens per second of a
 stream over HTTP against the Python API, by turns. leaving: how soon an answer ends whose client goes. The idle share
 of the machine is printed around each. Nothing is judged.
 """
@@ -22,8 +21,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from pathlib import Path
 
 import psutil
 
@@ -178,111 +175,6 @@ def watched(model: str, runs: int) -> None:
     show("ratio", [a / b for a, b in zip(first, alone_first, strict=True)])
 
 
-def random_schemas(n: int) -> list[dict[str, object]]:
-    """Schemas of strings, numbers, choices, lists and objects within each other, drawn by hypothesis; the largest."""
-    from hypothesis import HealthCheck, given, settings
-    from hypothesis import strategies as st
-
-    names = st.from_regex("[a-z]{1,8}", fullmatch=True)
-    few = st.integers(1, 3)
-    whole = st.integers(-(2**53), 2**53)  # larger ones are not the same number to everybody who reads JSON
-    leaves = st.one_of(
-        st.builds(lambda most: {"type": "string", "maxLength": most}, st.integers(0, 20)),
-        st.builds(
-            lambda form: {"type": "string", "pattern": form},
-            st.sampled_from(["^[a-f]{2,5}$", "^x+$", "^\\d\\d:\\d\\d$"]),
-        ),
-        st.builds(
-            lambda low, more: {"type": "integer", "minimum": low, "maximum": low + more}, st.integers(-99, 99), few
-        ),
-        st.builds(lambda low: {"type": "number", "minimum": low}, st.integers(-9, 9)),
-        st.sampled_from(
-            [{"type": "boolean"}, {"type": "null"}, {"type": ["integer", "null"]}, {"format": "date", "type": "string"}]
-        ),
-        st.builds(
-            lambda some: {"enum": some},
-            st.lists(st.one_of(names, whole, st.booleans()), min_size=1, max_size=4),
-        ),
-        st.builds(lambda one: {"const": one}, st.one_of(names, whole, st.none())),
-    )
-
-    def within(inner: st.SearchStrategy[dict[str, object]]) -> st.SearchStrategy[dict[str, object]]:
-        def record(members: dict[str, object], optional: int) -> dict[str, object]:
-            required = list(members)[: max(0, len(members) - optional)]
-            return {"type": "object", "properties": members, "required": required, "additionalProperties": False}
-
-        lists = st.builds(lambda items, most: {"type": "array", "items": items, "maxItems": most}, inner, few)
-        records = st.builds(record, st.dictionaries(names, inner, min_size=1, max_size=4), st.integers(0, 1))
-        choices = st.builds(lambda some: {"anyOf": some}, st.lists(inner, min_size=2, max_size=3))
-        return st.one_of(lists, records, choices)
-
-    found: dict[str, dict[str, object]] = {}
-
-    @settings(
-        max_examples=6 * n, database=None, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-    )
-    @given(st.recursive(leaves, within, max_leaves=8))
-    def collect(schema: dict[str, object]) -> None:
-        found[json.dumps(schema, sort_keys=True)] = schema
-
-    collect()
-    return [found[text] for text in sorted(found, key=len, reverse=True)][:n]
-
-
-def suite_schemas(folder: Path) -> list[dict[str, object]]:
-    """The schemas of JSON Schema's own test suite, such as the sdist of jsonschema has it under json/tests/draft7."""
-    groups = [group for path in sorted(folder.glob("*.json")) for group in json.loads(path.read_text(encoding="utf-8"))]
-    return [group["schema"] for group in groups if isinstance(group["schema"], dict)]
-
-
-def schemas(model: str, runs: int, suite: Path | None = None) -> None:
-    """Answers to 100 random schemas a run, or those of a suite, with drafts and without; what following one costs."""
-    import jsonschema
-
-    wanted = random_schemas(100 * runs) if suite is None else suite_schemas(suite)
-    found: dict[str, list[tuple[int, ...]]] = {"off": [], "auto": []}
-    n_valid, n_cut, refused, invalid = 0, 0, 0, []
-    for spec, answers in found.items():
-        n_tokens, seconds, plain_tokens, plain_seconds = 0, 0.0, 0, 0.0
-        with edgeinfer.load(model, device="cpu", spec=spec, n_context=2048) as llm:  # type: ignore[arg-type]
-            for number, schema in enumerate(wanted):
-                options = {"temperature": 0.8, "seed": number, "max_tokens": 1000}
-                try:
-                    stream = llm.chat(MESSAGES, schema=schema, **options)
-                except edgeinfer.BadSetting:
-                    refused, _ = refused + (spec == "off"), answers.append(())
-                    continue
-                began = time.perf_counter()
-                stream.read()
-                seconds, n_tokens = seconds + time.perf_counter() - began, n_tokens + len(stream.tokens)
-                answers.append(stream.tokens)
-                if spec == "off":
-                    try:
-                        jsonschema.validate(json.loads(stream.text), schema)
-                        n_valid += 1
-                    except (ValueError, jsonschema.ValidationError):
-                        cut = stream.stats is not None and stream.stats.finish_reason == "length"
-                        n_cut += cut
-                        if not cut:
-                            invalid.append((schema, stream.text))
-                plain = llm.chat(MESSAGES, **{**options, "max_tokens": max(2, len(stream.tokens))})
-                began = time.perf_counter()
-                plain.read()
-                plain_seconds, plain_tokens = (
-                    plain_seconds + time.perf_counter() - began,
-                    plain_tokens + len(plain.tokens),
-                )
-        rate, plain_rate = n_tokens / seconds, plain_tokens / plain_seconds
-        print(f"  spec {spec}: {rate:.0f} tok/s with schemas, {plain_rate:.0f} without: {rate / plain_rate:.3f}")
-    same = sum(one == other for one, other in zip(found["off"], found["auto"], strict=True))
-    print(
-        f"  {len(wanted)} schemas: {n_valid} valid, {n_cut} cut at 1000 tokens, {refused} refused, "
-        f"{len(invalid)} invalid; {same} same with drafts"
-    )
-    for schema, text in invalid[:5]:
-        print(f"    {json.dumps(schema)} {text!r}")
-
-
 def server(model: str, runs: int) -> None:
     """A stream over HTTP against the Python API."""
     import httpx
@@ -370,7 +262,6 @@ def serving(model: str) -> Iterator[str]:
 WHAT: dict[str, Callable[[str, int], None]] = {
     "together": together,
     "watched": watched,
-    "schemas": schemas,
     "server": server,
     "leaving": leaving,
 }
@@ -381,9 +272,7 @@ def main() -> None:
     parser.add_argument("what", nargs="*", default=list(WHAT), choices=list(WHAT))
     parser.add_argument("--model", default="SmolLM2-135M-Instruct")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--suite", type=Path, help="schemas: those in the files of JSON Schema's test suite")
     given = parser.parse_args()
-    WHAT["schemas"] = partial(schemas, suite=given.suite)
     for what in given.what:
         print(f"{what}: idle {idle():.2f} before")
         WHAT[what](given.model, given.runs)
