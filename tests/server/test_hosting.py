@@ -258,3 +258,90 @@ def test_who_goes_while_a_model_is_opened_or_closed_leaves_none_open(models: lis
         assert n_open == n_closed
 
     asyncio.run(scenario())
+
+
+class Gated:
+    """Models that are opened and closed when a gate opens."""
+
+    class facts:  # noqa: N801
+        notices = ()
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.n_open = 0
+
+    def open(self, path: Path) -> Gated:
+        self.gate.wait(10)
+        self.n_open += 1
+        return self
+
+    def close(self) -> None:
+        self.gate.wait(10)
+        self.n_open -= 1
+
+    def stop(self) -> None:
+        pass
+
+
+def test_no_more_models_are_open_than_may_be(models: list[Path]) -> None:
+    async def scenario() -> None:
+        made, others = Gated(), [path_model(path) for path in models]
+        hosting = module.Hosting(made.open, lambda: others, others[0], most_models=1)  # type: ignore[arg-type]
+        async with hosting.use("one"):
+            with pytest.raises(Refusal, match="one: in use") as refused:
+                async with hosting.use("two"):
+                    pass
+            assert (refused.value.status, refused.value.code, made.n_open) == (503, "models_in_use", 1)
+        async with hosting.use("two") as two:
+            assert (two.name, made.n_open) == ("two", 1)
+        await hosting.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_asks_for_an_open_model_does_not_wait_for_another_one(models: list[Path]) -> None:
+    async def scenario() -> None:
+        made, others = Gated(), [path_model(path) for path in models]
+        hosting = module.Hosting(made.open, lambda: others, others[0], most_models=2)  # type: ignore[arg-type]
+
+        async def ask(name: str | None) -> None:
+            async with hosting.use(name):
+                pass
+
+        await ask(None)
+        made.gate.clear()
+        opening = asyncio.create_task(ask("two"))
+        while not hosting.is_busy:
+            await asyncio.sleep(0)
+        for name in (None, "default", "one"):
+            await asyncio.wait_for(ask(name), 5)
+        assert not opening.done()
+        made.gate.set()
+        await opening
+        await hosting.close()
+
+    asyncio.run(scenario())
+
+
+def test_several_models_that_were_replaced_are_each_closed_once(models: list[Path]) -> None:
+    async def scenario() -> None:
+        made = Gated()
+        hosting = module.Hosting(made.open, list, path_model(models[0]))  # type: ignore[arg-type]
+        uses = [hosting.use(None) for _ in range(3)]
+        for number, use in enumerate(uses):
+            models[0].write_bytes(b"x" * number)
+            await use.__aenter__()
+        assert made.n_open == 3
+        made.gate.clear()
+        first, second = (asyncio.create_task(use.__aexit__(None, None, None)) for use in uses[:2])
+        while hosting._replaced:
+            await asyncio.sleep(0)
+        made.gate.set()
+        await asyncio.gather(first, second)
+        assert made.n_open == 1
+        await uses[2].__aexit__(None, None, None)
+        await hosting.close()
+        assert made.n_open == 0
+
+    asyncio.run(scenario())

@@ -49,6 +49,9 @@ _STATUSES: tuple[tuple[type[EdgeInferError], int, str | None], ...] = (
     (EngineClosed, 503, "model_closed"),
 )
 
+RETRY_S = "1"
+"""When a client may ask again where a place was missing."""
+
 
 @dataclass
 class Refusal(Exception):
@@ -59,6 +62,9 @@ class Refusal(Exception):
     code: str | None = None
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
 
     def body(self) -> dict[str, object]:
         """What the client gets."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeinfer.app.server.failures import Refusal
+from edgeinfer.app.server.failures import RETRY_S, Refusal
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.file_names import model_name, without_quant
 
@@ -80,6 +80,11 @@ class Hosting:
         """Requests that are being answered."""
         return sum(each.users for each in (*self._open.values(), *self._replaced))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything is being answered, opened or closed."""
+        return bool(self.n_users) or self._opening.locked()
+
     def models(self) -> list[LocalModel]:
         """The models that may be asked for: the default one first, then the store's."""
         others = [model for model in self._listed() if model.path != self.default.path]
@@ -87,8 +92,9 @@ class Hosting:
 
     def find(self, name: str | None) -> LocalModel:
         """The model that a request means. Raises ModelNotFound."""
-        if name is None or name in ("", "default", self.default.name, self.default.path.name):
+        if self._is_default(name):
             return self.default
+        assert name is not None
         models, wanted = self.models(), model_name(name).casefold()
         for known in (lambda model: model.name, lambda model: without_quant(model.name), lambda model: model.source):
             found = [model for model in models if known(model).casefold() in (wanted, name.casefold())]
@@ -97,16 +103,27 @@ class Hosting:
         names = ", ".join(model.name for model in models[:10])
         raise Refusal(404, f"there is no model {name!r}; there are: {names}", "model_not_found", "model")
 
+    def _is_default(self, name: str | None) -> bool:
+        return name is None or name in ("", "default", self.default.name, self.default.path.name)
+
     @asynccontextmanager
     async def use(self, name: str | None) -> AsyncIterator[Hosted]:
         """A model, opened if need be, which stays open meanwhile. Raises what opening raises."""
-        wanted = await asyncio.to_thread(self.find, name)
-        hosted = await self._taken(wanted)
+        wanted = self.default if self._is_default(name) else await asyncio.to_thread(self.find, name)
+        hosted = self._at_hand(wanted) or await self._taken(wanted)
         try:
             yield hosted
         finally:
             self._count_out(hosted)
             await self._whole(self._close_replaced())
+
+    def _at_hand(self, wanted: LocalModel) -> Hosted | None:
+        """A model that is open, with one user more, whatever else is being opened; None where it is to be opened."""
+        hosted = self._open.get(wanted.path)
+        if hosted is None or hosted.identity != _identity(wanted.path):
+            return None
+        hosted.users += 1
+        return hosted
 
     async def _taken(self, wanted: LocalModel) -> Hosted:
         """A model with one user more, who may go while it is opened."""
@@ -138,16 +155,14 @@ class Hosting:
     async def _opened(self, wanted: LocalModel) -> Hosted:
         """A model that is open, with one user more. Only one is opened at a time."""
         async with self._opening:
-            hosted = self._open.get(wanted.path)
+            hosted = self._at_hand(wanted)
             if hosted is not None:
-                if hosted.identity == _identity(wanted.path):
-                    hosted.users += 1
-                    return hosted
+                return hosted
+            if wanted.path in self._open:
                 LOG.info("%s was replaced; it is opened anew", wanted.path.name)
                 self._replaced.append(self._open.pop(wanted.path))
                 await self._close_replaced()
-            while len(self._open) >= self._most_models and await self._close_idlest():
-                pass
+            await self._make_room()
             try:
                 found = await self._open_one(wanted)
             except EdgeInferError as reason:
@@ -159,6 +174,19 @@ class Hosting:
             found.users += 1
             return found
 
+    async def _make_room(self) -> None:
+        """Close what nobody uses until there is room for one more. Raises Refusal where all are in use."""
+        while len(self._open) >= self._most_models:
+            if not await self._close_idlest():
+                names = ", ".join(each.name for each in self.open)
+                raise Refusal(
+                    503,
+                    f"{names}: in use, and no more may be open (`edgeinfer serve --most-models`); try again later",
+                    "models_in_use",
+                    "model",
+                    {"Retry-After": RETRY_S},
+                )
+
     async def _open_one(self, wanted: LocalModel) -> Hosted:
         """Open a model; where memory is short, close those that nobody uses first."""
         while True:
@@ -169,6 +197,8 @@ class Hosting:
                 if not await self._close_idlest():
                     raise
                 continue
+            finally:
+                self.used_s = time.monotonic()
             for notice in llm.facts.notices:
                 LOG.info("%s: %s", wanted.name, notice)
             return Hosted(wanted.name, llm, wanted.path, identity)
@@ -205,10 +235,10 @@ class Hosting:
                     await self._close(hosted)
 
     async def _close_replaced(self) -> None:
-        for hosted in tuple(self._replaced):
-            if not hosted.users:
-                self._replaced.remove(hosted)
-                await asyncio.to_thread(hosted.llm.close)
+        """Close those that nobody uses any more; each leaves the list first, as several requests may end meanwhile."""
+        while unused := next((each for each in self._replaced if not each.users), None):
+            self._replaced.remove(unused)
+            await asyncio.to_thread(unused.llm.close)
 
     async def _close(self, hosted: Hosted) -> None:
         del self._open[hosted.path]
