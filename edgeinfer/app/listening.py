@@ -9,6 +9,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from edgeinfer.errors import BadSetting
 
@@ -19,15 +20,29 @@ def is_loopback(host: str) -> bool:
     """Whether a host is this computer only."""
     if host.casefold() == "localhost":
         return True
+    return is_address(host) and ipaddress.ip_address(host.strip("[]")).is_loopback
+
+
+def is_address(name: str) -> bool:
+    """Whether this is an address itself: no stranger's DNS can have made it this computer's."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        ipaddress.ip_address(name.strip("[]"))
     except ValueError:
         return False
+    return True
 
 
 def is_known(name: str, hosts: Iterable[str]) -> bool:
     """Whether requests may be addressed to this name, given without its port: this computer's own, or one of these."""
     return name.casefold().strip("[]") in {*LOCAL_NAMES, *(each.casefold() for each in hosts)}
+
+
+def is_own_page(origin: str, host: str) -> bool:
+    """Whether a page, by its `Origin`, comes from the very place that its request is addressed to, by its `Host`."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def name_of(host: str) -> str:

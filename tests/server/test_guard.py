@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.listening import is_loopback
+from edgeinfer.app.listening import is_address, is_loopback
 from edgeinfer.app.server.failures import refusal_of
 from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.errors import BadSetting, DeviceFailed, EdgeInferError
@@ -42,7 +42,7 @@ def test_names_that_a_stranger_points_here_are_refused(guarded: Running, host: s
 
 def test_pages_that_nobody_allowed_are_refused(guarded: Running) -> None:
     http = guarded.http()
-    for origin in ("https://evil.example", "null", "http://page.example", f"{PAGE}.evil.example"):
+    for origin in ("https://evil.example", "null", "http://page.example", f"{PAGE}.evil.example", "http://["):
         found = http.post("/v1/chat/completions", json=BODY, headers={"Origin": origin})
         assert found.status_code == 403
         assert "access-control-allow-origin" not in found.headers
@@ -52,6 +52,8 @@ def test_pages_that_nobody_allowed_are_refused(guarded: Running) -> None:
     asked = {"Origin": PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     del http.headers["Authorization"]
     assert http.options("/v1/chat/completions", headers=asked).status_code == 200  # browsers ask without the key
+    for refused in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
+        assert http.options("/v1/chat/completions", headers=asked | refused).status_code == 403
     own = guarded.url.removeprefix("http://")
     assert guarded.http().get("/v1/models", headers={"Origin": f"http://{own}"}).status_code == 200
 
@@ -67,6 +69,14 @@ def test_nothing_but_health_is_told_without_the_key(guarded: Running) -> None:
     for header in ("secret", "Basic secret", "Bearer", "Bearer secre", "Bearer s\u00e9cret"):
         headers = {"Authorization": header.encode()}
         assert http.get("/v1/models", headers=headers).status_code == 401
+
+
+def test_pages_that_may_use_it_can_read_why_a_request_is_refused(guarded: Running) -> None:
+    for headers, status in (({"Authorization": "Bearer wrong"}, 401), ({"Content-Length": "6000"}, 413)):
+        found = guarded.http().post("/v1/chat/completions", headers={"Origin": PAGE, **headers}, content=b"x" * 6000)
+        assert (found.status_code, found.headers["access-control-allow-origin"]) == (status, PAGE)
+    other = guarded.http().get("/v1/models", headers={"Origin": "https://evil.example", "Authorization": "Bearer no"})
+    assert "access-control-allow-origin" not in other.headers
 
 
 def test_requests_may_not_be_too_large(guarded: Running) -> None:
@@ -116,11 +126,27 @@ def test_others_may_not_reach_it_without_a_key(host: str) -> None:
     ServerOptions(host=host, key="secret").check()
     with pytest.raises(BadSetting, match="key is empty"):
         ServerOptions(host=host, key=" ").check()
+    for key in ("secret ", "secret\n", " secret"):
+        with pytest.raises(BadSetting, match="white space"):
+            ServerOptions(host=host, key=key).check()
+
+
+def test_a_server_for_others_answers_to_addresses_and_to_no_strangers_names() -> None:
+    for host in ("0.0.0.0", "::", "192.168.1.5", "box.local", ""):
+        options = ServerOptions(host=host, key="secret")
+        assert all(map(options.knows_host, ("10.1.2.3", "[fe80::1]", "127.0.0.1", "localhost")))
+        assert not any(map(options.knows_host, ("evil.example", "10.1.2.3.evil.example")))
+    assert not ServerOptions().knows_host("10.1.2.3")
 
 
 def test_this_computer_is_known_by_its_addresses() -> None:
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.8.8", "::1", "[::1]", "LOCALHOST")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "example.org", "127.0.0.1.example.org")))
+
+
+def test_addresses_are_told_from_names() -> None:
+    assert all(map(is_address, ("10.1.2.3", "::1", "[fe80::1]")))
+    assert not any(map(is_address, ("", "localhost", "10.1.2", "10.1.2.3.example", "0x7f.1")))
 
 
 def test_clients_are_told_what_is_meant_for_users_and_nothing_else() -> None:

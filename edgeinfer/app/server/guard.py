@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hmac
 import json
-from urllib.parse import urlsplit
+from collections.abc import Mapping
 
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgeinfer.app.listening import name_of
+from edgeinfer.app.listening import is_own_page, name_of
 from edgeinfer.app.server.failures import Refusal
 from edgeinfer.app.server.options import ServerOptions
 
@@ -37,7 +37,7 @@ class Guard:
             self._check(scope["method"], scope["path"], headers)
             await self._app(scope, self._limited(receive), send)
         except Refusal as refusal:
-            await _refuse(refusal, send)
+            await _refuse(refusal, self._readers(headers.get("origin")), send)
 
     def _check(self, method: str, path: str, headers: dict[str, str]) -> None:
         """Raises Refusal."""
@@ -46,7 +46,7 @@ class Guard:
         if not options.knows_host(name_of(host)):
             raise Refusal(403, f"this server is not called {host!r}; `edgeinfer serve --allow-host` adds a name")
         origin = headers.get("origin")
-        if origin is not None and origin not in options.origins and urlsplit(origin).netloc != host:
+        if origin is not None and origin not in options.origins and not is_own_page(origin, host):
             raise Refusal(403, f"pages of {origin} may not use this server; `edgeinfer serve --allow-origin` lets them")
         if options.key is not None and path not in OPEN_PATHS and not (method == "OPTIONS" and origin is not None):
             given = headers.get("authorization", "")
@@ -59,6 +59,12 @@ class Guard:
             raise Refusal(400, "Content-Length is no number")
         if int(length) > options.most_body_bytes:
             raise self._too_large()
+
+    def _readers(self, origin: str | None) -> dict[str, str]:
+        """What lets pages that may use this server read why a request of theirs is refused."""
+        if origin is None or origin not in self._options.origins:
+            return {}
+        return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
     def _too_large(self) -> Refusal:
         return Refusal(413, f"a request may have {self._options.most_body_bytes} bytes (`edgeinfer serve --max-body`)")
@@ -78,10 +84,10 @@ class Guard:
         return counted
 
 
-async def _refuse(refusal: Refusal, send: Send) -> None:
+async def _refuse(refusal: Refusal, further: Mapping[str, str], send: Send) -> None:
     body = json.dumps(refusal.body()).encode()
-    headers = [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
     start = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
-    headers += [(name.encode(), value.encode()) for name, value in start.items()]
+    told = {**refusal.headers, **further, **start}
+    headers = [(name.lower().encode(), value.encode()) for name, value in told.items()]
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

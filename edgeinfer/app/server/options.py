@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeinfer.app.listening import is_known, is_loopback
+from edgeinfer.app.listening import is_address, is_known, is_loopback
 from edgeinfer.errors import BadSetting
 
 
@@ -16,7 +16,7 @@ class ServerOptions:
     """`key`: what clients must present, if any. `hosts`: further names that requests may be addressed to.
 
     `origins`: web pages that may ask; none by default. `parallel` answers are made at a time, `queue` more may wait.
-    A model that nobody used for `idle_unload_s` is closed (None: never); `most_models` are open at a time.
+    A model that nobody used for `idle_unload_s` is closed (None: never); `most_models` may be open at a time.
     """
 
     host: str = "127.0.0.1"
@@ -35,6 +35,8 @@ class ServerOptions:
         """Raises BadSetting for a server that others on the network could use without a key."""
         if self.key is not None and not self.key.strip():
             raise BadSetting("the key is empty; give one, or unset its variable to serve this computer alone")
+        if self.key is not None and self.key != self.key.strip():
+            raise BadSetting("the key begins or ends with white space, which clients cannot send; take it away")
         if self.key is None and not is_loopback(self.host):
             raise BadSetting(
                 f"{self.host} can be reached from other computers, so that a key is needed: set EDGEINFER_API_KEY to "
@@ -43,4 +45,6 @@ class ServerOptions:
 
     def knows_host(self, name: str) -> bool:
         """Whether requests may be addressed to this host name, given without its port."""
+        if is_address(name) and not is_loopback(self.host):
+            return True  # which addresses this computer has for others is not known here
         return is_known(name, (self.host, *self.hosts))
