@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +18,22 @@ import httpx
 import psutil
 import pytest
 
+from tests.file_server import Served, serving
+
 START = [sys.executable, "-m", "edgeinfer", "serve", "--port", "0", "--spec", "off", "--ready-json"]
 MESSAGES = [{"role": "user", "content": "the hen"}]
+
+
+@contextmanager
+def started(command: list[str], **variables: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables}
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @contextmanager
@@ -26,21 +41,11 @@ def sidecar(
     model: Path, *options: str, **variables: str
 ) -> Iterator[tuple[subprocess.Popen[str], Mapping[str, object]]]:
     """A server in a process of its own, and what its line says."""
-    process = subprocess.Popen(
-        [*START, "-m", str(model), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **variables},
-    )
-    assert process.stdout is not None
-    try:
+    with started([*START, "-m", str(model), *options], **variables) as process:
+        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr.read() if process.stderr is not None else ""
         yield process, json.loads(line)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def ends(process: subprocess.Popen[str], within_s: float = 20) -> int:
@@ -74,13 +79,13 @@ def test_its_key_comes_from_the_environment(tiny_model: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9 is for POSIX")
 def test_it_ends_with_a_parent_that_is_killed(tiny_model: Path, tmp_path: Path) -> None:
-    """The parent is killed, so that it can tell nobody; an answer is in the making."""
+    """The parent is killed, so that it can tell nobody, and reads no more of what its child says."""
     script = tmp_path / "parent.py"
     command = [*START, "-m", str(tiny_model)]
     script.write_text(
         "import os, subprocess, sys, time\n"
         f"command = {command!r} + ['--parent-pid', str(os.getpid())]\n"
-        "child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)\n"
+        "child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)\n"
         "print(child.stdout.readline(), end='', flush=True)\n"
         "time.sleep(600)\n"
     )
@@ -103,6 +108,85 @@ def test_it_ends_with_a_parent_that_is_killed(tiny_model: Path, tmp_path: Path) 
         parent.kill()
         if child.is_running():
             child.kill()
+
+
+IN_TROUBLE = """
+import sys, time
+from edgeinfer.app import cli, opening
+from edgeinfer.app.server import parent
+
+def wait(*_, **__):
+    print("opening", flush=True)
+    time.sleep(600)
+
+def fail(*_, **__):
+    raise OSError(28, "No space left on device")
+
+parent.LAST_S = 0.1
+trouble = sys.argv.pop(1)
+if trouble != "none":
+    opening.load_model = {"wait": wait, "fail": fail}[trouble]
+cli.main()
+"""
+"""A server whose model takes ten minutes to open, or cannot be opened for a reason that nobody thought of."""
+
+
+def in_trouble(trouble: str, *options: str) -> list[str]:
+    return [sys.executable, "-c", IN_TROUBLE, trouble, *START[3:], *options]
+
+
+@contextmanager
+def parent_of() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that does nothing until it is killed."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
+        try:
+            yield parent
+        finally:
+            parent.kill()
+
+
+def test_it_ends_with_its_parent_while_it_opens_a_model(tiny_model: Path) -> None:
+    with parent_of() as parent:
+        command = in_trouble("wait", "-m", str(tiny_model), "--parent-pid", str(parent.pid))
+        with started(command) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "opening\n"
+            parent.kill()
+            parent.wait()
+            ends(process)
+
+
+def test_it_ends_with_its_parent_while_it_pulls_a_model(tiny_model: Path, tmp_path: Path) -> None:
+    with serving() as server, parent_of() as parent:
+        server.files["/new.gguf"] = Served(tiny_model.read_bytes(), stall=threading.Event())
+        command = in_trouble("none", "-m", server.url("/new.gguf"), "--parent-pid", str(parent.pid))
+        with started(command, EDGEINFER_HOME=str(tmp_path)) as process:
+            deadline = time.monotonic() + 60
+            while not server.body_bytes() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            parent.kill()
+            parent.wait()
+            assert ends(process, 15) == 1  # the other half would come after 20 s
+            assert not server.files["/new.gguf"].stall.is_set()
+
+
+def test_a_model_that_cannot_be_opened_for_whatever_reason_ends_it(tiny_model: Path) -> None:
+    found = subprocess.run(
+        in_trouble("fail", "-m", str(tiny_model)), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (found.returncode, found.stdout) == (1, "")
+    assert found.stderr.splitlines()[-1] == "error: [Errno 28] No space left on device"
+    assert "Traceback" not in found.stderr
+
+
+def test_it_ends_where_nobody_reads_that_it_is_ready(tiny_model: Path) -> None:
+    with started([*START, "-m", str(tiny_model)]) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdout = None
+        assert ends(process, 60) == 1
+        assert "Traceback" not in process.stderr.read()
 
 
 def test_it_ends_when_nobody_asks(tiny_model: Path) -> None:

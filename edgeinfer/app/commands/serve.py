@@ -14,6 +14,7 @@ from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.options import ServerOptions
+    from edgeinfer.app.server.running import Sidecar
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.request import Options
     from edgeinfer.settings import Settings
@@ -42,7 +43,12 @@ AllowOrigin = Annotated[
 Parallel = Annotated[int, typer.Option("--parallel", help="Answers in the making at a time.", min=1, max=64)]
 Queue = Annotated[int, typer.Option("--queue", help="Answers that may wait; more are refused.", min=0)]
 Contexts = Annotated[int, typer.Option("--contexts", help="Whole contexts that the cache has memory for.", min=1)]
-MostModels = Annotated[int, typer.Option("--most-models", help="Models that are open at a time.", min=1)]
+MostModels = Annotated[
+    int,
+    typer.Option(
+        "--most-models", help="Models that may be open at a time; while all are in use others are refused.", min=1
+    ),
+]
 IdleUnload = Annotated[
     float | None,
     typer.Option("--idle-unload", metavar="S", help="Close a model that nobody used for S seconds.", min=1),
@@ -100,6 +106,7 @@ def serve(
     from edgeinfer.app.opening import given_settings
     from edgeinfer.app.server.options import ServerOptions
 
+    sidecar = _sidecar(ready_json, parent_pid, idle_timeout)
     server = ServerOptions(
         host=host,
         port=port,
@@ -113,7 +120,7 @@ def serve(
         most_models=most_models,
         most_body_bytes=size_in_bytes(max_body, 0),
     )
-    _run(given_settings(context), server, (ready_json, parent_pid, idle_timeout))
+    _run(given_settings(context), server, sidecar)
 
 
 def _require_packages() -> None:
@@ -124,10 +131,18 @@ def _require_packages() -> None:
         raise BadSetting(f"serving needs {reason.name}: pip install 'edgeinfer[server]'") from None
 
 
-def _run(settings: Settings, server: ServerOptions, sidecar: tuple[bool, int | None, float | None]) -> None:
+def _sidecar(ready_json: bool, parent_pid: int | None, idle_timeout_s: float | None) -> Sidecar:
+    """How the server behaves beside another program, which is watched from now on. Raises BadSetting."""
+    from edgeinfer.app.server.parent import Parent
+    from edgeinfer.app.server.running import Sidecar
+
+    return Sidecar(ready_json, None if parent_pid is None else Parent(parent_pid), idle_timeout_s)
+
+
+def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     """Serve until told to end. Raises BadSetting, ModelNotFound and what pulling raises."""
     from edgeinfer.app.model_choice import choose_model
-    from edgeinfer.app.server.running import Sidecar, run_server
+    from edgeinfer.app.server.running import run_server
     from edgeinfer.models.store import Store
 
     server.check()
@@ -136,7 +151,7 @@ def _run(settings: Settings, server: ServerOptions, sidecar: tuple[bool, int | N
     def opening(path: Path) -> LLM:
         return _open(path, settings, server)
 
-    if code := run_server(server, Sidecar(*sidecar), default, opening, Store().models, _defaults(settings)):
+    if code := run_server(server, sidecar, default, opening, Store().models, _defaults(settings)):
         raise typer.Exit(code)
 
 

@@ -19,24 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import typer
 import uvicorn
 
 from edgeinfer.app.listening import listen, url_of
 from edgeinfer.app.server.app import create_app
-from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.hosting import Hosting
+from edgeinfer.app.server.hosting import Hosted, Hosting
 from edgeinfer.app.server.options import ServerOptions
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.app.server.parent import Parent
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.request import Options
     from edgeinfer.models.store import LocalModel
 
+LOG = logging.getLogger("edgeinfer.server")
 LOOK_S = 0.5
-"""How often it is looked for the parent, for idleness, for models that nobody uses."""
+"""How often it is looked whether the parent has ended, for idleness, for models that nobody uses."""
 LAST_S = 3.0
 """For answers in the making to end when the server does."""
 SWITCH_S = 0.0005
@@ -47,12 +46,12 @@ SWITCH_S = 0.0005
 class Sidecar:
     """How a server that belongs to another program behaves.
 
-    `tells_ready`: one line of JSON on standard output. `parent`: a process with which it ends. `idle_timeout_s`: it
+    `tells_ready`: one line of JSON on standard output. `parent`: the program with which it ends. `idle_timeout_s`: it
     ends when nothing was asked for so long.
     """
 
     tells_ready: bool = False
-    parent: int | None = None
+    parent: Parent | None = None
     idle_timeout_s: float | None = None
 
 
@@ -64,9 +63,8 @@ def run_server(
     listed: Callable[[], Sequence[LocalModel]],
     defaults: Options,
 ) -> int:
-    """Serve until told to end; an exit code. Raises BadSetting for a port in use, a parent that is gone."""
+    """Serve until told to end; an exit code. Raises BadSetting for a port in use."""
     options.check()
-    parent = None if sidecar.parent is None else _process(sidecar.parent)
     listener = listen(options.host, options.port)
     sys.setswitchinterval(SWITCH_S)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -84,7 +82,7 @@ def run_server(
             server_header=False,
         )
         server = uvicorn.Server(config)
-        watch = asyncio.create_task(_watch(server, hosting, sidecar, parent))
+        watch = asyncio.create_task(_watch(server, hosting, sidecar))
         begin = asyncio.create_task(_begin(server, hosting, sidecar, listener))
         try:
             await server.serve(sockets=[listener])
@@ -101,20 +99,24 @@ def run_server(
 
 
 async def _begin(server: uvicorn.Server, hosting: Hosting, sidecar: Sidecar, listener: socket.socket) -> int:
-    """Open the default model and say that the server is ready; one that cannot be opened ends the server."""
+    """Open the default model and say that the server is ready. A server of which nobody hears that is of no use."""
     try:
         async with hosting.use(None) as hosted:
-            facts = hosted.llm.facts
-    except (EdgeInferError, Refusal) as reason:
-        typer.echo(f"error: {reason}", err=True)
+            _tell_ready(hosted, sidecar, listener)
+    except Exception as reason:
         server.should_exit = True
+        LOG.error("error: %s", str(reason) or type(reason).__name__)  # unlike printing, this never raises
         return 1
+    return 0
+
+
+def _tell_ready(hosted: Hosted, sidecar: Sidecar, listener: socket.socket) -> None:
+    """Raises OSError where nobody reads it."""
     url, (host, port) = url_of(listener), listener.getsockname()[:2]
     if sidecar.tells_ready:
         ready = {"ready": True, "url": url, "host": host, "port": port, "pid": os.getpid(), "model": hosted.name}
         print(json.dumps(ready), flush=True)
-    typer.echo(f"{hosted.name} on {facts.device} at {url}/v1", err=True)
-    return 0
+    typer.echo(f"{hosted.name} on {hosted.llm.facts.device} at {url}/v1", err=True)
 
 
 async def _code(begin: asyncio.Task[int]) -> int:
@@ -123,33 +125,19 @@ async def _code(begin: asyncio.Task[int]) -> int:
     return 0
 
 
-async def _watch(server: uvicorn.Server, hosting: Hosting, sidecar: Sidecar, parent: psutil.Process | None) -> None:
+async def _watch(server: uvicorn.Server, hosting: Hosting, sidecar: Sidecar) -> None:
     """End the server with its parent or when nobody needs it, and close models that nobody uses."""
     while True:
         await asyncio.sleep(LOOK_S)
-        if parent is not None and not _is_alive(parent):
-            typer.echo("the program that this server belongs to has ended", err=True)
+        if sidecar.parent is not None and sidecar.parent.has_ended:
             server.should_exit = True
             for hosted in hosting.open:
                 hosted.llm.stop()
         idle_s = sidecar.idle_timeout_s
-        if idle_s is not None and not hosting.n_users and time.monotonic() - hosting.used_s >= idle_s:
-            typer.echo(f"nothing was asked for {idle_s:.0f} s", err=True)
+        if idle_s is not None and not hosting.is_busy and time.monotonic() - hosting.used_s >= idle_s:
+            LOG.info("nothing was asked for %.0f s", idle_s)
             server.should_exit = True
-        await hosting.close_idle()
-
-
-def _process(number: int) -> psutil.Process:
-    """A process by its number. Raises BadSetting where there is none."""
-    try:
-        return psutil.Process(number)
-    except (psutil.NoSuchProcess, ValueError, OverflowError):
-        raise BadSetting(f"--parent-pid {number}: there is no such process") from None
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    """Whether a process still runs; its number may have become another's."""
-    try:
-        return bool(process.is_running()) and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+        try:
+            await hosting.close_idle()
+        except Exception:
+            LOG.exception("a model that nobody uses could not be closed")

@@ -1,0 +1,90 @@
+"""When a server ends by itself: with its parent, or when nobody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app.server import running
+from edgeinfer.app.server.hosting import Hosting
+from edgeinfer.models.store import path_model
+
+
+@dataclass
+class Ending:
+    """What of a web server is told to end, and a parent."""
+
+    should_exit: bool = False
+    has_ended: bool = False
+
+
+class Small:
+    """A model."""
+
+    class facts:  # noqa: N801
+        notices = ()
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LOOK_S", 0.005)
+
+
+def test_a_server_is_not_idle_while_it_opens_its_model(tiny_model: Path) -> None:
+    async def scenario() -> None:
+        gate, server = threading.Event(), Ending()
+
+        def open_model(path: Path) -> Small:
+            gate.wait(10)
+            return Small()
+
+        async def ask() -> None:
+            async with hosting.use(None):
+                pass
+
+        hosting = Hosting(open_model, list, path_model(tiny_model))  # type: ignore[arg-type]
+        sidecar = running.Sidecar(idle_timeout_s=0.02)
+        opening = asyncio.create_task(ask())
+        watch = asyncio.create_task(running._watch(server, hosting, sidecar))  # type: ignore[arg-type]
+        await asyncio.sleep(0.1)
+        assert not server.should_exit
+        gate.set()
+        await opening
+        while not server.should_exit:
+            await asyncio.sleep(0.005)
+        watch.cancel()
+        await hosting.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_parent_is_watched_whatever_becomes_of_models(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        server, n_tried = Ending(), [0]
+
+        async def close_idle() -> None:
+            n_tried[0] += 1
+            raise RuntimeError("it cannot be closed")
+
+        hosting = Hosting(lambda path: Small(), list, path_model(tiny_model))  # type: ignore[arg-type,return-value]
+        monkeypatch.setattr(hosting, "close_idle", close_idle)
+        sidecar = running.Sidecar(parent=server)  # type: ignore[arg-type]
+        watch = asyncio.create_task(running._watch(server, hosting, sidecar))  # type: ignore[arg-type]
+        while not n_tried[0]:
+            await asyncio.sleep(0.005)
+        server.has_ended = True
+        while not server.should_exit:
+            await asyncio.sleep(0.005)
+        watch.cancel()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
