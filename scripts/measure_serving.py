@@ -269,11 +269,14 @@ WHAT: dict[str, Callable[[str, int], None]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", default=list(WHAT), choices=list(WHAT))
+    parser.add_argument("what", nargs="*", metavar="WHAT")  # as choices, none would not be one
     parser.add_argument("--model", default="SmolLM2-135M-Instruct")
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()
     for what in given.what:
+        if what not in WHAT:
+            parser.error(f"there is no {what!r}; there are: {', '.join(WHAT)}")
+    for what in given.what or list(WHAT):
         print(f"{what}: idle {idle():.2f} before")
         WHAT[what](given.model, given.runs)
         print(f"{what}: idle {idle():.2f} after")

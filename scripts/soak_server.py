@@ -4,7 +4,8 @@ Run: `python scripts/soak_server.py [--minutes M] [--clients N] [--model NAME] [
 asked by clients that wait for answers, read streams fast or slowly, leave in the middle of a body, a prompt or an
 answer, send what is no request, ask for schemas, embeddings, texts and too much. Prints what the server's process
 holds once a minute and, at rest, at the beginning and at the end; every kind of answer with its status; and what is
-wrong: statuses that no request deserves, a cache that is not free again, files or threads that stay.
+wrong: statuses that no request deserves, answers that are still in the making, files or threads that stay. Pages of
+the cache are printed and not judged: prefixes that are kept hold some at rest.
 """
 
 from __future__ import annotations
