@@ -12,10 +12,10 @@ from fastapi.responses import JSONResponse, Response
 
 from edgeinfer.app.server.answers import Envelope, Record, calls_of, chat_logprobs, finish_reason, timings_of, usage_of
 from edgeinfer.app.server.asked import ChatRequest
-from edgeinfer.app.server.responses import ANSWERED
 from edgeinfer.app.server.sending import DONE, event, read_all, side_by_side, streaming
 from edgeinfer.app.server.state import State, state_of
-from edgeinfer.app.server.wanted import chat_options, messages_of
+from edgeinfer.app.server.statuses import ANSWERED
+from edgeinfer.app.server.wanted import chat_options, messages_of, seeded
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.hosting import Hosted
@@ -52,13 +52,8 @@ def measured(streams: Sequence[TextStream]) -> list[Stats]:
 def _streams(asked: ChatRequest, hosted: Hosted, state: State, n: int) -> list[TextStream]:
     """The answers that are asked for, none of which has begun."""
     options, messages = chat_options(asked, state.defaults), messages_of(asked.messages)
-    priority, seed = asked.priority or "interactive", options.get("seed")
-    streams = []
-    for number in range(n):
-        if seed is not None:
-            options["seed"] = seed + number
-        streams.append(hosted.llm.chat(messages, priority=priority, **options))
-    return streams
+    priority = asked.priority or "interactive"
+    return [hosted.llm.chat(messages, priority=priority, **each) for each in seeded(options, n)]
 
 
 def _choice(number: int, stream: TextStream, hosted: Hosted) -> Record:

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request
 from edgeinfer.app.server.answers import Record
 from edgeinfer.app.server.asked import EmbeddingRequest
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.responses import FAILURES
 from edgeinfer.app.server.state import state_of
+from edgeinfer.app.server.statuses import FAILURES
 
 router = APIRouter(tags=["embeddings"])
 

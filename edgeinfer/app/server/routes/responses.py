@@ -15,12 +15,12 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
 from edgeinfer.app.server.answers import Record, usage_of
-from edgeinfer.app.server.asked_responses import ResponseRequest
+from edgeinfer.app.server.asked_responses import NamedChoice, ResponseRequest
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.responses import ANSWERED
 from edgeinfer.app.server.routes.chat import measured
 from edgeinfer.app.server.sending import EVERY_S, read_all, streaming
 from edgeinfer.app.server.state import State, state_of
+from edgeinfer.app.server.statuses import ANSWERED
 from edgeinfer.app.server.wanted import chat_options, messages_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _Frame:
 
     def record(self, status: str, output: Sequence[Record] = (), usage: Record | None = None) -> Record:
         """The response as it stands."""
-        asked = self._asked
+        asked, choice = self._asked, self._asked.tool_choice
         return {
             "id": f"resp_{self.identity}",
             "object": "response",
@@ -86,7 +86,7 @@ class _Frame:
             "previous_response_id": None,
             "store": False,
             "temperature": asked.temperature,
-            "tool_choice": "auto" if not isinstance(asked.tool_choice, str) else asked.tool_choice,
+            "tool_choice": choice.model_dump() if isinstance(choice, NamedChoice) else choice or "auto",
             "tools": [tool.model_dump() for tool in asked.tools or ()],
             "top_p": asked.top_p,
             "usage": usage,
