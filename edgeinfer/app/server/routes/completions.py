@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from edgeinfer.app.server.answers import Envelope, Record, finish_reason, text_logprobs, timings_of, usage_of
+from edgeinfer.app.server.answers import (
+    Envelope,
+    Record,
+    finish_reason,
+    measured,
+    text_logprobs,
+    timings_of,
+    usage_of,
+)
 from edgeinfer.app.server.asked import CompletionRequest
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.routes.chat import measured
-from edgeinfer.app.server.sending import DONE, event, read_all, side_by_side, streaming
+from edgeinfer.app.server.parts import Parts
+from edgeinfer.app.server.sending import read_all, side_by_side, streaming
 from edgeinfer.app.server.state import State, state_of
 from edgeinfer.app.server.statuses import ANSWERED
 from edgeinfer.app.server.wanted import options_of, seeded
@@ -134,29 +142,25 @@ async def _events(
     n: int,
 ) -> AsyncIterator[bytes]:
     """Texts in parts, then why they ended, then what they took."""
-    wants_usage = asked.stream_options is not None and asked.stream_options.include_usage
-    more = {"usage": None} if wants_usage else {}
+    parts, lengths, n_told = Parts(asked, envelope), [len(echo) for echo in echoes], [0] * len(streams)
 
-    def part(number: int, text: str, reason: str | None = None, **further: object) -> bytes:
-        choice = {"index": number, "text": text, "logprobs": further.pop("logprobs", None), "finish_reason": reason}
-        return event(envelope.record([choice], is_part=True, **more, **further))
+    def logprobs(number: int) -> Record | None:
+        """The probabilities of tokens that were not told yet."""
+        new = streams[number].logprobs[n_told[number] :]
+        if not new:
+            return None
+        told = text_logprobs(new, hosted.llm.prompts.tokenizer, lengths[number])
+        n_told[number] += len(new)
+        lengths[number] += sum(map(len, told["tokens"]))
+        return told
 
-    lengths, n_told = [len(echo) for echo in echoes], [0] * len(streams)
     for number, echo in enumerate(echoes):
         if echo:
-            yield part(number, echo)
+            yield parts.part(number, {"text": echo})
     async for number, text in side_by_side(streams):
-        told = None
-        if asked.logprobs is not None:
-            new = streams[number].logprobs[n_told[number] :]
-            told = text_logprobs(new, hosted.llm.prompts.tokenizer, lengths[number])
-            n_told[number] += len(new)
-        yield part(number, text, logprobs=told)
-        lengths[number] += len(text)
+        yield parts.part(number, {"text": text}, logprobs(number))
     stats = measured(streams)
     state.metrics.answered(hosted.name, stats)
     for number, each in enumerate(stats):
-        yield part(number, "", finish_reason(each), timings=timings_of(each))
-    if wants_usage:
-        yield event(envelope.record([], is_part=True, usage=_usage(stats, n)))
-    yield DONE
+        yield parts.last(number, {"text": ""}, logprobs(number), each)
+    yield parts.end(_usage(stats, n))
