@@ -66,15 +66,16 @@ def _streams(asked: ChatRequest, hosted: Hosted, state: State, n: int) -> list[T
 def _choice(number: int, stream: TextStream, hosted: Hosted) -> Record:
     """A whole answer."""
     assert stream.stats is not None
-    told, calls = stream.logprobs, stream.tool_calls
-    message: Record = {"role": "assistant", "content": stream.content, "refusal": None}
-    if calls:
-        message |= {"content": stream.content if stream.content.strip() else None, "tool_calls": calls_of(calls)}
+    told, said = stream.logprobs, Said(stream)
+    content = said.push(stream.text) + said.finish()
+    message: Record = {"role": "assistant", "content": content, "refusal": None}
+    if said.calls:
+        message |= {"content": content or None, "tool_calls": calls_of(said.calls)}
     return {
         "index": number,
         "message": message,
         "logprobs": chat_logprobs(told, hosted.llm.prompts.tokenizer) if told else None,
-        "finish_reason": finish_reason(stream.stats, len(calls)),
+        "finish_reason": finish_reason(stream.stats, len(said.calls)),
     }
 
 
