@@ -30,6 +30,7 @@ from edgeinfer.app.server.asked import (
 from edgeinfer.app.server.failures import Refusal
 
 LOGPROBS = "message.output_text.logprobs"
+"""By which `include` asks for probabilities of tokens."""
 
 
 class Part(Asked):
