@@ -57,6 +57,20 @@ def fit(messages: Messages, render: Render, n_context: int, max_tokens: int | No
     return _fitted(prompt, len(chat) - len(kept), n_context)
 
 
+def whole(messages: Messages, render: Render, n_context: int) -> Fitted:
+    """The prompt of a conversation of which nothing may be left out; one as long as the context has room for a token.
+
+    Raises ContextOverflow where it is longer than the context, BadSetting for messages that are none.
+    """
+    prompt = tuple(render(_checked(messages)))
+    if len(prompt) > n_context:
+        raise ContextOverflow(
+            f"the conversation has {len(prompt)} tokens and the context holds {n_context}; "
+            "shorten it, or load the model with a larger context (--ctx, n_context)"
+        )
+    return Fitted(prompt, 0, ())
+
+
 def _checked(messages: Messages) -> list[Message]:
     """Raises BadSetting unless there is a message and each has a role and a content."""
     if isinstance(messages, str | bytes | Mapping) or not messages:

@@ -310,6 +310,8 @@ class LLM:
         ContextOverflow, UnsupportedModel where the device does not show hidden states, EngineClosed.
         """
         self._pool.check_open()
+        if isinstance(texts, str):
+            raise BadSetting("embed takes a list of texts; write [text]")
         embedder = self._embedder
         prompts = [self.tokenize(text) if isinstance(text, str) else self.prompts.checked(text) for text in texts]
         return [embedder.embed(tokens, pooling, normalized=normalized) for tokens in prompts]

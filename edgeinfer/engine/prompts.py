@@ -8,19 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from edgeinfer.engine.constraints import Constraint
 from edgeinfer.engine.continuing import partial_tokens, split_partial
-from edgeinfer.engine.conversation import Fitted, Messages, fit
+from edgeinfer.engine.conversation import Fitted, Messages, fit, whole
 from edgeinfer.engine.guidance import Guidance, grammar_of
 from edgeinfer.engine.request import Options, Request, request_of
 from edgeinfer.engine.tool_use import ToolUse
-from edgeinfer.errors import BadSetting, ContextOverflow
+from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 
 Known = Callable[[Sequence[int]], Sequence[int]]
 """Tokens that were read or generated of a text that begins with these, itself included; none where none are known."""
+
+NO_VARIABLES: Mapping[str, Any] = MappingProxyType({})
+OWN_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "name"})
+"""What `ChatTemplate.render` takes beside further variables of the template."""
 
 
 def nothing_known(head: Sequence[int]) -> Sequence[int]:
@@ -42,20 +47,22 @@ class Prompts:
         return Guidance(self.tokenizer)
 
     def chat(self, messages: Messages, options: Options, known: Known = nothing_known) -> Request:
-        """A conversation, given whole, without its oldest turns where it outgrows the context.
+        """A conversation, given whole, without its oldest turns where it outgrows the context and that is allowed.
 
         Where its last message is the assistant's, the answer goes on within that text, which is made of `known` tokens
-        as far as those agree with it. Raises ContextOverflow,
-        BadTemplate, BadSetting.
+        as far as those agree with it. Raises ContextOverflow, BadTemplate, BadSetting.
         """
         several, choice = options.get("parallel_tools", True), options.get("tool_choice", "auto")
         tools = ToolUse.of(options.get("tools"), choice, several, self.template)
-        fitted = self.fitted(messages, options.get("max_tokens"), known, tools)
-        if fitted.n_dropped and options.get("keeps_all"):
-            raise ContextOverflow(
-                f"the conversation has {self.n_tokens(messages)} tokens and the context holds {self.n_context}; "
-                "shorten it, or load the model with a larger context (--ctx, n_context)"
-            )
+        variables = _checked_variables(options.get("template_variables") or {})
+
+        def tokens(kept: Sequence[Message]) -> list[int]:
+            return self._tokens(kept, known, tools, variables)
+
+        if options.get("keeps_all"):
+            fitted = whole(messages, tokens, self.n_context)
+        else:
+            fitted = fit(messages, tokens, self.n_context, options.get("max_tokens"))
         partial = split_partial([Message.of(message) for message in messages])[1]
         return request_of(
             fitted.prompt,
@@ -66,15 +73,9 @@ class Prompts:
             tools=tools,
         )
 
-    def fitted(
-        self,
-        messages: Messages,
-        max_tokens: int | None = None,
-        known: Known = nothing_known,
-        tools: ToolUse | None = None,
-    ) -> Fitted:
+    def fitted(self, messages: Messages, max_tokens: int | None = None) -> Fitted:
         """The prompt of a conversation and what was left out of it. Raises as `chat`."""
-        return fit(messages, lambda kept: self._tokens(kept, known, tools), self.n_context, max_tokens)
+        return fit(messages, lambda kept: self._tokens(kept, nothing_known), self.n_context, max_tokens)
 
     def text(self, text: str | Sequence[int], options: Options, *, parse_special: bool = True) -> Request:
         """A text to continue as it is, or its tokens. `parse_special`: texts of special tokens mean them.
@@ -105,23 +106,43 @@ class Prompts:
             return tools.constraint(self.guidance, self.tokenizer)
         return None if grammar is None else self.guidance.constraint(grammar)
 
-    def render(self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
-        """The text the model is given for a conversation, with functions that it may call."""
+    def render(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> str:
+        """The text the model is given for a conversation, with functions that it may call. Raises as `chat`."""
         before, partial = split_partial([Message.of(message) for message in messages])
-        return self._text(before, ToolUse.of(tools, "auto", True, self.template)) + (partial or "")
+        used = ToolUse.of(tools, "auto", True, self.template)
+        return self._text(before, used, _checked_variables(variables)) + (partial or "")
 
     def n_tokens(self, messages: Messages) -> int:
         """How many tokens a conversation is, whether it fits or not. Raises BadTemplate, BadSetting."""
         return len(self._tokens([Message.of(message) for message in messages], nothing_known))
 
-    def _text(self, messages: Sequence[Message], tools: ToolUse | None) -> str:
+    def _text(self, messages: Sequence[Message], tools: ToolUse | None, variables: Mapping[str, Any]) -> str:
         """A conversation as the model is given it, up to where the answer begins."""
         if tools is None:
-            return self.template.render(messages, add_generation_prompt=True)
+            return self.template.render(messages, add_generation_prompt=True, **variables)
         told = None if tools.in_words else tools.tools
-        return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=told)
+        return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=told, **variables)
 
-    def _tokens(self, messages: Sequence[Message], known: Known, tools: ToolUse | None = None) -> list[int]:
+    def _tokens(
+        self,
+        messages: Sequence[Message],
+        known: Known,
+        tools: ToolUse | None = None,
+        variables: Mapping[str, Any] = NO_VARIABLES,
+    ) -> list[int]:
         before, partial = split_partial(messages)
-        head = self.tokenizer.encode_rendered(self._text(before, tools))
+        head = self.tokenizer.encode_rendered(self._text(before, tools, variables))
         return head + partial_tokens(self.tokenizer, head, partial, known(head)) if partial else head
+
+
+def _checked_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises BadSetting for what a template is given in any case."""
+    taken = next((name for name in variables if name in OWN_VARIABLES), None)
+    if taken is not None:
+        raise BadSetting(f"the chat template's {taken!r} is made of the conversation; leave it out")
+    return variables

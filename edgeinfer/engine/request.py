@@ -17,7 +17,7 @@ from edgeinfer.errors import BadSetting, ContextOverflow
 
 REQUEST_KEYS = (
     *("max_tokens", "stop", "progress", "logprobs", "schema", "grammar", "regex", "keeps_all"),
-    *("tools", "tool_choice", "parallel_tools"),
+    *("tools", "tool_choice", "parallel_tools", "template_variables"),
 )
 
 MOST_LOGPROBS = 20
@@ -31,7 +31,8 @@ class Options(TypedDict, total=False):
     (as a mapping or text; True: any JSON object); grammar: in Lark's or llama.cpp's form; regex: the whole answer.
     keeps_all: a conversation that outgrows the context is refused, not shortened. tools: functions that may be called,
     as OpenAI's API has them; tool_choice: "auto", "none", "required", or the name of one that must be called;
-    parallel_tools: whether several may be called at a time.
+    parallel_tools: whether several may be called at a time. template_variables: what the chat template is told besides
+    (enable_thinking, …).
     """
 
     temperature: float
@@ -55,6 +56,7 @@ class Options(TypedDict, total=False):
     tools: Sequence[Mapping[str, Any]]
     tool_choice: str
     parallel_tools: bool
+    template_variables: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

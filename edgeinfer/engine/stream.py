@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 
 class TextStream:
-    """Iterate it (`for` or `async for`) to generate; `stop()` from any thread keeps what there is."""
+    """The text of one answer, piece by piece: iterate it once, with `for` or `async for`, to have it generated.
+
+    What it tells besides (`text`, `tokens`, `live`, …) is as far as the text was taken; from any thread, as `stop()`,
+    which keeps what there is.
+    """
 
     def __init__(self, generation: Generation) -> None:
+        """Nothing is generated before the first piece is asked for."""
         self._generation = generation
         self._pieces = generation.pieces()
         self._lock = threading.Lock()
@@ -42,7 +47,7 @@ class TextStream:
                 yield piece
 
     async def chunks(self, every_s: float = 0.02) -> AsyncIterator[str]:
-        """The text as it arrives, in larger parts: one at most in so many seconds, the first at once.
+        """The text as it arrives, in larger parts: one at most in so many seconds, the first and last at once.
 
         Whatever is done with each part is done less often, which leaves the processor to the model.
         """
@@ -50,11 +55,17 @@ class TextStream:
             yield "".join(pieces)
 
     async def _arriving(self, every_s: float) -> AsyncIterator[list[str]]:
-        """All that has arrived, whenever something has."""
+        """All that has arrived, whenever something has; not again within `every_s`, unless it is the end."""
         import asyncio  # who has no event loop need not wait for it
 
-        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-        ticket = self._generation.drive(lambda: _tell(loop, arrived))
+        loop, arrived, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+        def notify() -> None:
+            _tell(loop, arrived)
+            if self.stats is not None:
+                _tell(loop, ended)
+
+        ticket = self._generation.drive(notify)
         try:
             while not (ticket.is_over and not ticket.has_pieces):
                 pieces = []
@@ -63,7 +74,9 @@ class TextStream:
                 if pieces:
                     yield pieces
                     if every_s and not ticket.is_over:
-                        await asyncio.sleep(every_s)
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(every_s):
+                                await ended.wait()
                 elif not ticket.is_over:
                     await arrived.wait()
                     arrived.clear()
@@ -143,8 +156,8 @@ class TextStream:
         self._generation.leave()
 
 
-def _tell(loop: asyncio.AbstractEventLoop, arrived: asyncio.Event) -> None:
+def _tell(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     """Let an event loop go on, from another thread."""
-    if not arrived.is_set():
+    if not event.is_set():
         with suppress(RuntimeError):  # it is closed: nobody waits any more
-            loop.call_soon_threadsafe(arrived.set)
+            loop.call_soon_threadsafe(event.set)

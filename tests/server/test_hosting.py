@@ -51,7 +51,7 @@ def test_models_are_opened_when_they_are_asked_for(models: list[Path]) -> None:
         with pytest.raises(EngineClosed):
             running.opened[1].chat(MESSAGES)
         assert ask(running, "two") == texts["two"]
-        assert ask(running, "default" if False else "one") == texts["one"]
+        assert ask(running, "one") == texts["one"]
 
 
 def test_loading_and_unloading_by_request(models: list[Path], long_model: Path) -> None:
@@ -188,7 +188,7 @@ def test_texts_and_tokens(models: list[Path]) -> None:
         pieces = http.post("/tokenize", json={"content": "the hen", "with_pieces": True}).json()["tokens"]
         assert "".join(each["piece"] for each in pieces) == "the hen"
         assert http.post("/detokenize", json={"tokens": tokens}).json() == {"content": "the hen"}
-        assert http.post("/detokenize", json={"tokens": [10**8]}).status_code in (400, 500)
+        assert http.post("/detokenize", json={"tokens": [10**8]}).status_code == 400
         prompt = http.post("/apply-template", json={"messages": MESSAGES}).json()["prompt"]
         assert prompt == running.llm.prompts.render(MESSAGES)
 

@@ -101,6 +101,24 @@ def test_probabilities_of_tokens(server: Running) -> None:
         server.client().chat.completions.create(model=MODEL, messages=MESSAGES, top_logprobs=3)
 
 
+def test_probabilities_of_tokens_whose_text_a_stop_string_takes_are_streamed_too(server: Running) -> None:
+    options = {"model": MODEL, "temperature": 0, "max_tokens": 24, "stop": [same_text(server)[5:8]]}
+    chats, texts = server.client().chat.completions, server.client().completions
+    whole = chats.create(messages=MESSAGES, logprobs=True, **options).choices[0].logprobs.content
+    parts = []
+    for chunk in chats.create(messages=MESSAGES, logprobs=True, stream=True, **options):
+        parts += [] if chunk.choices[0].logprobs is None else chunk.choices[0].logprobs.content
+    assert parts == whole
+    options["stop"] = [texts.create(prompt="the ", **options | {"stop": None}).choices[0].text[5:8]]
+    told = texts.create(prompt="the ", logprobs=1, **options).choices[0].logprobs
+    tokens, offsets = [], []
+    for chunk in texts.create(prompt="the ", logprobs=1, stream=True, **options):
+        if chunk.choices[0].logprobs is not None:
+            tokens += chunk.choices[0].logprobs.tokens
+            offsets += chunk.choices[0].logprobs.text_offset
+    assert (tokens, offsets) == (told.tokens, told.text_offset)
+
+
 class Weather(pydantic.BaseModel):
     """What an answer must be."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import gguf
 import jsonschema
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgeinfer.app.server.answers import Said
 from edgeinfer.engine.guidance import Guidance
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.tool_grammar import tool_grammar
@@ -208,6 +210,67 @@ def test_calls_are_streamed_whole(server: Running) -> None:
     assert [(call.function.name, call.function.arguments) for call in calls] == [
         (call.function.name, call.function.arguments) for call in whole.choices[0].message.tool_calls
     ]
+
+
+LONG = {
+    "name": "weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "minLength": 30, "maxLength": 40}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+"""A call of this is cut by short answers."""
+
+
+@pytest.mark.parametrize("max_tokens", [25, 160])
+def test_a_stream_tells_what_a_whole_answer_does(server: Running, max_tokens: int) -> None:
+    for seed in range(4):
+        options = {
+            "messages": MESSAGES,
+            "tools": [{"type": "function", "function": LONG}],
+            "tool_choice": "required",
+            "max_tokens": max_tokens,
+            "seed": seed,
+            "logprobs": True,
+        }
+        whole = server.client().chat.completions.create(model="tiny", **options).choices[0]
+        content, calls, told = "", [], []
+        for chunk in server.client().chat.completions.create(model="tiny", stream=True, **options):
+            part = chunk.choices[0]
+            content += part.delta.content or ""
+            calls += [call.function.arguments for call in part.delta.tool_calls or ()]
+            told += [] if part.logprobs is None else part.logprobs.content
+        assert content == (whole.message.content or "")
+        assert calls == [call.function.arguments for call in whole.message.tool_calls or ()]
+        assert told == whole.logprobs.content
+
+
+def test_a_streamed_response_tells_what_a_whole_one_does(server: Running) -> None:
+    asked = {
+        "input": "the weather",
+        "tools": [{"type": "function", **LONG}],
+        "tool_choice": "required",
+        "max_output_tokens": 25,
+        "temperature": 0,
+    }
+    whole = server.client().responses.create(model="tiny", **asked)
+    with server.client().responses.stream(model="tiny", **asked) as stream:
+        events = list(stream)
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == whole.output_text != ""
+    assert events[-1].response.output_text == whole.output_text
+    assert "response.output_item.done" in [event.type for event in events]
+
+
+@given(st.lists(st.sampled_from([*WRITTEN["hermes"].split("\n"), " ", "\n", "I will look", "<tool"])))
+def test_white_space_beside_calls_is_no_content(pieces: list[str]) -> None:
+    said, text = Said(SimpleNamespace(reader=ToolReader(TOOL_FORMATS.get("hermes"), NAMES))), "".join(pieces)
+    streamed = "".join([*map(said.push, pieces), said.finish()])
+    content, calls = read("hermes", text, [])
+    assert list(said.calls) == calls
+    assert streamed == ("" if calls and not content.strip() else content)
 
 
 def test_one_call_at_a_time(server: Running) -> None:

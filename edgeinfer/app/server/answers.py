@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from edgeinfer.engine.logprobs import TokenLogprobs
     from edgeinfer.engine.stats import Stats
+    from edgeinfer.engine.stream import TextStream
     from edgeinfer.models.text import Tokenizer
     from edgeinfer.models.text.tools import ToolCall
 
@@ -43,6 +44,44 @@ class Envelope:
             "choices": list(choices),
             **more,
         }
+
+
+class Said:
+    """What an answer's text says, as it arrives: content, and calls once they are whole.
+
+    White space that nothing but calls comes after is no content.
+    """
+
+    def __init__(self, stream: TextStream) -> None:
+        self._reader = stream.reader
+        self._blank = ""
+        self._has_content = False
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """The calls that are whole so far."""
+        return () if self._reader is None else self._reader.calls
+
+    def push(self, text: str) -> str:
+        """The content that more text certainly has."""
+        return text if self._reader is None else self._content(self._reader.push(text))
+
+    def finish(self) -> str:
+        """The content that was held back, at the end of the text."""
+        return "" if self._reader is None else self._content(self._reader.finish(), is_last=True)
+
+    def _content(self, more: str, *, is_last: bool = False) -> str:
+        found = self._blank + more
+        self._has_content = self._has_content or bool(found.strip()) or (is_last and not self.calls)
+        self._blank = "" if self._has_content else found
+        return found if self._has_content else ""
+
+
+def measured(streams: Sequence[TextStream]) -> list[Stats]:
+    """The numbers of answers that are over."""
+    found = [stream.stats for stream in streams]
+    assert None not in found
+    return [stats for stats in found if stats is not None]
 
 
 def finish_reason(stats: Stats, n_calls: int = 0) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 MOST_STOPS = 32
 MOST_CHOICES = 16
@@ -20,6 +21,16 @@ Penalty = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 Bias = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=-1, lt=1 << 64)]
 Count = Annotated[int, Field(ge=1, lt=1 << 31)]
+
+
+def _not_zero(limit: int) -> int:
+    if not limit:
+        raise PydanticCustomError("limit", "it must be 1 or more, or -1 for no limit")
+    return limit
+
+
+NO_LIMIT = -1
+Limit = Annotated[int, Field(ge=NO_LIMIT, lt=1 << 31), AfterValidator(_not_zero)]
 
 
 class Asked(BaseModel):
@@ -116,14 +127,16 @@ class ChatRequest(Sampling):
     """POST /v1/chat/completions."""
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
+    max_tokens: Limit | None = None
+    max_completion_tokens: Limit | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
+    functions: list[Any] | None = None
+    function_call: str | dict[str, Any] | None = None
     modalities: list[str] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -132,7 +145,7 @@ class CompletionRequest(Sampling):
     """POST /v1/completions."""
 
     prompt: Text | list[str] | list[int] | list[list[int]]
-    max_tokens: Count | None = None
+    max_tokens: Limit | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool | None = None
     suffix: str | None = None
@@ -171,9 +184,10 @@ class TemplateRequest(Asked):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     model: str | None = None
     tools: list[Tool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
 
-class UnloadRequest(Asked):
-    """POST /models/unload and /models/load."""
+class ModelRequest(Asked):
+    """POST /models/load and /models/unload."""
 
     model: str

@@ -29,6 +29,9 @@ from edgeinfer.app.server.asked import (
 )
 from edgeinfer.app.server.failures import Refusal
 
+LOGPROBS = "message.output_text.logprobs"
+"""By which `include` asks for probabilities of tokens."""
+
 
 class Part(Asked):
     """A part of a message: text that came in, or that was put out before."""
@@ -91,6 +94,8 @@ class ResponseRequest(Asked):
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
+    top_logprobs: int | None = None
+    include: list[str] | None = None
 
     def as_chat(self) -> ChatRequest:
         """The chat that asks the same. Raises Refusal."""
@@ -100,6 +105,8 @@ class ResponseRequest(Asked):
             )
         if self.background:
             raise Refusal(501, "this server answers while the client waits: leave background out", param="background")
+        if self.top_logprobs or LOGPROBS in (self.include or ()):
+            raise Refusal(501, "edgeinfer tells logprobs in /v1/chat/completions only", param="top_logprobs")
         messages = [] if self.instructions is None else [ChatMessage(role="system", content=self.instructions)]
         if isinstance(self.input, str):
             messages.append(ChatMessage(role="user", content=self.input))

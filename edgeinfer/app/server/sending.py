@@ -40,7 +40,10 @@ def event(record: Record) -> bytes:
 
 async def read_all(streams: Sequence[TextStream], request: Request) -> None:
     """Make whole answers side by side. Raises what ended them, and Refusal where the client is gone."""
-    await unless_gone(asyncio.gather(*(_read(stream) for stream in streams)), request, lambda: _stop(streams))
+    try:
+        await unless_gone(asyncio.gather(*map(_read, streams)), request, lambda: _stop(streams))
+    finally:
+        _stop(streams)  # where one has failed, nobody takes the others
 
 
 async def _read(stream: TextStream) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.engine.conversation import Messages, fit
+from edgeinfer.engine.conversation import Messages, fit, whole
 from edgeinfer.errors import BadSetting, ContextOverflow
 from edgeinfer.models.text import Message
 
@@ -67,3 +67,12 @@ def test_a_last_message_without_room_is_an_error_with_the_numbers() -> None:
 def test_messages_that_are_none_are_refused(messages: Messages) -> None:
     with pytest.raises(BadSetting, match="message"):
         fit(messages, render, 100)
+
+
+def test_a_conversation_that_must_stay_whole_may_fill_the_context() -> None:
+    messages = [message("user", "u", 60), message("assistant", "a", 30), message("user", "u", 10)]
+    assert len(whole(messages, render, 100).prompt) == 100
+    with pytest.raises(ContextOverflow, match="the conversation has 100 tokens and the context holds 99"):
+        whole(messages, render, 99)
+    with pytest.raises(BadSetting):
+        whole([], render, 100)

@@ -56,6 +56,11 @@ def test_the_mean_is_that_of_all_states(llm: LLM) -> None:
     np.testing.assert_allclose(unit, mean / np.linalg.norm(mean), rtol=1e-4, atol=1e-5)
 
 
+def test_one_text_is_no_list_of_its_characters(llm: LLM) -> None:
+    with pytest.raises(BadSetting, match="a list of texts"):
+        llm.embed("abc")
+
+
 def test_it_does_not_matter_in_which_pieces_a_text_is_read(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "the hen in the inn " * 12
     (whole,) = llm.embed([text])

@@ -121,6 +121,16 @@ def test_a_task_that_is_cancelled_ends_its_answer(llm: LLM) -> None:
     asyncio.run(asyncio.wait_for(cancelled(), 30))
 
 
+def test_larger_parts_do_not_put_off_the_end(llm: LLM, alone: LLM) -> None:
+    async def parts() -> list[str]:
+        stream = llm.chat(chat(1), temperature=0.9, seed=1, max_tokens=200)
+        return [part async for part in stream.chunks(every_s=3600)]
+
+    found = asyncio.run(asyncio.wait_for(parts(), 30))
+    assert len(found) > 1
+    assert "".join(found) == alone.chat(chat(1), temperature=0.9, seed=1, max_tokens=200).read()
+
+
 def test_errors_reach_who_awaits(llm: LLM) -> None:
     async def broken() -> None:
         stream = llm.chat(chat(1), **options(1))

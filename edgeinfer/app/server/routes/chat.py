@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from edgeinfer.app.server.answers import Envelope, Record, calls_of, chat_logprobs, finish_reason, timings_of, usage_of
+from edgeinfer.app.server.answers import (
+    Envelope,
+    Record,
+    Said,
+    calls_of,
+    chat_logprobs,
+    finish_reason,
+    measured,
+    timings_of,
+    usage_of,
+)
 from edgeinfer.app.server.asked import ChatRequest
-from edgeinfer.app.server.responses import ANSWERED
-from edgeinfer.app.server.sending import DONE, event, read_all, side_by_side, streaming
+from edgeinfer.app.server.parts import Parts
+from edgeinfer.app.server.sending import read_all, side_by_side, streaming
 from edgeinfer.app.server.state import State, state_of
-from edgeinfer.app.server.wanted import chat_options, messages_of
+from edgeinfer.app.server.statuses import ANSWERED
+from edgeinfer.app.server.wanted import chat_options, messages_of, seeded
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.hosting import Hosted
     from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream
+    from edgeinfer.models.text import Tokenizer
 
 router = APIRouter(tags=["answers"])
 
@@ -44,87 +56,86 @@ async def chat_completions(asked: ChatRequest, request: Request) -> Response:
         return JSONResponse(envelope.record(choices, usage=usage_of(stats), timings=timings_of(stats[0])))
 
 
-def measured(streams: Sequence[TextStream]) -> list[Stats]:
-    """The numbers of answers that are over."""
-    return [stream.stats for stream in streams if stream.stats is not None]
-
-
 def _streams(asked: ChatRequest, hosted: Hosted, state: State, n: int) -> list[TextStream]:
     """The answers that are asked for, none of which has begun."""
     options, messages = chat_options(asked, state.defaults), messages_of(asked.messages)
-    priority, seed = asked.priority or "interactive", options.get("seed")
-    streams = []
-    for number in range(n):
-        if seed is not None:
-            options["seed"] = seed + number
-        streams.append(hosted.llm.chat(messages, priority=priority, **options))
-    return streams
+    priority = asked.priority or "interactive"
+    return [hosted.llm.chat(messages, priority=priority, **each) for each in seeded(options, n)]
 
 
 def _choice(number: int, stream: TextStream, hosted: Hosted) -> Record:
     """A whole answer."""
     assert stream.stats is not None
-    told, calls = stream.logprobs, stream.tool_calls
-    message: Record = {"role": "assistant", "content": stream.content, "refusal": None}
-    if calls:
-        message |= {"content": stream.content.strip() or None, "tool_calls": calls_of(calls)}
+    told, said = stream.logprobs, Said(stream)
+    content = said.push(stream.text) + said.finish()
+    message: Record = {"role": "assistant", "content": content, "refusal": None}
+    if said.calls:
+        message |= {"content": content or None, "tool_calls": calls_of(said.calls)}
     return {
         "index": number,
         "message": message,
         "logprobs": chat_logprobs(told, hosted.llm.prompts.tokenizer) if told else None,
-        "finish_reason": finish_reason(stream.stats, len(calls)),
+        "finish_reason": finish_reason(stream.stats, len(said.calls)),
     }
 
 
-class _Parts:
-    """Turns a stream's text into what parts of its message say: content, and calls once they are whole."""
+class _Telling:
+    """What is told of one answer as it arrives; the probabilities of tokens with whatever is told next."""
 
-    def __init__(self, stream: TextStream) -> None:
-        self._reader = stream.reader
-        self.n_calls = 0
+    def __init__(self, stream: TextStream, number: int, parts: Parts, tokenizer: Tokenizer | None) -> None:
+        """`tokenizer`: of the tokens whose probabilities are told; None: of none."""
+        self._stream, self._number, self._parts, self._tokenizer = stream, number, parts, tokenizer
+        self._said = Said(stream)
+        self._n_calls = self._n_told = 0
 
-    def of(self, text: str, *, is_last: bool = False) -> list[Record]:
-        """The deltas of some more text, or of its end."""
-        reader = self._reader
-        if reader is None:
-            return [{"content": text}] if text else []
-        content = reader.push(text) + (reader.finish() if is_last else "")
-        deltas: list[Record] = [{"content": content}] if content and not self.n_calls else []
-        new = reader.calls[self.n_calls :]
+    def begin(self) -> bytes:
+        """Who speaks."""
+        return self._parts.part(self._number, {"delta": {"role": "assistant", "content": None}})
+
+    def more(self, text: str) -> Iterator[bytes]:
+        """More of its text."""
+        return self._deltas(self._said.push(text))
+
+    def end(self, stats: Stats) -> Iterator[bytes]:
+        """What was held back of it, and why it ended."""
+        yield from self._deltas(self._said.finish())
+        yield self._parts.last(self._number, {"delta": {}}, self._logprobs(), stats, self._n_calls)
+
+    def _deltas(self, content: str) -> Iterator[bytes]:
+        if content:
+            yield self._delta({"content": content})
+        new = self._said.calls[self._n_calls :]
         if new:
-            deltas.append({"tool_calls": calls_of(new, self.n_calls, is_part=True)})
-            self.n_calls += len(new)
-        return deltas
+            calls = calls_of(new, self._n_calls, is_part=True)
+            self._n_calls += len(new)
+            yield self._delta({"tool_calls": calls})
+
+    def _delta(self, delta: Record) -> bytes:
+        return self._parts.part(self._number, {"delta": delta}, self._logprobs())
+
+    def _logprobs(self) -> Record | None:
+        """The probabilities of tokens that were not told yet."""
+        if self._tokenizer is None:
+            return None
+        new = self._stream.logprobs[self._n_told :]
+        self._n_told += len(new)
+        return chat_logprobs(new, self._tokenizer) if new else None
 
 
 async def _events(
     asked: ChatRequest, hosted: Hosted, streams: Sequence[TextStream], envelope: Envelope, state: State
 ) -> AsyncIterator[bytes]:
     """Answers in parts: who speaks, then text, then why it ended; then what it took."""
-    wants_usage = asked.stream_options is not None and asked.stream_options.include_usage
-    more = {"usage": None} if wants_usage else {}
-
-    def part(number: int, delta: Record, reason: str | None = None, **further: object) -> bytes:
-        choice = {"index": number, "delta": delta, "logprobs": further.pop("logprobs", None), "finish_reason": reason}
-        return event(envelope.record([choice], is_part=True, **more, **further))
-
-    for number in range(len(streams)):
-        yield part(number, {"role": "assistant", "content": None})
-    n_told, parts = [0] * len(streams), [_Parts(stream) for stream in streams]
+    parts, tokenizer = Parts(asked, envelope), hosted.llm.prompts.tokenizer if asked.logprobs else None
+    answers = [_Telling(stream, number, parts, tokenizer) for number, stream in enumerate(streams)]
+    for answer in answers:
+        yield answer.begin()
     async for number, text in side_by_side(streams):
-        told = None
-        if asked.logprobs:
-            told = chat_logprobs(streams[number].logprobs[n_told[number] :], hosted.llm.prompts.tokenizer)
-            n_told[number] += len(told["content"])
-        for delta in parts[number].of(text):
-            yield part(number, delta, logprobs=told)
-            told = None
+        for part in answers[number].more(text):
+            yield part
     stats = measured(streams)
     state.metrics.answered(hosted.name, stats)
-    for number, each in enumerate(stats):
-        for delta in parts[number].of("", is_last=True):
-            yield part(number, delta)
-        yield part(number, {}, finish_reason(each, parts[number].n_calls), timings=timings_of(each))
-    if wants_usage:
-        yield event(envelope.record([], is_part=True, usage=usage_of(stats)))
-    yield DONE
+    for answer, each in zip(answers, stats, strict=True):
+        for part in answer.end(each):
+            yield part
+    yield parts.end(usage_of(stats))

@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from edgeinfer.app.server.answers import Envelope, Record, finish_reason, text_logprobs, timings_of, usage_of
+from edgeinfer.app.server.answers import (
+    Envelope,
+    Record,
+    finish_reason,
+    measured,
+    text_logprobs,
+    timings_of,
+    usage_of,
+)
 from edgeinfer.app.server.asked import CompletionRequest
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.responses import ANSWERED
-from edgeinfer.app.server.routes.chat import measured
-from edgeinfer.app.server.sending import DONE, event, read_all, side_by_side, streaming
+from edgeinfer.app.server.parts import Parts
+from edgeinfer.app.server.sending import read_all, side_by_side, streaming
 from edgeinfer.app.server.state import State, state_of
-from edgeinfer.app.server.wanted import options_of
+from edgeinfer.app.server.statuses import ANSWERED
+from edgeinfer.app.server.wanted import options_of, seeded
 
 if TYPE_CHECKING:
     from edgeinfer.app.server.hosting import Hosted
@@ -37,10 +45,7 @@ Prompt = str | list[int]
 async def completions(asked: CompletionRequest, request: Request) -> Response:
     """Continue texts, whole or as a stream of events."""
     state, n, prompts = state_of(request), asked.n or 1, _prompts(asked)
-    if asked.suffix:
-        raise Refusal(501, "edgeinfer does not fill in texts: leave suffix out", param="suffix")
-    if asked.best_of is not None and asked.best_of != n:
-        raise Refusal(501, "edgeinfer gives all answers it makes: leave best_of out, or set it to n", param="best_of")
+    _check(asked, n)
     async with AsyncExitStack() as held:
         hosted = await held.enter_async_context(state.model(asked.model, n * len(prompts)))
         streams = await asyncio.to_thread(_streams, asked, prompts, hosted, state, n)
@@ -57,6 +62,16 @@ async def completions(asked: CompletionRequest, request: Request) -> Response:
             for number, (stream, echo) in enumerate(zip(streams, echoes, strict=True))
         ]
         return JSONResponse(envelope.record(choices, usage=_usage(stats, n), timings=timings_of(stats[0])))
+
+
+def _check(asked: CompletionRequest, n: int) -> None:
+    """Raises Refusal for what edgeinfer does not do."""
+    if asked.suffix:
+        raise Refusal(501, "edgeinfer does not fill in texts: leave suffix out", param="suffix")
+    if asked.best_of is not None and asked.best_of != n:
+        raise Refusal(501, "edgeinfer gives all answers it makes: leave best_of out, or set it to n", param="best_of")
+    if asked.echo and asked.logprobs is not None:
+        raise Refusal(501, "edgeinfer tells no logprobs of prompts: leave echo or logprobs out", param="echo")
 
 
 def _prompts(asked: CompletionRequest) -> list[Prompt]:
@@ -83,14 +98,8 @@ def _streams(
     options = options_of(asked, state.defaults, asked.max_tokens or DEFAULT_TOKENS)
     if asked.logprobs is not None:
         options["logprobs"] = asked.logprobs
-    priority, seed = asked.priority or "interactive", options.get("seed")
-    streams = []
-    for prompt in prompts:
-        for number in range(n):
-            if seed is not None:
-                options["seed"] = seed + number
-            streams.append(hosted.llm.complete(prompt, priority=priority, **options))
-    return streams
+    priority = asked.priority or "interactive"
+    return [hosted.llm.complete(prompt, priority=priority, **each) for prompt in prompts for each in seeded(options, n)]
 
 
 def _echoes(asked: CompletionRequest, prompts: Sequence[Prompt], hosted: Hosted, n: int) -> list[str]:
@@ -133,29 +142,25 @@ async def _events(
     n: int,
 ) -> AsyncIterator[bytes]:
     """Texts in parts, then why they ended, then what they took."""
-    wants_usage = asked.stream_options is not None and asked.stream_options.include_usage
-    more = {"usage": None} if wants_usage else {}
+    parts, lengths, n_told = Parts(asked, envelope), [len(echo) for echo in echoes], [0] * len(streams)
 
-    def part(number: int, text: str, reason: str | None = None, **further: object) -> bytes:
-        choice = {"index": number, "text": text, "logprobs": further.pop("logprobs", None), "finish_reason": reason}
-        return event(envelope.record([choice], is_part=True, **more, **further))
+    def logprobs(number: int) -> Record | None:
+        """The probabilities of tokens that were not told yet."""
+        new = streams[number].logprobs[n_told[number] :]
+        if not new:
+            return None
+        told = text_logprobs(new, hosted.llm.prompts.tokenizer, lengths[number])
+        n_told[number] += len(new)
+        lengths[number] += sum(map(len, told["tokens"]))
+        return told
 
-    lengths, n_told = [len(echo) for echo in echoes], [0] * len(streams)
     for number, echo in enumerate(echoes):
         if echo:
-            yield part(number, echo)
+            yield parts.part(number, {"text": echo})
     async for number, text in side_by_side(streams):
-        told = None
-        if asked.logprobs is not None:
-            new = streams[number].logprobs[n_told[number] :]
-            told = text_logprobs(new, hosted.llm.prompts.tokenizer, lengths[number])
-            n_told[number] += len(new)
-        yield part(number, text, logprobs=told)
-        lengths[number] += len(text)
+        yield parts.part(number, {"text": text}, logprobs(number))
     stats = measured(streams)
     state.metrics.answered(hosted.name, stats)
     for number, each in enumerate(stats):
-        yield part(number, "", finish_reason(each), timings=timings_of(each))
-    if wants_usage:
-        yield event(envelope.record([], is_part=True, usage=_usage(stats, n)))
-    yield DONE
+        yield parts.last(number, {"text": ""}, logprobs(number), each)
+    yield parts.end(_usage(stats, n))

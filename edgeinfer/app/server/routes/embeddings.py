@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Request
 
 from edgeinfer.app.server.answers import Record
 from edgeinfer.app.server.asked import EmbeddingRequest
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.responses import FAILURES
+from edgeinfer.app.server.sending import unless_gone
 from edgeinfer.app.server.state import state_of
+from edgeinfer.app.server.statuses import FAILURES
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.base import Floats
+    from edgeinfer.engine.llm import LLM
 
 router = APIRouter(tags=["embeddings"])
 
 MOST_TEXTS = 2048
+MOST_AT_A_TIME = 1
+"""Requests for which embeddings are made at a time: the model reads one text after another in any case."""
+_TURN: RunVar[asyncio.Semaphore] = RunVar("whose embeddings are made")  # of one server: each has its own event loop
 
 
 @router.post("/v1/embeddings", responses=FAILURES)
@@ -25,22 +35,58 @@ async def embeddings(asked: EmbeddingRequest, request: Request) -> Record:
     """The embedding of each text."""
     texts = _texts(asked)
     async with state_of(request).model(asked.model) as hosted:
-        llm = hosted.llm
-        tokens = [llm.tokenize(each) if isinstance(each, str) else each for each in texts]
-        found = await asyncio.to_thread(llm.embed, tokens)
-        width = len(found[0])
-        if asked.dimensions is not None and asked.dimensions != width:
+        if asked.dimensions is not None and asked.dimensions != hosted.llm.work.width:
+            width = hosted.llm.work.width
             raise Refusal(400, f"embeddings of {hosted.name} have {width} dimensions", param="dimensions")
-        n_tokens = sum(map(len, tokens))
+        found = await unless_gone(_embedded(texts, hosted.llm), request, lambda: None)
+        n_tokens = sum(each.n_tokens for each in found)
         return {
             "object": "list",
             "model": hosted.name,
             "data": [
-                {"object": "embedding", "index": number, "embedding": _written(each.tolist(), each.tobytes(), asked)}
+                {"object": "embedding", "index": number, "embedding": _written(each.vector, asked)}
                 for number, each in enumerate(found)
             ],
             "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
         }
+
+
+class _Embedded(NamedTuple):
+    """What became of a text."""
+
+    n_tokens: int
+    vector: Floats
+
+
+async def _embedded(texts: Sequence[str | list[int]], llm: LLM) -> list[_Embedded]:
+    """The embeddings of texts, made one by one in a thread: whoever is not there any more ends them between two."""
+    async with _turn():
+        return [await _to_its_end(asyncio.to_thread(_embed, text, llm)) for text in texts]
+
+
+async def _to_its_end(work: Coroutine[Any, Any, _Embedded]) -> _Embedded:
+    """What some work in a thread gives. A thread cannot be cancelled: the model is in use until it is done."""
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
+def _turn() -> asyncio.Semaphore:
+    """For whom embeddings are made just now; all others wait, and leave the threads to answers."""
+    try:
+        return _TURN.get()
+    except LookupError:
+        _TURN.set(turn := asyncio.Semaphore(MOST_AT_A_TIME))
+        return turn
+
+
+def _embed(text: str | list[int], llm: LLM) -> _Embedded:
+    tokens = llm.tokenize(text) if isinstance(text, str) else text
+    (vector,) = llm.embed([tokens])
+    return _Embedded(len(tokens), vector)
 
 
 def _texts(asked: EmbeddingRequest) -> list[str | list[int]]:
@@ -56,6 +102,9 @@ def _texts(asked: EmbeddingRequest) -> list[str | list[int]]:
     return texts
 
 
-def _written(values: Sequence[float], data: bytes, asked: EmbeddingRequest) -> Sequence[float] | str:
+def _written(vector: Floats, asked: EmbeddingRequest) -> Sequence[float] | str:
     """A vector as numbers, or as little-endian float32 in base64."""
-    return base64.b64encode(data).decode() if asked.encoding_format == "base64" else values
+    if asked.encoding_format == "base64":
+        return base64.b64encode(vector.tobytes()).decode()
+    values: list[float] = vector.tolist()
+    return values

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, Request
 
 from edgeinfer.app.server.answers import Record
-from edgeinfer.app.server.asked import UnloadRequest
-from edgeinfer.app.server.responses import FAILURES
+from edgeinfer.app.server.asked import ModelRequest
 from edgeinfer.app.server.state import State, state_of
+from edgeinfer.app.server.statuses import FAILURES
 
 if TYPE_CHECKING:
     from edgeinfer.models.store import LocalModel
@@ -35,7 +35,7 @@ async def model(name: str, request: Request) -> Record:
 
 
 @router.post("/models/load", responses=FAILURES)
-async def load(asked: UnloadRequest, request: Request) -> Record:
+async def load(asked: ModelRequest, request: Request) -> Record:
     """Open a model before it is needed."""
     state = state_of(request)
     async with state.hosting.use(asked.model) as hosted:
@@ -43,7 +43,7 @@ async def load(asked: UnloadRequest, request: Request) -> Record:
 
 
 @router.post("/models/unload", responses={**FAILURES, 409: {"description": "It is being used."}})
-async def unload(asked: UnloadRequest, request: Request) -> Record:
+async def unload(asked: ModelRequest, request: Request) -> Record:
     """Close a model that nobody uses; the next request for it opens it again."""
     return {"success": await state_of(request).hosting.unload(asked.model)}
 

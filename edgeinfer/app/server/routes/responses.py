@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 
-from edgeinfer.app.server.answers import Record, usage_of
-from edgeinfer.app.server.asked_responses import ResponseRequest
+from edgeinfer.app.server.answers import Record, Said, measured, usage_of
+from edgeinfer.app.server.asked_responses import NamedChoice, ResponseRequest
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.responses import ANSWERED
-from edgeinfer.app.server.routes.chat import measured
 from edgeinfer.app.server.sending import EVERY_S, read_all, streaming
 from edgeinfer.app.server.state import State, state_of
+from edgeinfer.app.server.statuses import ANSWERED
 from edgeinfer.app.server.wanted import chat_options, messages_of
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class _Frame:
 
     def record(self, status: str, output: Sequence[Record] = (), usage: Record | None = None) -> Record:
         """The response as it stands."""
-        asked = self._asked
+        asked, choice = self._asked, self._asked.tool_choice
         return {
             "id": f"resp_{self.identity}",
             "object": "response",
@@ -86,7 +85,7 @@ class _Frame:
             "previous_response_id": None,
             "store": False,
             "temperature": asked.temperature,
-            "tool_choice": "auto" if not isinstance(asked.tool_choice, str) else asked.tool_choice,
+            "tool_choice": choice.model_dump() if isinstance(choice, NamedChoice) else choice or "auto",
             "tools": [tool.model_dump() for tool in asked.tools or ()],
             "top_p": asked.top_p,
             "usage": usage,
@@ -133,52 +132,77 @@ def _output(content: str, calls: Sequence[ToolCall], frame: _Frame) -> list[Reco
     return [*said, *map(_call, calls)]
 
 
-async def _events(stream: TextStream, frame: _Frame, hosted: Hosted, state: State) -> AsyncIterator[bytes]:
-    """The response as it comes to be: its frame, its text in parts, its calls, and then all of it."""
-    number = 0
+class _Telling:
+    """What is told of a response as it comes to be: numbered events."""
 
-    def event(kind: str, **more: object) -> bytes:
-        nonlocal number
-        record = {"type": kind, "sequence_number": number, **more}
-        number += 1
+    def __init__(self, frame: _Frame) -> None:
+        self._frame = frame
+        self._where = {"item_id": f"msg_{frame.identity}", "output_index": 0, "content_index": 0}
+        self._number = 0
+        self._text: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the message so far."""
+        return self._text or ""
+
+    def event(self, kind: str, **more: object) -> bytes:
+        record = {"type": kind, "sequence_number": self._number, **more}
+        self._number += 1
         return f"event: {kind}\ndata: {json.dumps(record, ensure_ascii=False)}\n\n".encode()
 
-    yield event("response.created", response=frame.record("in_progress"))
-    yield event("response.in_progress", response=frame.record("in_progress"))
-    reader, said = stream.reader, ""
-    where = {"item_id": f"msg_{frame.identity}", "output_index": 0, "content_index": 0}
-    async for text in stream.chunks(EVERY_S):
-        content = text if reader is None else reader.push(text)
-        if content and not said:
-            yield event("response.output_item.added", output_index=0, item=frame.message("", "in_progress"))
-            yield event("response.content_part.added", **where, part=_part(""))
+    def begin(self) -> Iterator[bytes]:
+        """The response is being made."""
+        for kind in ("response.created", "response.in_progress"):
+            yield self.event(kind, response=self._frame.record("in_progress"))
+
+    def more(self, content: str) -> Iterator[bytes]:
+        """More of the message, which begins with it."""
         if content:
-            said += content
-            yield event("response.output_text.delta", **where, delta=content, logprobs=[])
-    rest = "" if reader is None else reader.finish()
-    if said:
-        if rest:
-            yield event("response.output_text.delta", **where, delta=rest, logprobs=[])
-        said += rest
-        yield event("response.output_text.done", **where, text=said, logprobs=[])
-        yield event("response.content_part.done", **where, part=_part(said))
-        yield event("response.output_item.done", output_index=0, item=frame.message(said))
-    output = _output(said, () if reader is None else reader.calls, frame)
+            yield from self._begin_message()
+            self._text = self.text + content
+            yield self.event("response.output_text.delta", **self._where, delta=content, logprobs=[])
+
+    def _begin_message(self) -> Iterator[bytes]:
+        if self._text is None:
+            self._text = ""
+            begun = self._frame.message("", "in_progress")
+            yield self.event("response.output_item.added", output_index=0, item=begun)
+            yield self.event("response.content_part.added", **self._where, part=_part(""))
+
+    def item(self, index: int, item: Record) -> Iterator[bytes]:
+        """The message is whole, or there is a call, which is whole when it is told."""
+        yield from self._end_message() if item["type"] == "message" else self._call(index, item)
+        yield self.event("response.output_item.done", output_index=index, item=item)
+
+    def _end_message(self) -> Iterator[bytes]:
+        yield from self._begin_message()
+        yield self.event("response.output_text.done", **self._where, text=self.text, logprobs=[])
+        yield self.event("response.content_part.done", **self._where, part=_part(self.text))
+
+    def _call(self, index: int, item: Record) -> Iterator[bytes]:
+        arguments, place = item["arguments"], {"item_id": item["id"], "output_index": index}
+        begun = {**item, "arguments": "", "status": "in_progress"}
+        yield self.event("response.output_item.added", output_index=index, item=begun)
+        yield self.event("response.function_call_arguments.delta", delta=arguments, **place)
+        yield self.event("response.function_call_arguments.done", arguments=arguments, name=item["name"], **place)
+
+
+async def _events(stream: TextStream, frame: _Frame, hosted: Hosted, state: State) -> AsyncIterator[bytes]:
+    """The response as it comes to be: its frame, its text in parts, its calls, and then all of it."""
+    telling, said = _Telling(frame), Said(stream)
+    for event in telling.begin():
+        yield event
+    async for text in stream.chunks(EVERY_S):
+        for event in telling.more(said.push(text)):
+            yield event
+    for event in telling.more(said.finish()):
+        yield event
+    output = _output(telling.text, said.calls, frame)
     for index, item in enumerate(output):
-        if item["type"] == "function_call":
-            begun, place = {**item, "arguments": "", "status": "in_progress"}, {"item_id": item["id"]}
-            yield event("response.output_item.added", output_index=index, item=begun)
-            arguments = item["arguments"]
-            yield event("response.function_call_arguments.delta", output_index=index, delta=arguments, **place)
-            yield event(
-                "response.function_call_arguments.done",
-                output_index=index,
-                arguments=arguments,
-                name=item["name"],
-                **place,
-            )
-            yield event("response.output_item.done", output_index=index, item=item)
+        for event in telling.item(index, item):
+            yield event
     (stats,) = measured([stream])
     state.metrics.answered(hosted.name, [stats])
     whole = frame.done(output, stats)
-    yield event(f"response.{whole['status']}", response=whole)
+    yield telling.event(f"response.{whole['status']}", response=whole)

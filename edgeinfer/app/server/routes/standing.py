@@ -8,8 +8,8 @@ from fastapi.responses import JSONResponse
 import edgeinfer
 from edgeinfer.app.server.answers import Record
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.responses import FAILURES
 from edgeinfer.app.server.state import state_of
+from edgeinfer.app.server.statuses import FAILURES
 
 router = APIRouter(tags=["standing"])
 

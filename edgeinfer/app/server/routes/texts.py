@@ -8,8 +8,8 @@ from fastapi import APIRouter, Request
 
 from edgeinfer.app.server.answers import Record
 from edgeinfer.app.server.asked import DetokenizeRequest, TemplateRequest, TokenizeRequest
-from edgeinfer.app.server.responses import FAILURES
 from edgeinfer.app.server.state import state_of
+from edgeinfer.app.server.statuses import FAILURES
 from edgeinfer.app.server.wanted import messages_of
 
 router = APIRouter(tags=["texts"])
@@ -41,4 +41,5 @@ async def apply_template(asked: TemplateRequest, request: Request) -> Record:
     async with state_of(request).model(asked.model) as hosted:
         prompts, messages = hosted.llm.prompts, messages_of(asked.messages)
         tools = [tool.model_dump(exclude_none=True) for tool in asked.tools or ()]
-        return {"prompt": await asyncio.to_thread(prompts.render, messages, tools)}
+        variables = asked.chat_template_kwargs or {}
+        return {"prompt": await asyncio.to_thread(prompts.render, messages, tools, variables)}

@@ -1,0 +1,68 @@
+"""Embeddings beside answers: one request at a time, in a thread, as long as somebody waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from edgeinfer.backends.base import Floats
+from tests.server.conftest import Running
+
+EMBEDDINGS = "/v1/embeddings"
+
+
+class Watched:
+    """Makes embeddings as the model does, a little later; tells in which threads, and how many at a time."""
+
+    def __init__(self, server: Running, monkeypatch: pytest.MonkeyPatch, *, pause_s: float = 0.0) -> None:
+        self._embed, self._tokenize, self._pause_s = server.llm.embed, server.llm.tokenize, pause_s
+        self.threads: set[str] = set()
+        self.n_made = self.n_now = self.most = 0
+        monkeypatch.setattr(server.llm, "embed", self.embed)
+        monkeypatch.setattr(server.llm, "tokenize", self.tokenize)
+
+    def embed(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
+        self.threads.add(threading.current_thread().name)
+        self.n_now += 1
+        self.most = max(self.most, self.n_now)
+        time.sleep(self._pause_s * len(texts))
+        self.n_made += len(texts)
+        self.n_now -= 1
+        return self._embed(texts)
+
+    def tokenize(self, text: str) -> list[int]:
+        self.threads.add(threading.current_thread().name)
+        return self._tokenize(text)
+
+
+def test_threads_are_left_to_answers(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(server, monkeypatch, pause_s=0.02)
+    with ThreadPoolExecutor(4) as asking:
+        found = list(asking.map(lambda text: server.http().post(EMBEDDINGS, json={"input": [text, text]}), "abcd"))
+    assert [response.status_code for response in found] == [200] * 4
+    assert (watched.n_made, watched.most) == (8, 1)
+    assert "server" not in watched.threads  # where the event loop is
+
+
+def test_who_goes_away_ends_them(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, n_texts = Watched(server, monkeypatch, pause_s=0.02), 2000
+    with pytest.raises(httpx.TimeoutException):
+        server.http().post(EMBEDDINGS, json={"input": ["a"] * n_texts}, timeout=0.2)
+    left_s = time.monotonic()
+    while server.hosting.n_users:
+        assert time.monotonic() - left_s < 10
+        time.sleep(0.01)
+    assert watched.n_now == 0
+    assert watched.n_made < n_texts
+
+
+def test_wrong_dimensions_are_refused_before_anything_is_made(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(server, monkeypatch)
+    refused = server.http().post(EMBEDDINGS, json={"input": "a", "dimensions": 8})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "dimensions")
+    assert not watched.threads

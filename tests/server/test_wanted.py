@@ -1,0 +1,108 @@
+"""What requests ask for: done as it is asked, or refused with what would work, never ignored."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from edgeinfer.models.text import ChatTemplate
+from tests.server.conftest import Running
+
+CHAT = "/v1/chat/completions"
+COMPLETION, RESPONSES = "/v1/completions", "/v1/responses"
+MESSAGES = [{"role": "user", "content": "the rain in the tin"}]
+
+
+def conversation(server: Running, n_tokens: int) -> list[dict[str, str]]:
+    """Several turns that the model is given as so many tokens."""
+    turns = [{"role": role, "content": "the hen"} for role in ("user", "assistant", "user")]
+    while (n_more := n_tokens - server.llm.prompts.n_tokens(turns)) > 0:
+        turns[-1]["content"] += "z" * n_more
+    assert server.llm.prompts.n_tokens(turns) == n_tokens
+    return turns
+
+
+def test_a_conversation_may_fill_the_context(server: Running) -> None:
+    http, n_context = server.http(), server.llm.facts.n_context
+    for n_tokens, n_answer in ((n_context * 7 // 8, 20), (n_context, 1)):
+        body = {"messages": conversation(server, n_tokens), "max_tokens": 20, "logit_bias": {"2": -100}}
+        found = http.post(CHAT, json=body).json()
+        assert found["usage"]["prompt_tokens"] == n_tokens
+        assert found["usage"]["completion_tokens"] == n_answer
+        assert found["choices"][0]["finish_reason"] == "length"
+    body = {"messages": conversation(server, n_context + 1), "max_tokens": 1}
+    message = http.post(CHAT, json=body).json()["error"]["message"]
+    assert message.startswith(f"the conversation has {n_context + 1} tokens and the context holds {n_context};")
+
+
+def test_functions_count_as_part_of_the_conversation(server: Running) -> None:
+    body = {"messages": MESSAGES, "tools": [{"function": {"name": "clock", "description": "the hen " * 200}}]}
+    message = server.http().post(CHAT, json=body).json()["error"]["message"]
+    n_tokens = int(message.split()[3])
+    assert n_tokens > server.llm.facts.n_context > server.llm.prompts.n_tokens(MESSAGES)
+
+
+def test_no_limit_is_said_by_minus_one(server: Running) -> None:
+    http, n_context = server.http(), server.llm.facts.n_context
+    for path, name, asked in (
+        (CHAT, "max_tokens", {"messages": MESSAGES}),
+        (CHAT, "max_completion_tokens", {"messages": MESSAGES}),
+        (COMPLETION, "max_tokens", {"prompt": "the rain"}),
+    ):
+        found = http.post(path, json={**asked, name: -1, "logit_bias": {"2": -100}}).json()
+        assert found["usage"]["total_tokens"] >= n_context
+        for wrong in (0, -2):
+            refused = http.post(path, json={**asked, name: wrong})
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
+
+
+def test_templates_are_told_what_a_request_says(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate({"default": "{{ messages[0].content }}{% if thinks %} in the hen{% endif %}"})
+    monkeypatch.setattr(server.llm, "prompts", dataclasses.replace(server.llm.prompts, template=template))
+    http = server.http()
+    for variables, prompt in (({}, "the rain in the tin"), ({"thinks": True}, "the rain in the tin in the hen")):
+        body = {"messages": MESSAGES, "chat_template_kwargs": variables, "max_tokens": 1}
+        assert http.post("/apply-template", json=body).json()["prompt"] == prompt
+        tokens = server.llm.prompts.tokenizer.encode_rendered(prompt)
+        assert http.post(CHAT, json=body).json()["usage"]["prompt_tokens"] == len(tokens)
+    refused = http.post(CHAT, json={"messages": MESSAGES, "chat_template_kwargs": {"messages": []}})
+    assert refused.status_code == 400
+    assert "'messages'" in refused.json()["error"]["message"]
+
+
+def schema(value: object) -> dict[str, object]:
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": value}}
+
+
+def test_a_schema_may_be_true(server: Running) -> None:
+    body = {"messages": MESSAGES, "response_format": schema(True), "max_tokens": 4}
+    assert server.http().post(CHAT, json=body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "status", "reason"),
+    [
+        (CHAT, {"response_format": schema(False)}, 400, "the schema false allows no answer"),
+        (CHAT, {"response_format": schema({}), "json_schema": {"type": "null"}}, 400, "leave the others out"),
+        (CHAT, {"response_format": schema({}), "grammar": 'root ::= "a"'}, 400, "leave the others out"),
+        (CHAT, {"functions": [{"name": "f"}]}, 400, "use tools"),
+        (CHAT, {"function_call": "auto"}, 400, "use tools"),
+        (COMPLETION, {"echo": True, "logprobs": 1}, 501, "no logprobs of prompts"),
+        (RESPONSES, {"top_logprobs": 2}, 501, "logprobs in /v1/chat/completions only"),
+        (RESPONSES, {"include": ["message.output_text.logprobs"]}, 501, "logprobs in /v1/chat/completions only"),
+    ],
+)
+def test_nothing_that_changes_an_answer_is_ignored(
+    server: Running, path: str, asked: dict[str, object], status: int, reason: str
+) -> None:
+    question = {CHAT: {"messages": MESSAGES}, COMPLETION: {"prompt": "a"}, RESPONSES: {"input": "a"}}[path]
+    refused = server.http().post(path, json={**question, **asked})
+    assert refused.status_code == status
+    assert reason in refused.json()["error"]["message"]
+
+
+def test_a_response_says_which_tool_it_had_to_call(server: Running) -> None:
+    choice = {"type": "function", "name": "f"}
+    asked = {"tools": [{"type": "function", "name": "f"}], "tool_choice": choice, "max_output_tokens": 1}
+    assert server.http().post(RESPONSES, json={"input": "a", **asked}).json()["tool_choice"] == choice
