@@ -149,7 +149,8 @@ def show(one: Found, other: Found) -> None:
     n_same = sum(a == b for a, b in zip(one.tokens, other.tokens, strict=True))
     print(
         f"{len(one.tokens)} schemas followed: {one.valid} valid, {len(one.cut)} cut at {MOST_TOKENS} tokens, "
-        f"{len(one.invalid)} invalid, {len(one.failed)} failed; {n_same} the same with drafts; {sum(one.refused.values())} refused"
+        f"{len(one.invalid)} invalid, {len(one.failed)} failed; {n_same} the same with drafts; "
+        f"{sum(one.refused.values())} refused"
     )
     for reason, n in one.refused.most_common(12):
         print(f"  refused {n}: {reason}")

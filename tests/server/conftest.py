@@ -20,6 +20,7 @@ from edgeinfer.app.server.hosting import Hosting
 from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from edgeinfer.engine.request import Options
 from edgeinfer.models.store import LocalModel, path_model
 from tests.conftest import write_tiny_llama
 
@@ -60,9 +61,10 @@ def served(
     default: Path,
     options: ServerOptions | None = None,
     others: list[LocalModel] | None = None,
+    defaults: Options | None = None,
     **hosting_options: object,
 ) -> Iterator[Running]:
-    """A server over a model, until the end of the block."""
+    """A server over a model, until the end of the block. `defaults`: of answers, where a request does not say."""
     options = options or ServerOptions(port=0)
     opened: list[LLM] = []
 
@@ -78,7 +80,9 @@ def served(
         hosting = Hosting(open_model, lambda: others or [], path_model(default), **hosting_options)
         async with hosting.use(None):
             pass
-        config = uvicorn.Config(create_app(options, hosting, {"temperature": 0.7}), log_config=None, lifespan="off")
+        config = uvicorn.Config(
+            create_app(options, hosting, defaults or {"temperature": 0.7}), log_config=None, lifespan="off"
+        )
         server = uvicorn.Server(config)
         port = listener.getsockname()[1]
         found.append(Running(f"http://127.0.0.1:{port}", hosting, asyncio.get_running_loop(), options.key, opened))

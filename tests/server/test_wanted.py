@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from edgeinfer.models.text import ChatTemplate
-from tests.server.conftest import Running
+from tests.server.conftest import Running, served
 
 CHAT = "/v1/chat/completions"
 COMPLETION, RESPONSES = "/v1/completions", "/v1/responses"
@@ -106,3 +107,13 @@ def test_a_response_says_which_tool_it_had_to_call(server: Running) -> None:
     choice = {"type": "function", "name": "f"}
     asked = {"tools": [{"type": "function", "name": "f"}], "tool_choice": choice, "max_output_tokens": 1}
     assert server.http().post(RESPONSES, json={"input": "a", **asked}).json()["tool_choice"] == choice
+
+
+@pytest.mark.parametrize(("asked", "n_tokens"), [({}, 3), ({"max_tokens": 5}, 5)])
+def test_the_servers_own_limit_holds_where_a_request_has_none(
+    tiny_model: Path, asked: dict[str, object], n_tokens: int
+) -> None:
+    with served(tiny_model, defaults={"max_tokens": 3, "temperature": 0}) as running:
+        for path, question in ((CHAT, {"messages": MESSAGES}), (COMPLETION, {"prompt": "a"})):
+            answer = running.http().post(path, json={**question, **asked}).json()
+            assert answer["usage"]["completion_tokens"] == n_tokens

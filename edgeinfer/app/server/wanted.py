@@ -35,7 +35,9 @@ def options_of(asked: Sampling, defaults: Options, max_tokens: int | None) -> Op
         options["stop"] = [asked.stop] if isinstance(asked.stop, str) else asked.stop
     if asked.logit_bias:
         options["logit_bias"] = {_token(key): value for key, value in asked.logit_bias.items()}
-    if max_tokens not in (None, NO_LIMIT):
+    if max_tokens == NO_LIMIT:
+        options.pop("max_tokens", None)
+    elif max_tokens is not None:
         options["max_tokens"] = max_tokens
     if asked.json_schema is not None:
         options["schema"] = asked.json_schema

@@ -95,7 +95,7 @@ def _streams(
     asked: CompletionRequest, prompts: Sequence[Prompt], hosted: Hosted, state: State, n: int
 ) -> list[TextStream]:
     """The answers that are asked for, none of which has begun."""
-    options = options_of(asked, state.defaults, asked.max_tokens or DEFAULT_TOKENS)
+    options = options_of(asked, {"max_tokens": DEFAULT_TOKENS, **state.defaults}, asked.max_tokens)
     if asked.logprobs is not None:
         options["logprobs"] = asked.logprobs
     priority = asked.priority or "interactive"
