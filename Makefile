@@ -13,7 +13,7 @@ chat: $(VENV)/.installed
 	@$(BIN)/edgeinfer chat
 
 test: $(VENV)/.installed-$(EXTRAS)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(VENV)/.installed-$(EXTRAS)
 	PYTHON=$(BIN)/python scripts/check

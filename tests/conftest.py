@@ -11,6 +11,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from filelock import FileLock
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background: programs that we start would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -117,18 +118,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def starter_model() -> Path:
+def starter_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The starter model of this machine's store, pulled if it is not there; skips offline. Mark users `model`."""
     from edgeinfer.errors import DownloadFailed, ModelNotFound
     from edgeinfer.models.store import STARTER_SOURCE, Store
 
     store = Store()
-    try:
-        return store.find(STARTER_SOURCE).path
-    except ModelNotFound:
-        if os.environ.get("EDGEINFER_OFFLINE"):
-            pytest.skip("the starter model is not in the store and EDGEINFER_OFFLINE is set")
-    try:
-        return store.pull(STARTER_SOURCE).path
-    except DownloadFailed as reason:
-        pytest.skip(f"the starter model cannot be pulled: {reason}")
+    with FileLock(tmp_path_factory.getbasetemp().parent / "starter.lock"):  # another worker may be pulling it
+        try:
+            return store.find(STARTER_SOURCE).path
+        except ModelNotFound:
+            if os.environ.get("EDGEINFER_OFFLINE"):
+                pytest.skip("the starter model is not in the store and EDGEINFER_OFFLINE is set")
+        try:
+            return store.pull(STARTER_SOURCE).path
+        except DownloadFailed as reason:
+            pytest.skip(f"the starter model cannot be pulled: {reason}")
