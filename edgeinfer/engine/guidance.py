@@ -87,11 +87,18 @@ class Guidance:
         except Exception as reason:  # whatever a converter makes of a text that is no grammar
             raise BadSetting(f"the {_name(grammar)} cannot be read: {_first_line(str(reason))}") from None
         matcher = LLMatcher(tables, compiled, log_level=0)
-        if matcher.is_error():
-            raise BadSetting(f"the {_name(grammar)} cannot be followed: {_first_line(matcher.get_error())}")
+        if (problem := _problem(matcher, self._unwritten) or _problem_ahead(matcher, self._unwritten)) is not None:
+            raise BadSetting(f"the {_name(grammar)} cannot be followed: {problem}")
         if grammar.kind == "json":
-            return _GuidedJson(matcher, self._tokenizer, self._leading_digits)
-        return _Guided(matcher, self._tokenizer)
+            return _GuidedJson(matcher, self._tokenizer, self._unwritten, self._leading_digits)
+        return _Guided(matcher, self._tokenizer, self._unwritten)
+
+    @functools.cached_property
+    def _unwritten(self) -> frozenset[int]:
+        """Bytes that are in no token's text."""
+        is_control = self._tokenizer.vocabulary.is_control
+        tokens = (token for token in range(self._tokenizer.n_tokens) if not is_control(token))
+        return frozenset(range(256)).difference(*map(self._tokenizer.piece, tokens))
 
     @functools.cached_property
     def _leading_digits(self) -> NDArray[np.int32]:
@@ -135,13 +142,17 @@ class _Wrapped:
 class _Guided:
     """A constraint by one of llguidance's matchers."""
 
-    def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer, unwritten: frozenset[int]) -> None:
+        self._matcher, self._unwritten = matcher, unwritten
         self._n_vocab = tokenizer.n_tokens
         self._ends = tokenizer.vocabulary.end_of_generation
+        self._forced: list[int] = []  # asked again on the way, the matcher may cut the same text into other tokens
 
     def forced(self) -> Sequence[int]:
-        return self._matcher.compute_ff_tokens()
+        if not self._forced:
+            self._forced = self._matcher.compute_ff_tokens()
+            self._check()
+        return tuple(self._forced)
 
     def allows(self, token: int) -> bool:
         if token in self._ends:
@@ -161,17 +172,20 @@ class _Guided:
     def accept(self, token: int) -> None:
         self._matcher.consume_token(token)
         self._check()
+        self._forced = self._forced[1:] if self._forced[:1] == [token] else []
 
     def _check(self) -> None:
-        if self._matcher.is_error():
-            raise EdgeInferError(f"the grammar could not be followed: {_first_line(self._matcher.get_error())}")
+        if (problem := _problem(self._matcher, self._unwritten)) is not None:
+            raise EdgeInferError(f"the grammar could not be followed: {problem}")
 
 
 class _GuidedJson(_Guided):
     """As its like, but numbers end after MOST_DIGITS digits in a row, wherever the schema lets them."""
 
-    def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer, leading_digits: NDArray[np.int32]) -> None:
-        super().__init__(matcher, tokenizer)
+    def __init__(
+        self, matcher: LLMatcher, tokenizer: Tokenizer, unwritten: frozenset[int], leading_digits: NDArray[np.int32]
+    ) -> None:
+        super().__init__(matcher, tokenizer, unwritten)
         self._tokenizer, self._leading_digits = tokenizer, leading_digits
         self._n_digits, self._in_string, self._is_escaped = 0, False, False
 
@@ -184,7 +198,7 @@ class _GuidedJson(_Guided):
         allowed = super().mask()
         if self._in_string or not self._n_digits:
             return allowed
-        short = allowed & (self._leading_digits <= MOST_DIGITS - self._n_digits)
+        short = allowed & (self._leading_digits <= max(0, MOST_DIGITS - self._n_digits))
         return short if short.any() else allowed
 
     def accept(self, token: int) -> None:
@@ -200,7 +214,23 @@ class _GuidedJson(_Guided):
     def _is_short(self, token: int) -> bool:
         """Whether a token would leave the number that is being written short enough."""
         n_more = int(self._leading_digits[token]) if token < len(self._leading_digits) else 0
-        return self._in_string or not self._n_digits or self._n_digits + n_more <= MOST_DIGITS
+        return self._in_string or not self._n_digits or n_more <= max(0, MOST_DIGITS - self._n_digits)
+
+
+def _problem(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
+    """Why it cannot be followed from here on, as far as that shows."""
+    if matcher.is_error():
+        return _first_line(matcher.get_error())
+    wanted = unwritten.intersection(matcher.compute_ff_bytes())
+    return f"it wants the byte {min(wanted):02X}, which no token of this model writes" if wanted else None
+
+
+def _problem_ahead(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
+    """Why it cannot be followed as far as to its first choice; some of what cannot be met shows there only."""
+    ahead = matcher.deep_copy()
+    ahead.consume_tokens(ahead.compute_ff_tokens())
+    ahead.compute_bitmask()
+    return _problem(ahead, unwritten)
 
 
 def _name(grammar: Grammar) -> str:
