@@ -37,5 +37,7 @@ def test_after_a_match_nothing_is_shown() -> None:
 
 
 def test_an_empty_stop_string_is_refused() -> None:
+    with pytest.raises(BadSetting, match="cannot be 3: it must be text"):
+        StopStrings([3])  # type: ignore[list-item]
     with pytest.raises(BadSetting, match="empty"):
         StopStrings(["x", ""])
