@@ -55,7 +55,9 @@ def _text_of(schema: object) -> str:
 
 
 def _short(text: str, what: str) -> str:
-    if not text.strip():
+    if not isinstance(text, str):
+        raise BadSetting(f"a {what} cannot be {text!r}: it must be text")
+    if not (text if what == "regex" else text.strip()):
         raise BadSetting(f"a {what} cannot be empty")
     if len(text) > MOST_TEXT:
         raise BadSetting(f"the {what} has {len(text)} characters; {MOST_TEXT} are the most")

@@ -11,7 +11,7 @@ from typing import Any
 
 from edgeinfer.engine.constraints import Constraint
 from edgeinfer.engine.guidance import Guidance
-from edgeinfer.engine.tool_grammar import tool_grammar
+from edgeinfer.engine.tool_grammar import tool_grammar, trigger_token
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.tool_formats import FALLBACK, TOOL_FORMATS, ToolFormat, format_of
@@ -75,5 +75,4 @@ class ToolUse:
 
     def is_written_by_token(self, tokenizer: Tokenizer) -> bool:
         """Whether calls begin with a token that texts do not show."""
-        token = tokenizer.token_id(self.form.trigger)
-        return token is not None and tokenizer.vocabulary.is_control(token)
+        return trigger_token(self.form, tokenizer) is not None

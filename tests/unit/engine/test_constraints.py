@@ -149,6 +149,7 @@ def test_sampling_under_a_mask_is_sampling_of_what_is_left(plain: LLM) -> None:
     ("options", "form"),
     [
         ({"regex": "[0-9]{3}-[0-9]{2}"}, r"[0-9]{3}-[0-9]{2}"),
+        ({"regex": " "}, " "),
         ({"grammar": 'start: "yes" | "no"'}, "yes|no"),
         ({"grammar": 'root ::= "a" ("b" | "c") [0-9]'}, "a[bc][0-9]"),
     ],
@@ -174,7 +175,9 @@ def test_true_asks_for_any_object(llm: LLM) -> None:
         ({"schema": {"a": object()}}, "no JSON"),
         ({"schema": {}, "regex": "a"}, "one of schema and regex"),
         ({"regex": "("}, "regular expression"),
-        ({"regex": " "}, "empty"),
+        ({"regex": ""}, "empty"),
+        ({"regex": 3}, "regex cannot be 3"),
+        ({"grammar": " "}, "empty"),
         ({"grammar": "start: nothing_like_it"}, "grammar"),
         ({"grammar": 'root ::= "a'}, "grammar"),
         ({"grammar": "start: " + "x" * MOST_TEXT}, "characters"),
