@@ -22,7 +22,7 @@ CHOICES = ("auto", "none", "required")
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What an answer may call. `in_words`: the template knows nothing of functions."""
+    """What an answer may call. `in_words`: the template knows nothing of functions, or no form of calls that we do."""
 
     tools: tuple[Mapping[str, Any], ...]
     functions: tuple[Function, ...]

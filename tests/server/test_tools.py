@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from edgeinfer.engine.guidance import Guidance
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.tool_grammar import tool_grammar
-from edgeinfer.engine.tool_use import ToolUse
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.text import ChatTemplate, Message, Tokenizer, tools
+from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS, format_of
 from edgeinfer.models.text.tools import ToolCall, ToolReader, functions_of, told_in_words
 from tests.conftest import write_tiny_llama
@@ -112,45 +111,6 @@ def test_what_only_looks_like_a_call_is_not_lost(text: str) -> None:
         assert read("hermes", text, cuts) == (text, [])
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        '{"name": ["clock"], "arguments": {}}',
-        '{"name": {}, "arguments": {}}',
-        '{"name": "clock", "arguments": NaN}',
-        '{"name": "clock", "arguments": {"a": NaN}}',
-        '{"name": "clock", "arguments": {"a": 1e999}}',
-        '{"name": "clock", "arguments": [1]}',
-        '{"name": "clock", "arguments": null}',
-        '{"name": "clock", "arguments": "noon"}',
-    ],
-)
-def test_a_call_has_a_name_and_an_object(call: str) -> None:
-    text = f"<tool_call>\n{call}\n</tool_call>"
-    assert read("hermes", text, []) == (text, [])
-
-
-def test_arguments_are_the_text_of_an_object() -> None:
-    for written, expected in ((r'{"a": "\ud83d\ude00 \ud800"}', r'{"a": "😀 \ud800"}'), (r'"{\"a\": 1}"', '{"a": 1}')):
-        text = f'<tool_call>\n{{"name": "clock", "arguments": {written}}}\n</tool_call>'
-        assert read("hermes", text, []) == ("", [ToolCall("clock", expected)])
-
-
-def test_a_long_call_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small the pieces are that it arrives in."""
-    n_seen, find = 0, tools._ValueEnd.find
-
-    def counted(value: tools._ValueEnd, text: str) -> int | None:
-        nonlocal n_seen
-        n_seen += len(text) - value._n_seen
-        return find(value, text)
-
-    monkeypatch.setattr(tools._ValueEnd, "find", counted)
-    text = '<tool_call>{"name": "clock", "arguments": {"a": "' + "x" * 500 + '"}}'
-    assert read("hermes", text, list(range(len(text))))[1]
-    assert n_seen < len(text)
-
-
 def test_a_call_without_its_end_counts(tokenizer: Tokenizer) -> None:
     text = '<tool_call>\n{"name": "clock", "arguments": {}}'
     assert read("hermes", text, []) == ("", [ToolCall("clock", "{}")])
@@ -196,27 +156,6 @@ def test_a_template_that_knows_functions_gets_them() -> None:
     text = template.render([*MESSAGES, called, {"role": "tool", "content": "noon"}], tools=TOOLS)
     assert '{"name": "clock", "arguments": {}}' in text
     assert "<tool_response>\nnoon\n</tool_response>" in text
-
-
-@pytest.mark.parametrize("name", ["qwen25", "smollm2"])
-@pytest.mark.parametrize("arguments", ['{"a": 1}', {"a": 1}])
-def test_arguments_of_earlier_calls_reach_templates_as_objects(name: str, arguments: object) -> None:
-    template = ChatTemplate({"default": (TEMPLATES / f"{name}.jinja").read_text()}, {})
-    use = ToolUse.of(TOOLS, "auto", True, template)
-    calls = [{"type": "function", "function": {"name": "clock", "arguments": arguments}}]
-    told = use.messages(
-        [Message("user", "?"), Message("assistant", "", {"tool_calls": calls}), Message("tool", "noon")]
-    )
-    assert '{"name": "clock", "arguments": {"a": 1}}' in template.render(told, tools=None if use.in_words else TOOLS)
-
-
-def test_only_texts_of_objects_become_objects() -> None:
-    for arguments in ("noon", "[1]", "3", "null", '{"a": ', None, 3):
-        assert tools.object_of(arguments) == arguments
-    for calls in (None, "none", [None], [{"function": "clock"}], [{"function": {"name": "clock"}}]):
-        message = Message("assistant", "", {"tool_calls": calls})
-        assert tools.with_objects(message) == message
-        assert told_in_words([message], [])
 
 
 def test_a_template_that_does_not_is_told_in_words() -> None:
@@ -317,15 +256,6 @@ def test_wrong_tools_are_refused(server: Running) -> None:
     ):
         with pytest.raises(openai.BadRequestError, match=reason):
             client.chat.completions.create(model="tiny", messages=MESSAGES, **options)
-
-
-@pytest.mark.parametrize("wrong", ["abc", ["x"], [None], [{"type": "function"}], [{"function": {"name": 3}}]])
-def test_tools_that_are_none_are_refused(wrong: object) -> None:
-    with pytest.raises(BadSetting, match="a tool must be"):
-        functions_of(wrong)
-    with pytest.raises(BadSetting, match="parameters of f must be"):
-        functions_of([{"function": {"name": "f", "parameters": []}}])
-    assert functions_of([{"function": {"name": "f", "parameters": {}}}])[0].parameters == {"type": "object"}
 
 
 @settings(max_examples=30, deadline=None)

@@ -61,12 +61,16 @@ def functions_of(tools: Sequence[Mapping[str, Any]]) -> list[Function]:
 
 
 def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """A conversation for a template that knows nothing of functions: they, calls and results stand in the text."""
+    """A conversation for a template that knows nothing of functions: they, calls and results stand in the text.
+
+    Results of one turn stand in one message: many templates take users and assistants in turns only.
+    """
     instructions = _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool["function"]) for tool in tools))
     found: list[Message] = []
-    for message in messages:
+    for before, message in zip([None, *messages], messages, strict=False):
         if message.role == "tool":
-            found.append(Message("user", f"<tool_response>\n{message.text}\n</tool_response>"))
+            results = f"{found.pop().text}\n" if before is not None and before.role == "tool" else ""
+            found.append(Message("user", f"{results}<tool_response>\n{message.text}\n</tool_response>"))
         elif message.extra.get("tool_calls"):
             found.append(Message(message.role, message.text + _written(message.extra["tool_calls"])))
         else:
