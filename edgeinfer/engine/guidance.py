@@ -6,6 +6,7 @@ the vocabulary are made once for a tokenizer. Knows no logits and no drafts.
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import threading
@@ -189,34 +190,58 @@ class _GuidedJson(_Guided):
     ) -> None:
         super().__init__(matcher, tokenizer, unwritten)
         self._tokenizer, self._leading_digits = tokenizer, leading_digits
-        self._n_digits, self._in_string, self._is_escaped = 0, False, False
+        self._number = _Number()
 
     def allows(self, token: int) -> bool:
-        if token not in self._ends and not self._is_short(token):
+        if token not in self._ends and not self._is_short(token, self._number):
             return bool(self.mask()[token])
         return super().allows(token)
 
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        """As its like; of a number that would get too long no more than is certain."""
+        n, ahead = super().n_allowed(tokens), copy.copy(self._number)
+        for before, token in enumerate(tokens[:n]):
+            if not self._is_short(token, ahead):
+                return before
+            ahead.push(self._tokenizer.piece(token))
+        return n
+
     def mask(self) -> NDArray[np.bool_]:
         allowed = super().mask()
-        if self._in_string or not self._n_digits:
+        if not self._number.n_digits:
             return allowed
-        short = allowed & (self._leading_digits <= max(0, MOST_DIGITS - self._n_digits))
+        short = allowed & (self._leading_digits <= self._number.room)
         return short if short.any() else allowed
 
     def accept(self, token: int) -> None:
         super().accept(token)
-        for byte in self._tokenizer.piece(token):
+        self._number.push(self._tokenizer.piece(token))
+
+    def _is_short(self, token: int, number: _Number) -> bool:
+        """Whether a token would leave the number that is being written short enough."""
+        return not number.n_digits or token >= self._n_vocab or self._leading_digits[token] <= number.room
+
+
+class _Number:
+    """The digits in a row at the end of JSON that grows, outside of its strings."""
+
+    def __init__(self) -> None:
+        self.n_digits = 0
+        self._in_string = self._is_escaped = False
+
+    @property
+    def room(self) -> int:
+        """How many more there may be, in a number that has begun."""
+        return max(0, MOST_DIGITS - self.n_digits)
+
+    def push(self, piece: bytes) -> None:
+        for byte in piece:
             if self._in_string:
                 self._in_string = self._is_escaped or byte != ord('"')
                 self._is_escaped = byte == ord("\\") and not self._is_escaped
             else:
                 self._in_string = byte == ord('"')
-                self._n_digits = self._n_digits + 1 if ord("0") <= byte <= ord("9") else 0
-
-    def _is_short(self, token: int) -> bool:
-        """Whether a token would leave the number that is being written short enough."""
-        n_more = int(self._leading_digits[token]) if token < len(self._leading_digits) else 0
-        return self._in_string or not self._n_digits or n_more <= max(0, MOST_DIGITS - self._n_digits)
+                self.n_digits = self.n_digits + 1 if ord("0") <= byte <= ord("9") else 0
 
 
 def _problem(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:

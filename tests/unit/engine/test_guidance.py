@@ -67,6 +67,18 @@ def test_long_numbers_end_where_they_may(tokenizer: Tokenizer) -> None:
     assert guided.mask()[digits].all()
 
 
+def test_what_is_drafted_of_a_number_is_as_short_as_what_is_written(tokenizer: Tokenizer) -> None:
+    written, tokens = constraint(tokenizer, {"type": "number"}), tokenizer.encode("-" + "1" * 30, add_special=False)
+    n = written.n_allowed(tokens)
+    assert n == 1 + MOST_DIGITS
+    follow(written, tokens[:5])
+    assert written.n_allowed(tokens[5:]) == n - 5
+    follow(written, tokens[5:n])
+    assert not written.allows(tokens[n])
+    text = tokenizer.encode('"' + "1" * 30 + '\\"2"', add_special=False)
+    assert constraint(tokenizer, {"type": "string"}).n_allowed(text) == len(text)
+
+
 def test_forced_text_is_cut_into_the_same_tokens_at_once_and_one_by_one() -> None:
     """Pre-tokenizers cut numbers in threes from where they begin, so what is asked for later is cut otherwise."""
     tokenizer = byte_level(["12", "45", "78", "123", "789", "01", "012", "90", "901", "23", "234"], pre="llama-bpe")
