@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.engine.constraints import Constraint, Grammar
+from edgeinfer.engine.gbnf import spelled
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.models.text import Tokenizer
 
@@ -86,7 +87,8 @@ class Guidance:
             if grammar.kind == "json":
                 compiled = LLMatcher.grammar_from_json_schema(grammar.text, defaults=JSON_FORM)
             else:
-                compiled = grammar_from(grammar.kind, grammar.text)
+                text = spelled(grammar.text) if grammar.kind == "grammar" else grammar.text
+                compiled = grammar_from(grammar.kind, text)
         except Exception as reason:  # whatever a converter makes of a text that is no grammar
             raise BadSetting(f"the {_name(grammar)} cannot be read: {_first_line(str(reason))}") from None
         matcher = LLMatcher(tables, compiled, log_level=0)
