@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.app.server.asked import ChatMessage
+from edgeinfer.app.server.wanted import messages_of
 from edgeinfer.engine.tool_use import ToolUse
 from edgeinfer.models.text import ChatTemplate, Message
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
@@ -50,3 +52,9 @@ def test_arguments_of_earlier_calls_reach_templates_as_objects(name: str, argume
         [Message("user", "?"), Message("assistant", "", {"tool_calls": calls}), Message("tool", "noon")]
     )
     assert '{"name": "clock", "arguments": {"a": 1}}' in template.render(told, tools=None if use.in_words else TOOLS)
+
+
+def test_a_server_has_them_as_objects_where_no_functions_are_given_any_more() -> None:
+    calls = [{"id": "1", "type": "function", "function": {"name": "clock", "arguments": '{"a": 1}'}}]
+    [message] = messages_of([ChatMessage.model_validate({"role": "assistant", "content": None, "tool_calls": calls})])
+    assert message["tool_calls"][0]["function"]["arguments"] == {"a": 1}
