@@ -10,6 +10,7 @@ import copy
 import functools
 import json
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -151,11 +152,11 @@ class _Guided:
         self._matcher, self._unwritten = matcher, unwritten
         self._n_vocab = tokenizer.n_tokens
         self._ends = tokenizer.vocabulary.end_of_generation
-        self._forced: list[int] = []  # asked again on the way, the matcher may cut the same text into other tokens
+        self._forced: deque[int] = deque()  # asked on the way, the matcher may cut the same text into other tokens
 
     def forced(self) -> Sequence[int]:
         if not self._forced:
-            self._forced = self._matcher.compute_ff_tokens()
+            self._forced.extend(self._matcher.compute_ff_tokens())
             self._check()
         return tuple(self._forced)
 
@@ -177,7 +178,8 @@ class _Guided:
     def accept(self, token: int) -> None:
         self._matcher.consume_token(token)
         self._check()
-        self._forced = self._forced[1:] if self._forced[:1] == [token] else []
+        if self._forced and self._forced.popleft() != token:
+            self._forced.clear()
 
     def _check(self) -> None:
         if (problem := _problem(self._matcher, self._unwritten)) is not None:
