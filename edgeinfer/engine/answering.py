@@ -1,8 +1,8 @@
 """One answer in the making: which batch it wants next, and what the logits of that batch make of it.
 
 In: a sequence that may hold part of the prompt already, a request, logits. Out: batches, pieces of text, stats. It is
-led by whoever evaluates: `generate` leads one, `batching` many at a time, so it never waits, and evaluates nothing.
-Knows no messages, templates, files or devices.
+led by whoever evaluates, `batching`'s scheduler, with many others, so it never waits, and evaluates nothing. Knows no
+messages, templates, files or devices.
 """
 
 from __future__ import annotations
@@ -264,10 +264,12 @@ class Answer:
         return walked.tokens
 
     def _force(self, tokens: list[int]) -> None:
-        """Add to chosen tokens those that must follow them; nobody need ask the model for these."""
-        constraint = self._constraint
-        while constraint is not None and tokens[-1] not in self._eog and len(tokens) < MOST_FORCED:
-            forced = constraint.forced()
+        """Add to chosen tokens those that must follow, as far as there is room; nobody need ask the model for these."""
+        constraint, most = self._constraint, min(MOST_FORCED, self.cached.n_context - len(self._history))
+        if self.request.max_tokens is not None:
+            most = min(most, self.request.max_tokens - self.n_generated)
+        while constraint is not None and tokens[-1] not in self._eog and len(tokens) < most:
+            forced = constraint.forced()[: most - len(tokens)]
             if not forced:
                 return
             for token in forced:
@@ -303,7 +305,8 @@ class Answer:
         if constraint is not None and token not in self._eog:
             constraint.accept(token)
         if self.request.logprobs is not None:
-            self._told.append(logprobs_of(logits, token, self.request.logprobs))
+            told = TokenLogprobs(token, 0.0, ()) if forced else logprobs_of(logits, token, self.request.logprobs)
+            self._told.append(told)
         return token
 
     def show(self, token: int) -> str:

@@ -6,9 +6,11 @@ the vocabulary are made once for a tokenizer. Knows no logits and no drafts.
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.engine.constraints import Constraint, Grammar
+from edgeinfer.engine.gbnf import spelled
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.models.text import Tokenizer
 
@@ -55,7 +58,9 @@ def _text_of(schema: object) -> str:
 
 
 def _short(text: str, what: str) -> str:
-    if not text.strip():
+    if not isinstance(text, str):
+        raise BadSetting(f"a {what} cannot be {text!r}: it must be text")
+    if not (text if what == "regex" else text.strip()):
         raise BadSetting(f"a {what} cannot be empty")
     if len(text) > MOST_TEXT:
         raise BadSetting(f"the {what} has {len(text)} characters; {MOST_TEXT} are the most")
@@ -83,15 +88,23 @@ class Guidance:
             if grammar.kind == "json":
                 compiled = LLMatcher.grammar_from_json_schema(grammar.text, defaults=JSON_FORM)
             else:
-                compiled = grammar_from(grammar.kind, grammar.text)
+                text = spelled(grammar.text) if grammar.kind == "grammar" else grammar.text
+                compiled = grammar_from(grammar.kind, text)
         except Exception as reason:  # whatever a converter makes of a text that is no grammar
             raise BadSetting(f"the {_name(grammar)} cannot be read: {_first_line(str(reason))}") from None
         matcher = LLMatcher(tables, compiled, log_level=0)
-        if matcher.is_error():
-            raise BadSetting(f"the {_name(grammar)} cannot be followed: {_first_line(matcher.get_error())}")
+        if (problem := _problem(matcher, self._unwritten) or _problem_ahead(matcher, self._unwritten)) is not None:
+            raise BadSetting(f"the {_name(grammar)} cannot be followed: {problem}")
         if grammar.kind == "json":
-            return _GuidedJson(matcher, self._tokenizer, self._leading_digits)
-        return _Guided(matcher, self._tokenizer)
+            return _GuidedJson(matcher, self._tokenizer, self._unwritten, self._leading_digits)
+        return _Guided(matcher, self._tokenizer, self._unwritten)
+
+    @functools.cached_property
+    def _unwritten(self) -> frozenset[int]:
+        """Bytes that are in no token's text."""
+        is_control = self._tokenizer.vocabulary.is_control
+        tokens = (token for token in range(self._tokenizer.n_tokens) if not is_control(token))
+        return frozenset(range(256)).difference(*map(self._tokenizer.piece, tokens))
 
     @functools.cached_property
     def _leading_digits(self) -> NDArray[np.int32]:
@@ -135,13 +148,17 @@ class _Wrapped:
 class _Guided:
     """A constraint by one of llguidance's matchers."""
 
-    def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer, unwritten: frozenset[int]) -> None:
+        self._matcher, self._unwritten = matcher, unwritten
         self._n_vocab = tokenizer.n_tokens
         self._ends = tokenizer.vocabulary.end_of_generation
+        self._forced: deque[int] = deque()  # asked on the way, the matcher may cut the same text into other tokens
 
     def forced(self) -> Sequence[int]:
-        return self._matcher.compute_ff_tokens()
+        if not self._forced:
+            self._forced.extend(self._matcher.compute_ff_tokens())
+            self._check()
+        return tuple(self._forced)
 
     def allows(self, token: int) -> bool:
         if token in self._ends:
@@ -161,46 +178,90 @@ class _Guided:
     def accept(self, token: int) -> None:
         self._matcher.consume_token(token)
         self._check()
+        if self._forced and self._forced.popleft() != token:
+            self._forced.clear()
 
     def _check(self) -> None:
-        if self._matcher.is_error():
-            raise EdgeInferError(f"the grammar could not be followed: {_first_line(self._matcher.get_error())}")
+        if (problem := _problem(self._matcher, self._unwritten)) is not None:
+            raise EdgeInferError(f"the grammar could not be followed: {problem}")
 
 
 class _GuidedJson(_Guided):
     """As its like, but numbers end after MOST_DIGITS digits in a row, wherever the schema lets them."""
 
-    def __init__(self, matcher: LLMatcher, tokenizer: Tokenizer, leading_digits: NDArray[np.int32]) -> None:
-        super().__init__(matcher, tokenizer)
+    def __init__(
+        self, matcher: LLMatcher, tokenizer: Tokenizer, unwritten: frozenset[int], leading_digits: NDArray[np.int32]
+    ) -> None:
+        super().__init__(matcher, tokenizer, unwritten)
         self._tokenizer, self._leading_digits = tokenizer, leading_digits
-        self._n_digits, self._in_string, self._is_escaped = 0, False, False
+        self._number = _Number()
 
     def allows(self, token: int) -> bool:
-        if token not in self._ends and not self._is_short(token):
+        if token not in self._ends and not self._is_short(token, self._number):
             return bool(self.mask()[token])
         return super().allows(token)
 
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        """As its like; of a number that would get too long no more than is certain."""
+        n, ahead = super().n_allowed(tokens), copy.copy(self._number)
+        for before, token in enumerate(tokens[:n]):
+            if not self._is_short(token, ahead):
+                return before
+            ahead.push(self._tokenizer.piece(token))
+        return n
+
     def mask(self) -> NDArray[np.bool_]:
         allowed = super().mask()
-        if self._in_string or not self._n_digits:
+        if not self._number.n_digits:
             return allowed
-        short = allowed & (self._leading_digits <= MOST_DIGITS - self._n_digits)
+        short = allowed & (self._leading_digits <= self._number.room)
         return short if short.any() else allowed
 
     def accept(self, token: int) -> None:
         super().accept(token)
-        for byte in self._tokenizer.piece(token):
+        self._number.push(self._tokenizer.piece(token))
+
+    def _is_short(self, token: int, number: _Number) -> bool:
+        """Whether a token would leave the number that is being written short enough."""
+        return not number.n_digits or token >= self._n_vocab or self._leading_digits[token] <= number.room
+
+
+class _Number:
+    """The digits in a row at the end of JSON that grows, outside of its strings."""
+
+    def __init__(self) -> None:
+        self.n_digits = 0
+        self._in_string = self._is_escaped = False
+
+    @property
+    def room(self) -> int:
+        """How many more there may be, in a number that has begun."""
+        return max(0, MOST_DIGITS - self.n_digits)
+
+    def push(self, piece: bytes) -> None:
+        for byte in piece:
             if self._in_string:
                 self._in_string = self._is_escaped or byte != ord('"')
                 self._is_escaped = byte == ord("\\") and not self._is_escaped
             else:
                 self._in_string = byte == ord('"')
-                self._n_digits = self._n_digits + 1 if ord("0") <= byte <= ord("9") else 0
+                self.n_digits = self.n_digits + 1 if ord("0") <= byte <= ord("9") else 0
 
-    def _is_short(self, token: int) -> bool:
-        """Whether a token would leave the number that is being written short enough."""
-        n_more = int(self._leading_digits[token]) if token < len(self._leading_digits) else 0
-        return self._in_string or not self._n_digits or self._n_digits + n_more <= MOST_DIGITS
+
+def _problem(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
+    """Why it cannot be followed from here on, as far as that shows."""
+    if matcher.is_error():
+        return _first_line(matcher.get_error())
+    wanted = unwritten.intersection(matcher.compute_ff_bytes())
+    return f"it wants the byte {min(wanted):02X}, which no token of this model writes" if wanted else None
+
+
+def _problem_ahead(matcher: LLMatcher, unwritten: frozenset[int]) -> str | None:
+    """Why it cannot be followed as far as to its first choice; some of what cannot be met shows there only."""
+    ahead = matcher.deep_copy()
+    ahead.consume_tokens(ahead.compute_ff_tokens())
+    ahead.compute_bitmask()
+    return _problem(ahead, unwritten)
 
 
 def _name(grammar: Grammar) -> str:

@@ -17,7 +17,7 @@ from edgeinfer.backends.base import Floats
 class TokenLogprobs:
     """A chosen token, the logarithm of its probability, and likely tokens with theirs, the likeliest first.
 
-    A token that a grammar forced has 0: nothing else could follow.
+    A token that a grammar forced has 0, and none beside it: nothing else could follow.
     """
 
     token: int

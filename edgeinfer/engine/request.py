@@ -64,9 +64,9 @@ class Request:
     """What to continue and how.
 
     `continues_text`: the answer goes on within the prompt's text, so that its first space is its own. `notices`: what
-    was already left out of the prompt to make it fit, if anything. `logprobs`: how many likely tokens are told beside
-    each that was chosen; None: not even that one's. `constraint`: what it must follow, made for it
-    alone. `tools`: what may be called.
+    was already left out of the prompt to make it fit, if anything. `logprobs`: tell how likely each chosen token was,
+    and so many likely ones beside it; None: tell nothing of this. `constraint`: what the answer must follow, made for
+    it alone. `tools`: what may be called.
     """
 
     prompt: tuple[int, ...]
@@ -105,7 +105,9 @@ def request_of(
     tools: ToolUse | None = None,
 ) -> Request:
     """A prompt with options. Raises BadSetting for options there are not, or that cannot be."""
-    stop = options.get("stop", ())
+    stop: object = options.get("stop", ())
+    if not isinstance(stop, str | Sequence):
+        raise BadSetting(f"stop cannot be {stop!r}: it must be a text, or several")
     for name in options:
         if name not in Options.__annotations__:
             raise BadSetting(f"there is no option {name!r}; there are: {', '.join(Options.__annotations__)}")

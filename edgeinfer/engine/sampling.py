@@ -33,6 +33,9 @@ ROW = 1024
 ROWS_SKIPPED = 4
 """Of the rows, one in so many tells where the highest logits begin."""
 
+LEAST_FACTOR, MOST_FACTOR = 1e-30, 1e30
+"""That logits are multiplied by: any less or more would be 0 or infinite in float32."""
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
@@ -60,20 +63,34 @@ class SamplingSettings:
         for name in ("top_k", "penalty_window", *(() if self.seed is None else ("seed",))):
             if not isinstance(getattr(self, name), Integral):
                 raise BadSetting(f"{name} cannot be {getattr(self, name)!r}: it must be a whole number")
+        _check_bias(self.logit_bias)
         for name, allowed, rule in (
             ("temperature", 0 <= self.temperature < float("inf"), "0 or more"),
             ("top_k", self.top_k >= 0, "0 (off) or more"),
             ("top_p", 0 < self.top_p <= 1, "more than 0 and at most 1 (off)"),
             ("min_p", 0 <= self.min_p <= 1, "between 0 (off) and 1"),
-            ("repeat_penalty", 0 < self.repeat_penalty < float("inf"), "more than 0; 1 is off"),
+            (
+                "repeat_penalty",
+                LEAST_FACTOR <= self.repeat_penalty <= MOST_FACTOR,
+                f"between {LEAST_FACTOR} and {MOST_FACTOR}; 1 is off",
+            ),
             ("presence_penalty", abs(self.presence_penalty) < float("inf"), "a finite number"),
             ("frequency_penalty", abs(self.frequency_penalty) < float("inf"), "a finite number"),
             ("penalty_window", self.penalty_window >= -1, "-1 (all tokens), 0 (off) or more"),
             ("seed", self.seed is None or self.seed >= 0, "0 or more"),
-            ("logit_bias", all(np.isfinite(v) or v < 0 for v in self.logit_bias.values()), "finite or -infinity"),
         ):
             if not allowed:
                 raise BadSetting(f"{name} cannot be {getattr(self, name)!r}: it must be {rule}")
+
+
+def _check_bias(logit_bias: object) -> None:
+    if not isinstance(logit_bias, Mapping):
+        raise BadSetting(f"logit_bias cannot be {logit_bias!r}: it must be a mapping from tokens to numbers")
+    for token, bias in logit_bias.items():
+        if not isinstance(token, Integral):
+            raise BadSetting(f"logit_bias names {token!r}: its keys are numbers of tokens")
+        if not isinstance(bias, Real) or not (np.isfinite(float(bias)) or bias < 0):
+            raise BadSetting(f"logit_bias of token {token} cannot be {bias!r}: it must be finite or -infinity")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgeinfer.errors import BadSetting
+from edgeinfer.models.text.overlap import overlap
 
 
 class StopStrings:
     """Watches for `stops`; `matched` is the one that was found, after which nothing more is let through."""
 
     def __init__(self, stops: Sequence[str]) -> None:
-        if any(not stop for stop in stops):
-            raise BadSetting("a stop string cannot be empty")
+        for stop in stops:
+            if not isinstance(stop, str):
+                raise BadSetting(f"a stop string cannot be {stop!r}: it must be text")
+            if not stop:
+                raise BadSetting("a stop string cannot be empty")
         self._stops = tuple(dict.fromkeys(stops))
         self._held = ""
         self.matched: str | None = None
@@ -31,7 +35,7 @@ class StopStrings:
             at, _, self.matched = min(found)
             shown, self._held = self._held[:at], ""
             return shown
-        n_held = max((self._overlap(stop) for stop in self._stops), default=0)
+        n_held = max((overlap(self._held, stop) for stop in self._stops), default=0)
         cut = len(self._held) - n_held
         shown, self._held = self._held[:cut], self._held[cut:]
         return shown
@@ -40,8 +44,3 @@ class StopStrings:
         """What was held back when the text ends without a stop string."""
         shown, self._held = self._held, ""
         return shown
-
-    def _overlap(self, stop: str) -> int:
-        """How much of the end of the held text begins `stop`."""
-        longest = min(len(stop) - 1, len(self._held))
-        return next((n for n in range(longest, 0, -1) if self._held.endswith(stop[:n])), 0)

@@ -65,8 +65,12 @@ def _until(trigger: str) -> str:
 
 
 def _quoted_trigger(form: ToolFormat, tokenizer: Tokenizer) -> str:
-    """The trigger as the grammar names it: by its token, where it is one that no text is cut into."""
+    """The trigger as the grammar names it."""
+    token = trigger_token(form, tokenizer)
+    return json.dumps(form.trigger) if token is None else f"<[{token}]>"
+
+
+def trigger_token(form: ToolFormat, tokenizer: Tokenizer) -> int | None:
+    """The token that begins calls, where it is one that no text is cut into, nor shows."""
     token = tokenizer.token_id(form.trigger)
-    if token is not None and tokenizer.vocabulary.is_control(token):
-        return f"<[{token}]>"
-    return json.dumps(form.trigger)
+    return token if token is not None and tokenizer.vocabulary.is_control(token) else None

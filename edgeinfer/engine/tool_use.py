@@ -11,19 +11,18 @@ from typing import Any
 
 from edgeinfer.engine.constraints import Constraint
 from edgeinfer.engine.guidance import Guidance
-from edgeinfer.engine.tool_grammar import tool_grammar
+from edgeinfer.engine.tool_grammar import tool_grammar, trigger_token
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.tool_formats import FALLBACK, TOOL_FORMATS, ToolFormat, format_of
-from edgeinfer.models.text.tools import Function, ToolReader, functions_of, told_in_words
+from edgeinfer.models.text.tools import Function, ToolReader, functions_of, told_in_words, with_objects
 
 CHOICES = ("auto", "none", "required")
-MISSING = "llguidance"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """What an answer may call. `in_words`: the template knows nothing of functions."""
+    """What an answer may call. `in_words`: the template knows nothing of functions, or no form of calls that we do."""
 
     tools: tuple[Mapping[str, Any], ...]
     functions: tuple[Function, ...]
@@ -39,6 +38,8 @@ class ToolUse:
         """What the options ask for; None where nothing may be called. Raises BadSetting."""
         functions = functions_of(tools or ())
         names = [function.name for function in functions]
+        if taken := [name for name in names if name in CHOICES]:
+            raise BadSetting(f"a tool cannot be called {taken[0]!r}: tool_choice means something else by it")
         if choice not in (*CHOICES, *names):
             raise BadSetting(f"tool_choice is {choice!r}; it can be {', '.join((*CHOICES, *names))}")
         if choice == "none" or not functions:
@@ -53,7 +54,7 @@ class ToolUse:
 
     def messages(self, messages: Sequence[Message]) -> Sequence[Message]:
         """A conversation as the template takes it."""
-        return told_in_words(messages, self.tools) if self.in_words else messages
+        return told_in_words(messages, self.tools) if self.in_words else list(map(with_objects, messages))
 
     def constraint(self, guidance: Guidance, tokenizer: Tokenizer) -> Constraint | None:
         """What the answer must follow. Raises BadSetting where it must call something and that cannot be seen to.
@@ -74,5 +75,4 @@ class ToolUse:
 
     def is_written_by_token(self, tokenizer: Tokenizer) -> bool:
         """Whether calls begin with a token that texts do not show."""
-        token = tokenizer.token_id(self.form.trigger)
-        return token is not None and tokenizer.vocabulary.is_control(token)
+        return trigger_token(self.form, tokenizer) is not None

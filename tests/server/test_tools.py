@@ -309,6 +309,7 @@ def test_wrong_tools_are_refused(server: Running) -> None:
     client = server.client()
     for options, reason in (
         ({"tools": [CLOCK, CLOCK]}, "two tools"),
+        ({"tools": [{"type": "function", "function": {"name": "auto"}}]}, "cannot be called 'auto'"),
         (
             {"tools": [CLOCK], "tool_choice": {"type": "function", "function": {"name": "other"}}},
             "tool_choice is 'other'",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from edgeinfer.app.server.asked import NO_LIMIT, ChatMessage, ChatRequest, NamedTool, ResponseFormat, Sampling
 from edgeinfer.app.server.failures import Refusal
+from edgeinfer.models.text.tools import object_of
 
 if TYPE_CHECKING:
     from edgeinfer.engine.request import Options
@@ -116,16 +117,6 @@ def messages_of(asked: Sequence[ChatMessage]) -> list[dict[str, Any]]:
             given["content"] = "".join(part.text or "" for part in message.content)
         given.setdefault("content", "" if message.role != "assistant" or not message.tool_calls else None)
         for call in given.get("tool_calls", ()):
-            call["function"]["arguments"] = _arguments(call["function"]["arguments"])
+            call["function"]["arguments"] = object_of(call["function"]["arguments"])
         found.append(given)
     return found
-
-
-def _arguments(arguments: object) -> object:
-    """Arguments as templates want them: an object where the text is one."""
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments

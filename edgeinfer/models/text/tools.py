@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text.message import Message
+from edgeinfer.models.text.overlap import overlap
 from edgeinfer.models.text.tool_formats import ToolFormat
 
 MOST_TOOLS = 128
@@ -46,26 +47,30 @@ def functions_of(tools: Sequence[Mapping[str, Any]]) -> list[Function]:
         raise BadSetting(f"{len(tools)} tools are too many; {MOST_TOOLS} are the most")
     found: dict[str, Function] = {}
     for tool in tools:
-        function = tool.get("function") if tool.get("type", "function") == "function" else None
-        name = function.get("name") if isinstance(function, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+        function = _function_of(tool)
+        name = function.get("name")
+        if not isinstance(name, str) or not name or tool.get("type", "function") != "function":
             raise BadSetting('a tool must be {"type": "function", "function": {"name": …, "parameters": …}}')
         if name in found:
             raise BadSetting(f"two tools are called {name!r}")
-        parameters = function.get("parameters") or {"type": "object"}
-        if not isinstance(parameters, Mapping):
+        parameters = function.get("parameters")
+        if not isinstance(parameters, Mapping | None):
             raise BadSetting(f"the parameters of {name} must be a JSON schema")
-        found[name] = Function(name, str(function.get("description") or ""), parameters)
+        found[name] = Function(name, str(function.get("description") or ""), parameters or {"type": "object"})
     return list(found.values())
 
 
 def told_in_words(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """A conversation for a template that knows nothing of functions: they, calls and results stand in the text."""
+    """A conversation for a template that knows nothing of functions: they, calls and results stand in the text.
+
+    Results of one turn stand in one message: many templates take users and assistants in turns only.
+    """
     instructions = _INSTRUCTIONS.format(tools="\n".join(json.dumps(tool["function"]) for tool in tools))
     found: list[Message] = []
-    for message in messages:
+    for before, message in zip([None, *messages], messages, strict=False):
         if message.role == "tool":
-            found.append(Message("user", f"<tool_response>\n{message.text}\n</tool_response>"))
+            results = f"{found.pop().text}\n" if before is not None and before.role == "tool" else ""
+            found.append(Message("user", f"{results}<tool_response>\n{message.text}\n</tool_response>"))
         elif message.extra.get("tool_calls"):
             found.append(Message(message.role, message.text + _written(message.extra["tool_calls"])))
         else:
@@ -79,19 +84,40 @@ def _written(calls: object) -> str:
     """Calls that were made before, as the model wrote them."""
     lines = []
     for call in calls if isinstance(calls, Sequence) else ():
-        function = call.get("function", {}) if isinstance(call, Mapping) else {}
-        call_object = {"name": function.get("name"), "arguments": _object_of(function.get("arguments"))}
+        function = _function_of(call)
+        call_object = {"name": function.get("name"), "arguments": object_of(function.get("arguments"))}
         lines.append(f"<tool_call>\n{json.dumps(call_object)}\n</tool_call>")
     return "\n".join(lines)
 
 
-def _object_of(arguments: object) -> object:
-    if not isinstance(arguments, str):
-        return arguments
+def with_objects(message: Message) -> Message:
+    """A message whose calls have their arguments as templates want them."""
+    calls = message.extra.get("tool_calls")
+    if not isinstance(calls, list | tuple):
+        return message
+    return Message(message.role, message.content, {**message.extra, "tool_calls": list(map(_with_object, calls))})
+
+
+def _with_object(call: object) -> object:
+    function = _function_of(call)
+    if not isinstance(call, Mapping) or "arguments" not in function:
+        return call
+    return {**call, "function": {**function, "arguments": object_of(function["arguments"])}}
+
+
+def _function_of(tool_or_call: object) -> Mapping[str, Any]:
+    """What is called, or may be; empty where that is missing."""
+    function = tool_or_call.get("function") if isinstance(tool_or_call, Mapping) else None
+    return function if isinstance(function, Mapping) else {}
+
+
+def object_of(arguments: object) -> object:
+    """The arguments of a call: an object where they are the text of one, else as they are."""
     try:
-        return json.loads(arguments)
-    except ValueError:
+        found = json.loads(arguments) if isinstance(arguments, str) else None
+    except (ValueError, RecursionError):
         return arguments
+    return found if isinstance(found, dict) else arguments
 
 
 class ToolReader:
@@ -100,6 +126,7 @@ class ToolReader:
     def __init__(self, form: ToolFormat, names: frozenset[str]) -> None:
         self._form, self._names = form, names
         self._end = form.end.strip()
+        self._value = _ValueEnd()
         self.calls: list[ToolCall] = []
         """Those that are whole so far."""
         self._held = ""
@@ -130,7 +157,7 @@ class ToolReader:
         if at >= 0 and (self._form.shape != "bare" or not (self._has_content or text[:at].strip())):
             self._held, self._place = text[at:], "call"
             return text[:at], True
-        cut = len(text) - (0 if at >= 0 or self._is_final else _overlap(text, trigger))
+        cut = len(text) - (0 if at >= 0 or self._is_final else overlap(text, trigger))
         self._held = text[cut:]
         return text[:cut], False
 
@@ -138,9 +165,10 @@ class ToolReader:
         """Take what is called, once all of it is there; what is no call after all is content."""
         text = self._held
         body = text[0 if self._form.shape == "bare" else len(self._form.trigger) :].lstrip()
-        end = _value_end(body) if body[:1] in ("{", "[") else None
+        end = self._value.find(body) if body[:1] in ("{", "[") else None
         if end is None and (not body or body[0] in "{[") and not self._is_final:
             return "", False
+        self._value = _ValueEnd()
         calls = None if end is None else calls_of(body[:end], self._form, self._names)
         if calls is None:
             n_given = len(self._form.trigger)
@@ -165,42 +193,49 @@ class ToolReader:
 def calls_of(value: str, form: ToolFormat, names: frozenset[str]) -> list[ToolCall] | None:
     """The calls that a JSON value means; None where it means none of these functions."""
     try:
-        found = json.loads(value)
+        found = json.loads(value, parse_constant=_no_number)
+        return [_call_of(each, form, names) for each in (found if isinstance(found, list) else [found])]
     except (ValueError, RecursionError):
         return None
-    calls = []
-    for each in found if isinstance(found, list) else [found]:
-        if not isinstance(each, dict) or each.get("name") not in names:
-            return None
-        arguments = each.get(form.arguments_key, each.get("arguments", each.get("parameters", {})))
-        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        calls.append(ToolCall(each["name"], arguments))
-    return calls
 
 
-def _overlap(text: str, trigger: str) -> int:
-    """How much of the end of a text begins the trigger."""
-    longest = min(len(trigger) - 1, len(text))
-    return next((n for n in range(longest, 0, -1) if text.endswith(trigger[:n])), 0)
+def _call_of(found: object, form: ToolFormat, names: frozenset[str]) -> ToolCall:
+    """Raises ValueError for what calls none of these functions with an object."""
+    name = found.get("name") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(name, str) or name not in names:
+        raise ValueError("no call")
+    arguments = object_of(found.get(form.arguments_key, found.get("arguments", found.get("parameters", {}))))
+    if not isinstance(arguments, dict):
+        raise ValueError("arguments are no object")
+    text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    return ToolCall(name, text.encode(errors="backslashreplace").decode())  # half a surrogate pair is no text
 
 
-def _value_end(text: str) -> int | None:
-    """Where the JSON object or list that a text begins with ends; None where it has not ended."""
-    depth, in_string, escaped = 0, False, False
-    for at, character in enumerate(text):
-        if in_string:
-            if escaped:
-                escaped = False
-            elif character == "\\":
-                escaped = True
+def _no_number(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
+
+
+class _ValueEnd:
+    """Finds where the JSON object or list that a growing text begins with ends; looks at each character once."""
+
+    def __init__(self) -> None:
+        self._n_seen = self._depth = 0
+        self._in_string = self._is_escaped = False
+
+    def find(self, text: str) -> int | None:
+        """The end in a text that continues the one before; None where it has not ended."""
+        for at in range(self._n_seen, len(text)):
+            character = text[at]
+            if self._in_string:
+                self._in_string = self._is_escaped or character != '"'
+                self._is_escaped = character == "\\" and not self._is_escaped
             elif character == '"':
-                in_string = False
-        elif character == '"':
-            in_string = True
-        elif character in "{[":
-            depth += 1
-        elif character in "}]":
-            depth -= 1
-            if not depth:
-                return at + 1
-    return None
+                self._in_string = True
+            elif character in "{[":
+                self._depth += 1
+            elif character in "}]":
+                self._depth -= 1
+                if not self._depth:
+                    return at + 1
+        self._n_seen = len(text)
+        return None

@@ -149,6 +149,7 @@ def test_sampling_under_a_mask_is_sampling_of_what_is_left(plain: LLM) -> None:
     ("options", "form"),
     [
         ({"regex": "[0-9]{3}-[0-9]{2}"}, r"[0-9]{3}-[0-9]{2}"),
+        ({"regex": " "}, " "),
         ({"grammar": 'start: "yes" | "no"'}, "yes|no"),
         ({"grammar": 'root ::= "a" ("b" | "c") [0-9]'}, "a[bc][0-9]"),
     ],
@@ -174,7 +175,9 @@ def test_true_asks_for_any_object(llm: LLM) -> None:
         ({"schema": {"a": object()}}, "no JSON"),
         ({"schema": {}, "regex": "a"}, "one of schema and regex"),
         ({"regex": "("}, "regular expression"),
-        ({"regex": " "}, "empty"),
+        ({"regex": ""}, "empty"),
+        ({"regex": 3}, "regex cannot be 3"),
+        ({"grammar": " "}, "empty"),
         ({"grammar": "start: nothing_like_it"}, "grammar"),
         ({"grammar": 'root ::= "a'}, "grammar"),
         ({"grammar": "start: " + "x" * MOST_TEXT}, "characters"),
@@ -190,6 +193,32 @@ def test_an_answer_that_is_cut_short_says_so(plain: LLM) -> None:
     stream.read()
     assert stream.stats.finish_reason == "length"
     assert len(stream.tokens) == 10
+
+
+@pytest.mark.parametrize("n", [400, 600, 5000])
+def test_forced_text_that_outgrows_the_context_is_cut(llm: LLM, plain: LLM, n: int) -> None:
+    stream, other = (each.chat(MESSAGES, schema={"const": "x" * n}, temperature=0) for each in (llm, plain))
+    assert stream.read() == other.read()
+    assert stream.tokens == other.tokens
+    assert stream.stats.finish_reason == ("stop" if n == 400 else "length")
+    assert stream.stats.truncated == (n > 400)
+
+
+def test_forced_tokens_count_no_further_than_the_answer_goes(plain: LLM) -> None:
+    stream = plain.chat(MESSAGES, schema={"const": "x" * 100}, max_tokens=7)
+    stream.read()
+    assert (stream.stats.finish_reason, len(stream.tokens)) == ("length", 7)
+    assert stream.stats.accepted_per_step <= 7
+
+
+def test_what_is_told_of_forced_tokens_does_not_depend_on_drafts(llm: LLM, plain: LLM) -> None:
+    properties = {"a_long_name": {"type": "boolean"}, "another_name": {"type": "boolean"}}
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    for _ in range(2):  # the second time drafts know the answer
+        stream, other = (each.chat(MESSAGES, schema=schema, temperature=0, logprobs=1) for each in (llm, plain))
+        assert stream.read() == other.read()
+        assert stream.logprobs == other.logprobs
+    assert stream.logprobs[0].logprob == 0  # nothing but a brace can begin it
 
 
 class Letters:

@@ -199,10 +199,15 @@ def test_a_distribution_never_gives_an_impossible_token() -> None:
         {"top_p": "much"},
         {"min_p": 2},
         {"repeat_penalty": 0},
+        {"repeat_penalty": 1e-46},
+        {"repeat_penalty": 1e39},
         {"penalty_window": -2},
         {"seed": -1},
         {"presence_penalty": math.inf},
         {"logit_bias": {1: math.nan}},
+        {"logit_bias": {"1": 2.0}},
+        {"logit_bias": {1: "much"}},
+        {"logit_bias": [1]},
     ],
 )
 def test_impossible_settings_are_refused_by_name(options: dict[str, float]) -> None:

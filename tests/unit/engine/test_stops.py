@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeinfer.engine.request import request_of
 from edgeinfer.engine.stops import StopStrings
 from edgeinfer.errors import BadSetting
 
@@ -36,6 +37,10 @@ def test_after_a_match_nothing_is_shown() -> None:
     assert (watch.matched, watch.finish()) == ("END", "")
 
 
-def test_an_empty_stop_string_is_refused() -> None:
+def test_what_is_no_stop_string_is_refused() -> None:
+    with pytest.raises(BadSetting, match="stop cannot be 3"):
+        request_of((1,), {"stop": 3})  # type: ignore[typeddict-item]
+    with pytest.raises(BadSetting, match="cannot be 3: it must be text"):
+        StopStrings([3])  # type: ignore[list-item]
     with pytest.raises(BadSetting, match="empty"):
         StopStrings(["x", ""])

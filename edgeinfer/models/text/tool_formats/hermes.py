@@ -1,9 +1,17 @@
-"""Hermes 2 Pro, Qwen 2.5 and 3, and many that were trained on their form: an object between two tags for each call."""
+"""Hermes 2 Pro, Qwen 2.5 and 3, and many that were trained on their form: an object between two tags for each call.
+
+Qwen 3 Coder and GLM 4.5 have the same tags with tags between them.
+"""
 
 from __future__ import annotations
 
 from edgeinfer.models.text.tool_formats import ToolFormat
 
 FORMAT = ToolFormat(
-    trigger="<tool_call>", shape="each", begin="<tool_call>\n", end="\n</tool_call>", marks=("<tool_call>",)
+    trigger="<tool_call>",
+    shape="each",
+    begin="<tool_call>\n",
+    end="\n</tool_call>",
+    marks=("<tool_call>",),
+    strange=("<function=", "<arg_key>"),
 )

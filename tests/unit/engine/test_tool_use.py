@@ -1,0 +1,60 @@
+"""How the model is told of functions: by its template, or in words where that has another form of calls than we do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.app.server.asked import ChatMessage
+from edgeinfer.app.server.wanted import messages_of
+from edgeinfer.engine.tool_use import ToolUse
+from edgeinfer.models.text import ChatTemplate, Message
+from edgeinfer.models.text.tool_formats import TOOL_FORMATS
+
+TEMPLATES = Path(__file__).parents[1] / "models/text/templates"
+TOOLS = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}]
+IN_TURNS = (
+    "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% set messages = messages[1:] %}{% endif %}"
+    "{% for message in messages %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('in turns') }}{% endif %}{{ message.role }}: {{ message.content }}"
+    "{% for call in message.tool_calls %}CALL{% endfor %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "<tool_call>\n<function={{ call.function.name }}>\n</function>\n</tool_call>",
+        "<tool_call>{{ call.function.name }}\n<arg_key>a</arg_key></tool_call>",
+        "[TOOL_CALLS]{{ call.function.name }}[ARGS]{{ call.function.arguments }}",
+    ],
+)
+def test_templates_of_a_form_of_their_own_are_told_in_words(call: str) -> None:
+    template = ChatTemplate({"default": IN_TURNS.replace("CALL", call)}, {})
+    use = ToolUse.of(TOOLS, "auto", True, template)
+    assert use.in_words
+    assert use.form == TOOL_FORMATS.get("hermes")
+    calls = {"tool_calls": [{"function": {"name": "clock", "arguments": "{}"}}] * 2}
+    turns = [Message("user", "?"), Message("assistant", "", calls), Message("tool", "noon"), Message("tool", "one")]
+    text = template.render(use.messages(turns))
+    assert text.count('<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>') == 2
+    assert text.endswith("<tool_response>\nnoon\n</tool_response>\n<tool_response>\none\n</tool_response>")
+
+
+@pytest.mark.parametrize("name", ["qwen25", "smollm2"])
+@pytest.mark.parametrize("arguments", ['{"a": 1}', {"a": 1}])
+def test_arguments_of_earlier_calls_reach_templates_as_objects(name: str, arguments: object) -> None:
+    template = ChatTemplate({"default": (TEMPLATES / f"{name}.jinja").read_text()}, {})
+    use = ToolUse.of(TOOLS, "auto", True, template)
+    calls = [{"type": "function", "function": {"name": "clock", "arguments": arguments}}]
+    told = use.messages(
+        [Message("user", "?"), Message("assistant", "", {"tool_calls": calls}), Message("tool", "noon")]
+    )
+    assert '{"name": "clock", "arguments": {"a": 1}}' in template.render(told, tools=None if use.in_words else TOOLS)
+
+
+def test_a_server_has_them_as_objects_where_no_functions_are_given_any_more() -> None:
+    calls = [{"id": "1", "type": "function", "function": {"name": "clock", "arguments": '{"a": 1}'}}]
+    [message] = messages_of([ChatMessage.model_validate({"role": "assistant", "content": None, "tool_calls": calls})])
+    assert message["tool_calls"][0]["function"]["arguments"] == {"a": 1}

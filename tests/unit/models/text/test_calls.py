@@ -1,0 +1,74 @@
+"""What is a function, what a call of one, and how calls that were made reach templates."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgeinfer.errors import BadSetting
+from edgeinfer.models.text import Message, tools
+from edgeinfer.models.text.tool_formats import TOOL_FORMATS
+from edgeinfer.models.text.tools import ToolCall, ToolReader, functions_of, told_in_words
+
+
+def read(text: str, pieces: int = 1000) -> tuple[str, list[ToolCall]]:
+    """Content and calls of a text that arrives in pieces of so many characters."""
+    reader = ToolReader(TOOL_FORMATS.get("hermes"), frozenset({"clock"}))
+    content = "".join([reader.push(text[at : at + pieces]) for at in range(0, len(text), pieces)])
+    return content + reader.finish(), reader.calls
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        '{"name": ["clock"], "arguments": {}}',
+        '{"name": {}, "arguments": {}}',
+        '{"name": "clock", "arguments": NaN}',
+        '{"name": "clock", "arguments": {"a": NaN}}',
+        '{"name": "clock", "arguments": {"a": 1e999}}',
+        '{"name": "clock", "arguments": [1]}',
+        '{"name": "clock", "arguments": null}',
+        '{"name": "clock", "arguments": "noon"}',
+    ],
+)
+def test_a_call_has_a_name_and_an_object(call: str) -> None:
+    text = f"<tool_call>\n{call}\n</tool_call>"
+    assert read(text) == (text, [])
+
+
+def test_arguments_are_the_text_of_an_object() -> None:
+    for written, expected in ((r'{"a": "\ud83d\ude00 \ud800"}', r'{"a": "😀 \ud800"}'), (r'"{\"a\": 1}"', '{"a": 1}')):
+        text = f'<tool_call>\n{{"name": "clock", "arguments": {written}}}\n</tool_call>'
+        assert read(text) == ("", [ToolCall("clock", expected)])
+
+
+def test_a_long_call_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small the pieces are that it arrives in."""
+    n_seen, find = 0, tools._ValueEnd.find
+
+    def counted(value: tools._ValueEnd, text: str) -> int | None:
+        nonlocal n_seen
+        n_seen += len(text) - value._n_seen
+        return find(value, text)
+
+    monkeypatch.setattr(tools._ValueEnd, "find", counted)
+    text = '<tool_call>{"name": "clock", "arguments": {"a": "' + "x" * 500 + '"}}'
+    assert read(text, 1)[1]
+    assert n_seen < len(text)
+
+
+@pytest.mark.parametrize("wrong", ["abc", ["x"], [None], [{"type": "function"}], [{"function": {"name": 3}}]])
+def test_tools_that_are_none_are_refused(wrong: object) -> None:
+    with pytest.raises(BadSetting, match="a tool must be"):
+        functions_of(wrong)
+    with pytest.raises(BadSetting, match="parameters of f must be"):
+        functions_of([{"function": {"name": "f", "parameters": []}}])
+    assert functions_of([{"function": {"name": "f", "parameters": {}}}])[0].parameters == {"type": "object"}
+
+
+def test_only_texts_of_objects_become_objects() -> None:
+    for arguments in ("noon", "[1]", "3", "null", '{"a": ', None, 3):
+        assert tools.object_of(arguments) == arguments
+    for calls in (None, "none", [None], [{"function": "clock"}], [{"function": {"name": "clock"}}]):
+        message = Message("assistant", "", {"tool_calls": calls})
+        assert tools.with_objects(message) == message
+        assert told_in_words([message], [])
