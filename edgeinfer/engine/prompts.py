@@ -19,6 +19,7 @@ from edgeinfer.engine.request import Options, Request, request_of
 from edgeinfer.engine.tool_use import ToolUse
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
+from edgeinfer.models.text.tools import with_objects
 
 Known = Callable[[Sequence[int]], Sequence[int]]
 """Tokens that were read or generated of a text that begins with these, itself included; none where none are known."""
@@ -124,7 +125,7 @@ class Prompts:
     def _text(self, messages: Sequence[Message], tools: ToolUse | None, variables: Mapping[str, Any]) -> str:
         """A conversation as the model is given it, up to where the answer begins."""
         if tools is None:
-            return self.template.render(messages, add_generation_prompt=True, **variables)
+            return self.template.render(list(map(with_objects, messages)), add_generation_prompt=True, **variables)
         told = None if tools.in_words else tools.tools
         return self.template.render(tools.messages(messages), add_generation_prompt=True, tools=told, **variables)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from edgeinfer.app.server.asked import NO_LIMIT, ChatMessage, ChatRequest, NamedTool, ResponseFormat, Sampling
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.models.text.tools import object_of
 
 if TYPE_CHECKING:
     from edgeinfer.engine.request import Options
@@ -116,7 +115,5 @@ def messages_of(asked: Sequence[ChatMessage]) -> list[dict[str, Any]]:
                     )
             given["content"] = "".join(part.text or "" for part in message.content)
         given.setdefault("content", "" if message.role != "assistant" or not message.tool_calls else None)
-        for call in given.get("tool_calls", ()):
-            call["function"]["arguments"] = object_of(call["function"]["arguments"])
         found.append(given)
     return found

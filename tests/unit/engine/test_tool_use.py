@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgeinfer.app.server.asked import ChatMessage
 from edgeinfer.app.server.wanted import messages_of
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.tool_use import ToolUse
 from edgeinfer.models.text import ChatTemplate, Message
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
@@ -54,7 +56,11 @@ def test_arguments_of_earlier_calls_reach_templates_as_objects(name: str, argume
     assert '{"name": "clock", "arguments": {"a": 1}}' in template.render(told, tools=None if use.in_words else TOOLS)
 
 
-def test_a_server_has_them_as_objects_where_no_functions_are_given_any_more() -> None:
-    calls = [{"id": "1", "type": "function", "function": {"name": "clock", "arguments": '{"a": 1}'}}]
-    [message] = messages_of([ChatMessage.model_validate({"role": "assistant", "content": None, "tool_calls": calls})])
-    assert message["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+def test_they_do_where_no_functions_are_given_any_more(tiny_model: Path) -> None:
+    source = "{% for message in messages %}{% for call in message.tool_calls %}{{ call.function.arguments.a }}"
+    template = ChatTemplate({"default": source + "{% endfor %}{% endfor %}"}, {})
+    calls = [{"id": "1", "type": "function", "function": {"name": "clock", "arguments": '{"a": "noon"}'}}]
+    messages = messages_of([ChatMessage.model_validate({"role": "assistant", "content": None, "tool_calls": calls})])
+    with load(tiny_model, device="null") as llm:
+        prompts = replace(llm.prompts, template=template)
+        assert prompts.render([*messages, {"role": "user", "content": "?"}]) == "noon"
