@@ -61,9 +61,10 @@ def test_the_page_keeps_the_key_of_its_link_for_its_own_origin() -> None:
           const localStorage = { setItem: (name, value) => kept.set(name, value), getItem: (name) => kept.get(name) };
           const terminal = { dataset: {} };
           const document = { addEventListener: (name, run) => run(), querySelector: () => terminal };
+          const window = { addEventListener: () => {} };
           class MutationObserver { observe() {} }
-          new Function("location", "history", "localStorage", "document", "MutationObserver", script)(
-            location, history, localStorage, document, MutationObserver);
+          const given = { location, history, localStorage, document, window, MutationObserver };
+          new Function(...Object.keys(given), script)(...Object.values(given));
           visited.push(terminal.dataset.sessionWebsocketUrl);
         }
         console.log(visited.join(" "));

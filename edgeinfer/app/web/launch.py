@@ -27,6 +27,7 @@ from aiohttp import web
 from edgeinfer.app.listening import is_loopback, listen, url_of
 from edgeinfer.app.opening import load_model
 from edgeinfer.app.opening_face import OpeningFace
+from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.app.web import wire
 from edgeinfer.app.web.engine_host import EngineHost
 from edgeinfer.app.web.page import Page
@@ -37,9 +38,8 @@ from edgeinfer.settings import Settings, load_settings
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
 
-CONTEXTS = 2
-"""Whole contexts that a model's cache has memory for: chats that rest give theirs up to others."""
-PARALLEL = 8
+SHARED = ServerOptions()
+"""Tabs share a model as clients of the server do."""
 SWITCH_S = 0.0005
 LAST_S = 5.0
 """For the apps of tabs to leave."""
@@ -115,7 +115,7 @@ def _link(listener: socket.socket) -> str:
 
 
 def _load(path: Path, settings: Settings, face: OpeningFace) -> LLM:
-    return load_model(path, settings, face, n_sessions=CONTEXTS, parallel=PARALLEL)
+    return load_model(path, settings, face, n_sessions=SHARED.contexts, parallel=SHARED.parallel)
 
 
 def _command() -> str:

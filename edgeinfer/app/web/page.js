@@ -5,6 +5,7 @@ if (given) {
   localStorage.setItem("key", given);
   history.replaceState(null, "", location.pathname + location.search);
 }
+window.addEventListener("hashchange", () => location.reload()); // a new link, opened where an old one was
 document.addEventListener("DOMContentLoaded", () => {
   const key = encodeURIComponent(localStorage.getItem("key") ?? "");
   const place = `${location.protocol.replace("http", "ws")}//${location.host}`;
