@@ -14,6 +14,13 @@ from edgeinfer.app.web import VARIABLE
 from edgeinfer.errors import BadSetting
 
 HOST, PORT = "127.0.0.1", 8000
+Host = Annotated[str | None, typer.Option("--host", help=f"With --web: address to listen at. Default: {HOST}.")]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", help=f"With --web: port to listen at; 0: any that is free. Default: {PORT}.", min=0, max=65535
+    ),
+]
 ESCAPE_MS = "50"
 """How long Textual waits to tell Escape from the beginning of another key; its own 100 ms are felt."""
 
@@ -28,15 +35,8 @@ def chat(
     web: Annotated[
         bool, typer.Option("--web", help="In a browser: serve the app as a page, every tab with the same engine.")
     ] = False,
-    host: Annotated[
-        str | None, typer.Option("--host", help=f"With --web: address to listen at. Default: {HOST}.")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port", help=f"With --web: port to listen at; 0: any that is free. Default: {PORT}.", min=0, max=65535
-        ),
-    ] = None,
+    host: Host = None,
+    port: Port = None,
     theme: options.Theme = None,
     temp: options.Temp = None,
     top_p: options.TopP = None,
