@@ -9,11 +9,11 @@ what comes of that to the window. `stop` may be called from the window's thread,
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
-from contextlib import suppress
 
-from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 from PySide6.QtGui import QCloseEvent, QFont, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import (
     QApplication,
@@ -263,9 +263,11 @@ def main() -> int:
     app = QApplication(sys.argv)
     window = ChatWindow(sys.argv[1] if len(sys.argv) > 1 else "SmolLM2-135M-Instruct")
     window.show()
-    with suppress(KeyboardInterrupt):
-        return app.exec()
-    return 0
+    signal.signal(signal.SIGINT, lambda *_: window.close())
+    ticking = QTimer()  # Python looks for Ctrl-C when it runs, which is when something happens in the window
+    ticking.timeout.connect(lambda: None)
+    ticking.start(200)
+    return app.exec()
 
 
 if __name__ == "__main__":

@@ -109,6 +109,14 @@ def answer_options(settings: Settings) -> Options:
     }
 
 
+def note_answer(llm: LLM, stats: Stats) -> None:
+    """Remember how fast an answer was, for predictions, and measure the machine once if nobody did."""
+    from edgeinfer.app.first_look import look_once
+
+    record_speed(llm, stats)
+    look_once(llm)
+
+
 def record_speed(llm: LLM, stats: Stats) -> None:
     """Note how fast an answer was, if it was long enough to tell and nothing had to be spared."""
     from edgeinfer.app.expectation import note_experience

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -154,3 +156,26 @@ def test_closing_ends_the_answer_and_closes_the_model(
     early = show(tiny_model)
     early.close()
     assert early.thread_of_model.isFinished()
+
+
+INTERRUPTED = """\
+import os, runpy, signal, sys, threading, time
+
+def interrupt():
+    while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        time.sleep(0.01)
+    time.sleep(0.5)  # the window waits for what happens
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+sys.argv[:] = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="processes are not interrupted one by one here")
+def test_an_interrupt_closes_the_window(example: ModuleType, home: Path, tiny_model: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(EXAMPLE), str(tiny_model)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "Traceback" not in found.stderr

@@ -256,3 +256,22 @@ def test_who_does_not_know_the_key_is_not_heard(engine: Engine, tiny_model: Path
     model = engine.open(tiny_model)
     assert model.facts.name == "tiny"
     model.close()
+
+
+def test_an_engine_that_ends_while_a_model_is_opened_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lease:
+        """A connection as Windows has it when the other side ends: looking raises, and not only reading."""
+
+        def send(self, said: object) -> None:
+            pass
+
+        def poll(self, limit_s: float) -> bool:
+            raise BrokenPipeError
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(wire.Address, "connect", lambda self: Lease())
+    face = WatchedFace(_nothing, _nothing, _nothing)
+    with pytest.raises(wire.EngineGone, match="has ended"):
+        open_joined(wire.Address("nowhere", b"key"), load_settings(), face)

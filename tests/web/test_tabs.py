@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ import pytest
 
 from edgeinfer.app.sessions.store import SessionStore
 
+ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?<>=$]*[a-zA-Z]|\x1b[()][A-Z0-9]")
 
@@ -63,11 +65,12 @@ class Program:
 
     process: subprocess.Popen[str]
     url: str
+    key: str
     browser: aiohttp.ClientSession
     tabs: list[Tab] = field(default_factory=list)
 
     async def open(self) -> Tab:
-        tab = Tab(await self.browser.ws_connect(f"{self.url}/ws?width=100&height=30"))
+        tab = Tab(await self.browser.ws_connect(f"{self.url}/tab/{self.key}?width=100&height=30"))
         self.tabs.append(tab)
         return tab
 
@@ -79,21 +82,23 @@ class Program:
 
 
 @asynccontextmanager
-async def program(home: Path, *arguments: str) -> AsyncIterator[Program]:
-    environ = {**os.environ, "EDGEINFER_HOME": str(home), "EDGEINFER_OFFLINE": "1"}
+async def program(home: Path, *arguments: str, folder: Path | None = None, **more: str) -> AsyncIterator[Program]:
+    environ = {**os.environ, "EDGEINFER_HOME": str(home), "EDGEINFER_OFFLINE": "1", "PYTHONPATH": str(ROOT), **more}
     process = subprocess.Popen(
-        [sys.executable, "-m", "edgeinfer", "chat", "--web", "--port", "0", *arguments],
+        [sys.executable, "-P", "-m", "edgeinfer", "chat", "--web", "--port", "0", *arguments],
         stdout=subprocess.PIPE,
         text=True,
+        cwd=folder,
         env=environ,
     )
     assert process.stdout is not None
     link = next(word for word in process.stdout.readline().split() if word.startswith("http"))
+    url, _, key = link.partition("/#key=")
     try:
-        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
-            async with browser.get(link) as answer:
+        async with aiohttp.ClientSession() as browser:
+            async with browser.get(url) as answer:
                 assert answer.status == 200
-            found = Program(process, link.partition("/?")[0], browser)
+            found = Program(process, url, key, browser)
             yield found
             for tab in found.tabs:
                 await tab.socket.close()
@@ -152,6 +157,81 @@ async def test_tabs_end_with_the_engine(home: Path, tiny_model: Path) -> None:
         assert apps
         running.process.kill()
         await until(lambda: not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in apps))
+
+
+async def test_a_tab_ends_with_its_process_and_says_why(home: Path, tiny_model: Path) -> None:
+    async with program(home, "-m", str(tiny_model)) as running:
+        tab = await running.open()
+        await tab.shows("tiny")
+        for each in running.apps:
+            each.kill()
+        await until(tab.reader.done)
+        assert tab.socket.closed
+        assert "this tab's app has ended with exit code" in tab.drawn
+
+
+async def test_a_tab_whose_process_cannot_begin_says_why(home: Path, tiny_model: Path) -> None:
+    (home / "chats.db").mkdir(parents=True)
+    async with program(home, "-m", str(tiny_model)) as running:
+        tab = await running.open()
+        await until(tab.reader.done)
+        assert "exit code 1" in tab.drawn
+        assert "error: " in tab.drawn
+        assert "chats.db" in tab.drawn
+
+
+async def test_a_tab_runs_nothing_of_the_folder_it_is_started_in(home: Path, tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("secrets.py", "types.py"):
+        (folder / name).write_text("open('executed', 'w').close()\nraise SystemExit(1)\n")
+    async with program(home, "-m", str(tiny_model), folder=folder) as running:
+        tab = await running.open()
+        await tab.shows("tiny")
+    assert sorted(path.name for path in folder.iterdir()) == ["secrets.py", "types.py"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="closed terminals send no signal here")
+async def test_a_terminal_that_is_closed_leaves_nothing(home: Path, tiny_model: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        async with program(home, "-m", str(tiny_model), TMPDIR=folder) as running:
+            tab = await running.open()
+            await tab.shows("tiny")
+            assert os.listdir(folder)
+            running.process.send_signal(signal.SIGHUP)
+            await until(lambda: tab.socket.closed)
+            running.process.send_signal(signal.SIGHUP)
+            await until(lambda: running.process.poll() is not None)
+            assert running.process.returncode == 0
+            assert os.listdir(folder) == []
+
+
+async def test_who_listens_everywhere_prints_a_link_that_leads_in(home: Path, tiny_model: Path) -> None:
+    async with program(home, "-m", str(tiny_model), "--host", "0.0.0.0") as running:
+        assert "0.0.0.0" not in running.url
+        await (await running.open()).shows("tiny")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes are in no folder")
+def test_a_folder_whose_sockets_have_too_long_names_is_told(home: Path, tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    command = [sys.executable, "-m", "edgeinfer", "chat", "--web", "--port", "0"]
+    environ = {**os.environ, "TMPDIR": str(folder), "EDGEINFER_HOME": str(home)}
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+    assert found.returncode == 1
+    assert found.stderr.startswith("error: tabs cannot be heard")
+    assert "TMPDIR" in found.stderr
+
+
+@pytest.mark.parametrize("option", ["--host=0.0.0.0", "--port=8000"])
+def test_where_to_listen_is_for_a_page(option: str, capsys: pytest.CaptureFixture) -> None:
+    from edgeinfer.app.cli import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["chat", option])
+    assert ended.value.code == 1
+    assert "edgeinfer chat --web" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_told(home: Path) -> None:

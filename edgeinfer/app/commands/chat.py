@@ -13,6 +13,14 @@ from edgeinfer.app.command import Command
 from edgeinfer.app.web import VARIABLE
 from edgeinfer.errors import BadSetting
 
+HOST, PORT = "127.0.0.1", 8000
+Host = Annotated[str | None, typer.Option("--host", help=f"With --web: address to listen at. Default: {HOST}.")]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", help=f"With --web: port to listen at; 0: any that is free. Default: {PORT}.", min=0, max=65535
+    ),
+]
 ESCAPE_MS = "50"
 """How long Textual waits to tell Escape from the beginning of another key; its own 100 ms are felt."""
 
@@ -27,10 +35,8 @@ def chat(
     web: Annotated[
         bool, typer.Option("--web", help="In a browser: serve the app as a page, every tab with the same engine.")
     ] = False,
-    host: Annotated[str, typer.Option("--host", help="With --web: address to listen at.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", help="With --web: port to listen at; 0: any that is free.", min=0, max=65535)
-    ] = 8000,
+    host: Host = None,
+    port: Port = None,
     theme: options.Theme = None,
     temp: options.Temp = None,
     top_p: options.TopP = None,
@@ -68,8 +74,10 @@ def chat(
 
         _end(run_tab(os.environ))
     if web:
-        _serve_page(context, host, port)
+        _serve_page(context, HOST if host is None else host, PORT if port is None else port)
         return
+    if host is not None or port is not None:
+        raise BadSetting("--host and --port say where a page is served; use them with --web: edgeinfer chat --web")
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     whole = terminal and sys.stderr.isatty()  # which Textual draws on
     if whole and not plain and not stats and os.environ.get("TERM", "dumb" if os.name == "posix" else "") != "dumb":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.message import Message
 
+from edgeinfer.app.fit import approve_quietly
 from edgeinfer.app.opening_face import OpeningCalledOff, WatchedFace
 from edgeinfer.app.sessions.conversation import messages_told
 from edgeinfer.app.sessions.records import State
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from edgeinfer.app.compaction import Turn
     from edgeinfer.app.snapshots import Snapshots
     from edgeinfer.engine.stats import Stats
-    from edgeinfer.models.gguf import Header
 
 MEGABYTE = 1_000_000
 NO_MODEL = "no model is open, so nothing can answer; /model opens one"
@@ -218,13 +218,11 @@ class EngineWork:
             self.readings.answered(stats)
         if isinstance(self._model, DistantModel):
             return
-        from edgeinfer.app.first_look import look_once
-        from edgeinfer.app.opening import record_speed
+        from edgeinfer.app.opening import note_answer
         from edgeinfer.engine.llm import LLM
 
         if isinstance(self._model, LLM):
-            record_speed(self._model, stats)
-            look_once(self._model)
+            note_answer(self._model, stats)
 
     def _post(self, message: Message) -> None:
         self._host.post_message(message)
@@ -238,13 +236,6 @@ def reason_of(error: Exception) -> str:
 def counting(model: Model) -> Callable[[Sequence[Turn]], int]:
     """Counts the tokens of conversations as a model is told of them."""
     return lambda turns: model.prompts.n_tokens(messages_told(turns))
-
-
-def approve_quietly(header: Header, nbytes: int) -> None:
-    """Let a model through that fits. Raises DoesNotFit, with the numbers, for others: nobody can be asked here."""
-    from edgeinfer.app.fit import check_fits
-
-    check_fits(header, nbytes)
 
 
 def readings_of(model: Model) -> ReadingsOfModel | None:

@@ -14,6 +14,8 @@ from contextlib import closing, suppress
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, cast
 
+from edgeinfer.app.fit import approve_quietly
+from edgeinfer.app.opening import note_answer
 from edgeinfer.app.opening_face import OpeningCalledOff, WatchedFace
 from edgeinfer.app.web.shared_models import SharedModels
 from edgeinfer.app.web.wire import (
@@ -36,9 +38,6 @@ from edgeinfer.errors import EdgeInferError, EngineClosed
 if TYPE_CHECKING:
     from edgeinfer.engine.conversation import Messages
     from edgeinfer.engine.live import Live
-    from edgeinfer.engine.llm import LLM
-    from edgeinfer.engine.stats import Stats
-    from edgeinfer.models.gguf import Header
 
 PAUSE_S = 0.01
 LAST_S = 5.0
@@ -102,7 +101,7 @@ class EngineHost:
         face = WatchedFace(
             lambda *progress: connection.send(Loading(*progress)),
             lambda *progress: connection.send(Pulling(*progress)),
-            _check_fits,
+            approve_quietly,
         )
         over = _when_something_comes(connection, face.call_off)
         try:
@@ -170,7 +169,7 @@ class EngineHost:
                 raise EngineClosed("the session is closed")
             stream = session.chat(cast("Messages", wanted.messages), **options)
             over = _when_something_comes(connection, stream.stop)
-            with closing(stream):
+            with shared.answering() as answering, closing(stream):
                 for piece in stream:
                     told.piece(piece, stream.live)
         except Exception as error:
@@ -180,7 +179,8 @@ class EngineHost:
         assert stats is not None
         connection.send(Ended(stats, stream.marks, stream.live))
         shared.readings.answered(stats)
-        _note(shared.llm, stats)
+        if answering.was_alone:
+            note_answer(shared.llm, stats)
         over.wait(LAST_S)
 
 
@@ -192,8 +192,9 @@ class Told:
         self._told_s = -LIVE_S
 
     def read(self, what: str, done: int, total: int) -> None:
-        """So much of the prompt is read."""
-        self._connection.send(Read(what, done, total))
+        """So much of the prompt is read. Who has gone is told no more, and has stopped the answer by that."""
+        with suppress(OSError):  # it would end the pass, which others' answers are part of
+            self._connection.send(Read(what, done, total))
 
     def piece(self, text: str, live: Live) -> None:
         """There is more text."""
@@ -216,26 +217,10 @@ def _when_something_comes(connection: Connection, do: Callable[[], None]) -> thr
     over = threading.Event()
 
     def wait() -> None:
-        with suppress(EOFError, OSError):
+        with suppress(EOFError, OSError, TypeError):  # TypeError: it was closed here meanwhile
             connection.recv()
         do()
         over.set()
 
     threading.Thread(target=wait, name="edgeinfer-tab-ends", daemon=True).start()
     return over
-
-
-def _check_fits(header: Header, nbytes: int) -> None:
-    """Let a model through that fits. Raises DoesNotFit, with the numbers, for others."""
-    from edgeinfer.app.fit import check_fits
-
-    check_fits(header, nbytes)
-
-
-def _note(llm: LLM, stats: Stats) -> None:
-    """Remember how fast it was, for predictions, and measure the machine once if nobody did."""
-    from edgeinfer.app.first_look import look_once
-    from edgeinfer.app.opening import record_speed
-
-    record_speed(llm, stats)
-    look_once(llm)

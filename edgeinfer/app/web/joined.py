@@ -309,9 +309,9 @@ def open_joined(address: Address, settings: Settings, face: WatchedFace) -> Join
         with _gone():
             lease.send(WantModel.of(settings))
         while True:
-            while not lease.poll(LOOK_S):
-                face.check()
             with _gone():
+                while not lease.poll(LOOK_S):
+                    face.check()
                 said = lease.recv()
             match said:
                 case Loading():
@@ -369,4 +369,4 @@ def _gone() -> Iterator[None]:
     try:
         yield
     except (OSError, EOFError) as reason:
-        raise EngineGone("the process that runs the model has ended; reload the page to start again") from reason
+        raise EngineGone from reason

@@ -1,23 +1,24 @@
 """The page that shows the app: textual-serve starts a process for each tab, behind a guard of ours.
 
-In: a command, a key. Out: an aiohttp application. Whoever can use the app can read the user's chats, so a link with a
-key leads in, once; then a cookie does, which pages of others cannot use. Everything comes from this computer.
+In: a command, a key. Out: an aiohttp application. Whoever can use the app can read the user's chats, so a tab is only
+for who has the key. The page keeps it where no page of another port can read it, which a cookie is not: see page.js.
+The page itself holds no secret. Everything comes from this computer.
 """
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
+import socket
 from collections.abc import Awaitable, Callable
-from html import escape
 from importlib import resources
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from textual_serve.server import Server
 
-from edgeinfer.app.listening import is_known, name_of
+from edgeinfer.app.listening import is_known, is_loopback, name_of
+from edgeinfer.app.web.tab_service import TabServer
 
-COOKIE = "edgeinfer_key"
 FONT_SIZE = 16
 FONT_SIZES = range(6, 65)
 HEADERS = {
@@ -38,12 +39,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Page:
     """The page, for who has the key."""
 
-    def __init__(self, command: str, key: str, hosts: tuple[str, ...]) -> None:
-        """`hosts`: names besides this computer's own that requests may be addressed to."""
-        self._server = Server(command, title="edgeinfer")
-        self._key, self._hosts = key, hosts
+    def __init__(self, command: str, key: str, host: str) -> None:
+        """`host`: where it listens; requests may be addressed to it."""
+        self._server = TabServer(command, title="edgeinfer")
+        self._key, self._host = key, host
         self._folder = resources.files("edgeinfer.app.web")
-        self.n_tabs = 0
 
     def application(self) -> web.Application:
         """What a web server is to serve."""
@@ -53,13 +53,14 @@ class Page:
             return await self._guarded(request, handler)
 
         application = web.Application(middlewares=[guard])
+        application.on_shutdown.append(self._server.on_shutdown)
         application.add_routes(
             [
                 web.get("/", self._index),
                 web.get("/page.css", self._part),
                 web.get("/page.js", self._part),
-                web.get("/ws", self._tab),
-                web.get("/download/{key}", self._server.handle_download),
+                web.get("/tab/{key}", self._tab),
+                web.get("/download/{key}", self._server.handle_download),  # a long random one, which only its tab knows
                 web.static("/static", self._server.statics_path),
             ]
         )
@@ -76,40 +77,55 @@ class Page:
         return response
 
     def _refusal(self, request: web.Request) -> web.Response | None:
-        """Why a request may not pass; or the way in, for who brings the key."""
+        """Why a request may not pass."""
         host, origin = request.host, request.headers.get("Origin")
-        if not is_known(name_of(host), self._hosts):
+        if not may_be_called(name_of(host), self._host):
             return _plain(403, f"this page is not called {host!r}")
-        if origin is not None and urlsplit(origin).netloc != host:
+        if origin is not None and _place_of(origin) != host:
             return _plain(403, f"pages of {origin} may not use this one")
-        if self._is_key(request.cookies.get(COOKIE)):
-            return None
-        if request.path != "/" or not self._is_key(request.query.get("key")):
-            return _plain(401, NO_KEY)
-        response = web.Response(status=303, headers={**HEADERS, "Location": "./"})
-        response.set_cookie(COOKIE, self._key, httponly=True, samesite="Strict", path="/")
-        return response
-
-    def _is_key(self, given: str | None) -> bool:
-        return given is not None and hmac.compare_digest(given.encode(), self._key.encode())
+        return None
 
     async def _index(self, request: web.Request) -> web.Response:
         text = (self._folder / "page.html").read_text(encoding="utf-8")
         wanted = request.query.get("fontsize", "")
         size = int(wanted) if wanted.isascii() and wanted.isdecimal() and int(wanted) in FONT_SIZES else FONT_SIZE
-        filled = text.replace("{websocket}", escape(f"ws://{request.host}/ws")).replace("{font_size}", str(size))
-        return web.Response(text=filled, content_type="text/html")
+        return web.Response(text=text.replace("{font_size}", str(size)), content_type="text/html")
 
     async def _part(self, request: web.Request) -> web.Response:
         name = request.path.lstrip("/")
         return web.Response(text=(self._folder / name).read_text(encoding="utf-8"), content_type=PARTS[name])
 
     async def _tab(self, request: web.Request) -> web.StreamResponse:
-        self.n_tabs += 1
-        try:
-            return await self._server.handle_websocket(request)
-        finally:
-            self.n_tabs -= 1
+        given = request.match_info["key"].encode(errors="replace")
+        if not hmac.compare_digest(given, self._key.encode()):
+            return _plain(401, NO_KEY)
+        return await self._server.handle_websocket(request)
+
+
+def may_be_called(name: str, host: str) -> bool:
+    """Whether requests to a page that listens at `host` may be addressed to this name, given without its port.
+
+    Where others reach it these are addresses and this computer's name too: a stranger can have neither point here.
+    """
+    if is_known(name, (host,)):
+        return True
+    return not is_loopback(host) and (_is_address(name) or name.casefold() == socket.gethostname().casefold())
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _place_of(origin: str) -> str | None:
+    """The host and port of an origin."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _plain(status: int, text: str) -> web.Response:

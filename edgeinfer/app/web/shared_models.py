@@ -7,7 +7,8 @@ that a page that is loaded again has it at once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
     from edgeinfer.engine.session import Session
 
 LOOK_S = 0.1
+LAST_S = 2.0
+"""For a model that is being opened to be let go of."""
 Loading = Callable[[Path, Settings, OpeningFace], "LLM"]
+
+
+@dataclass(slots=True, eq=False)
+class Answering:
+    """An answer in the making, and whether none was made beside it: only then its speed is the model's."""
+
+    was_alone: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +46,23 @@ class SharedModel:
     readings: Readings
     n_users: int = 0
     sessions: dict[int, Session] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _answering: list[Answering] = field(default_factory=list, init=False)
+
+    @contextmanager
+    def answering(self) -> Iterator[Answering]:
+        """While an answer of it is made."""
+        entered = Answering()
+        with self._lock:
+            self._answering.append(entered)
+            if len(self._answering) > 1:
+                for each in self._answering:
+                    each.was_alone = False
+        try:
+            yield entered
+        finally:
+            with self._lock:
+                self._answering.remove(entered)
 
 
 class SharedModels:
@@ -45,22 +72,18 @@ class SharedModels:
         """`loading`: opens a file as settings say."""
         self._loading = loading
         self._lock = threading.Lock()  # of the list
-        self._opening = threading.Lock()  # one model is opened at a time
+        self._opening = threading.Lock()  # one model is fetched and opened at a time
+        self._faces: list[WatchedFace] = []
         self._models: list[SharedModel] = []
         self._n_opened = 0
         self._closed = False
 
     def take(self, settings: Settings, face: WatchedFace) -> SharedModel:
         """A model, opened now unless it is. Raises EdgeInferError, and OpeningCalledOff."""
-        path = choose_model(settings, face=face).path
-        wanted = (path, settings.model.approx, settings.generation.ctx, settings.speculation, settings.machine)
-        while not self._opening.acquire(timeout=LOOK_S):
-            face.check()
-        try:
-            found = self._find(wanted) or self._open(path, settings, face, wanted)
-        finally:
-            self._opening.release()
-        return found
+        with self._turn(face):
+            path = choose_model(settings, face=face).path
+            wanted = (path, settings.model.approx, settings.generation.ctx, settings.speculation, settings.machine)
+            return self._find(wanted) or self._open(path, settings, face, wanted)
 
     def release(self, shared: SharedModel) -> None:
         """One uses it no more."""
@@ -77,12 +100,40 @@ class SharedModels:
         return found
 
     def close(self) -> None:
-        """Close all, whoever uses them."""
-        with self._opening, self._lock:
+        """Close all, whoever uses them; what is being opened ends at its next report, or with the process."""
+        with self._lock:
             self._closed = True
             models, self._models = self._models, []
+            faces = list(self._faces)
+        for face in faces:
+            face.call_off()
         for each in models:
             each.llm.close()
+        if self._opening.acquire(timeout=LAST_S):
+            self._opening.release()
+
+    @contextmanager
+    def _turn(self, face: WatchedFace) -> Iterator[None]:
+        """The right to open a model, and to be called off. Raises EngineClosed, OpeningCalledOff."""
+        with self._lock:
+            self._check_open()
+            self._faces.append(face)
+        try:
+            while not self._opening.acquire(timeout=LOOK_S):
+                face.check()
+            try:
+                face.check()
+                yield
+            finally:
+                self._opening.release()
+        finally:
+            with self._lock:
+                self._faces.remove(face)
+
+    def _check_open(self) -> None:
+        """Raises EngineClosed."""
+        if self._closed:
+            raise EngineClosed("the engine ends")
 
     def _find(self, wanted: tuple[object, ...]) -> SharedModel | None:
         with self._lock:
@@ -99,8 +150,7 @@ class SharedModels:
         try:
             face.check()
             with self._lock:
-                if self._closed:
-                    raise EngineClosed("the engine ends")
+                self._check_open()
                 self._n_opened += 1
                 found = SharedModel(self._n_opened, llm, wanted, Readings(llm), n_users=1)
                 self._models.append(found)

@@ -7,6 +7,7 @@ needed, or one answer. Whoever closes it wants no more of that. Knows neither en
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Client, Connection, Listener
@@ -14,12 +15,15 @@ from typing import Self
 
 from edgeinfer import errors
 from edgeinfer.app.web import VARIABLE
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.settings import Settings
 
 
 class EngineGone(EdgeInferError):
     """The process that runs the model has ended."""
+
+    def __init__(self) -> None:
+        super().__init__("the process that runs the model has ended; reload the page to start again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +51,20 @@ class Address:
         try:
             return Client(self.path, authkey=self.key)
         except (OSError, EOFError) as reason:
-            raise EngineGone("the process that runs the model has ended; reload the page to start again") from reason
+            raise EngineGone from reason
 
 
 def listen() -> tuple[Listener, Address]:
-    """Somewhere to be reached: in a folder of this user's alone, where the system has such sockets."""
+    """Somewhere to be reached: in a folder of this user's alone, where the system has such sockets.
+
+    Raises BadSetting where no socket can be made there.
+    """
     key = secrets.token_bytes(32)
-    listener = Listener(authkey=key)
+    try:
+        listener = Listener(authkey=key)
+    except OSError as reason:
+        folder = tempfile.gettempdir()
+        raise BadSetting(f"tabs cannot be heard at a socket in {folder}: {reason}; set TMPDIR to /tmp, say") from None
     address = listener.address
     assert isinstance(address, str), "only Unix sockets and named pipes are default families"
     return listener, Address(address, key)
