@@ -37,6 +37,7 @@ class Admission:
         self._most_active = min(most_active or limits.max_outputs, limits.max_outputs)
         self.parking = parking
         self.prefixes = Prefixes(pool)
+        self._entered: dict[Ticket, None] = {}  # in order
         self._arrivals: deque[Ticket] = deque()
         self.waiting: list[Ticket] = []
         self.active: list[Ticket] = []
@@ -44,8 +45,8 @@ class Admission:
 
     @property
     def tickets(self) -> tuple[Ticket, ...]:
-        """All answers that are not over."""
-        return *self._arrivals, *self.waiting, *self.active
+        """All answers that are not over, those that are just beginning or being parked among them; from any thread."""
+        return tuple(self._entered.copy())  # others may enter meanwhile
 
     @property
     def is_full(self) -> bool:
@@ -65,6 +66,7 @@ class Admission:
         if not ticket.has_entered:
             ticket.has_entered = True
             ticket.n_pages = ticket.n_pages or self.pages_of(ticket.answer.request, EXPECTED_TOKENS)
+            self._entered[ticket] = None
             self._arrivals.append(ticket)
 
     def leave(self, ticket: Ticket) -> None:
@@ -235,6 +237,7 @@ class Admission:
         elif ticket.shares_prefix:
             ticket.answer.cached.close()
         ticket.state = "over"
+        self._entered.pop(ticket, None)
         if ticket.released is not None:
             ticket.released(ticket)
         ticket.notify()
