@@ -142,7 +142,12 @@ class Scheduler:
             ]
             room = Room(self.counts.passes, limits.max_tokens, limits.max_outputs)
             given = allot(wishes, self.pace, room)
-            self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
+            try:
+                self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
+            except BaseException:  # a signal handler raised in whoever leads: all are asked again
+                for each in able:
+                    each.work = None
+                raise
         return {ticket: ticket.work.batch for ticket in able if ticket.work is not None}
 
     def _ask_all(self, given: Sequence[tuple[Ticket, int]]) -> None:
@@ -163,8 +168,12 @@ class Scheduler:
                 n_tokens, n_left, expected = n_tokens + n_more, n_left - n_more, expected + work.expected - 1
 
     def _ask(self, ticket: Ticket, most_tokens: int, beside: Beside) -> Work | None:
-        """What an answer wants evaluated."""
-        ticket.work = ticket.answer.work(most_tokens, beside)
+        """What an answer wants evaluated; what goes wrong with that is its own failure."""
+        try:
+            ticket.work = ticket.answer.work(most_tokens, beside)
+        except Exception as reason:
+            self.admission.fail(ticket, reason)
+            return None
         ticket.last_pass = self.counts.passes
         return ticket.work
 
