@@ -107,14 +107,12 @@ class Admission:
         for ticket in (*self.waiting, *self.active):
             if ticket.is_left:
                 self.leave(ticket)
-        if not self.waiting:
-            return
-        now_s = time.monotonic()
-        for ticket in sorted(self.waiting, key=lambda each: (each.rank(now_s), each.number)):
-            if ticket.answer.stop_asked.is_set():
+            elif ticket.state == "waiting" and ticket.answer.stop_asked.is_set():
                 ticket.answer.cancel()
                 self.finish(ticket)
-                continue
+        now_s = time.monotonic()
+        wanted = [ticket for ticket in self.waiting if ticket.is_wanted]  # others would only take room from these
+        for ticket in sorted(wanted, key=lambda each: (each.rank(now_s), each.number)):
             if self._waits_for_prefix(ticket):
                 continue
             if not self._make_room_for(ticket, now_s):
@@ -151,7 +149,7 @@ class Admission:
         reading = [
             each
             for each in self.active
-            if each.answer.n_missing > 1 and (each.is_interactive or not ticket.is_interactive)
+            if each.answer.n_missing > 1 and each.is_wanted and (each.is_interactive or not ticket.is_interactive)
         ]
         if not reading:
             return False

@@ -84,10 +84,14 @@ class Scheduler:
             finally:
                 lock.release()
 
-    def close(self) -> None:
-        """Stop all answers, and forget what is kept."""
+    def stop(self) -> None:
+        """End all answers within a step, those that wait for their turn too; from any thread."""
         for ticket in self.admission.tickets:
             ticket.answer.stop()
+
+    def close(self) -> None:
+        """Stop all answers, and forget what is kept."""
+        self.stop()
         with self.pool.lock:
             self.admission.close()
 

@@ -158,6 +158,17 @@ def test_one_stream_is_stopped_and_the_others_are_not(llm: LLM, alone: LLM) -> N
     assert [streams[n].tokens for n in (0, 2)] == [expected(alone, n) for n in (0, 2)]
 
 
+def test_a_stop_of_all_reaches_those_that_have_not_begun(llm: LLM) -> None:
+    streams = [llm.chat(chat(n), **options(n)) for n in range(2)]
+    next(streams[0])
+    llm._leader.scheduler.enter(streams[1]._generation._ticket)  # as its reader does, who then waits
+    llm.stop()
+    for stream in streams:
+        stream.read()
+    assert [stream.stats.finish_reason for stream in streams] == ["cancelled", "cancelled"]
+    assert streams[1].tokens == ()
+
+
 @pytest.mark.parametrize("sampled", [{"temperature": 0.0}, {"temperature": 1.0, "seed": 5}])
 def test_logprobs_are_those_of_the_models_own_distribution(llm: LLM, alone: LLM, sampled: dict[str, float]) -> None:
     stream = llm.complete("the rain", max_tokens=12, logprobs=4, logit_bias={3: 2.0}, **sampled)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.engine.batching.parking import Parking
 from edgeinfer.engine.batching.ticket import Ticket
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
@@ -45,3 +46,42 @@ def test_an_answer_is_among_those_that_entered_while_it_begins_and_while_it_is_p
     served.scheduler.close()
     assert served.scheduler.admission.tickets == ()
     assert not served.scheduler.has_driven
+
+
+def test_a_stop_ends_answers_that_wait_whoever_is_before_them(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer, most_active=1)
+    first, second, third = (served.ticket(request(range(3, 50), 100, seed)) for seed in range(3))
+    served.scheduler.step()
+    third.answer.stop()
+    served.scheduler.step()
+    assert [each.is_over for each in (first, second, third)] == [False, False, True]
+    served.scheduler.stop()
+    served.scheduler.step()
+    assert [each.answer.stats.finish_reason for each in (first, second, third)] == ["cancelled"] * 3
+    assert second.answer.n_generated == 0
+
+
+def test_a_parked_stream_that_nobody_reads_takes_no_room_from_others(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer, n_pages=5)
+    left = request(range(3, 103), 100)
+    idle = served.ticket(left, driven=False)
+    while idle.is_wanted:
+        served.scheduler.step()
+    behind = served.ticket(request(range(60, 200), 100, 3), "background", shares=False)
+    served.run(behind)
+    assert (idle.n_parked, behind.n_parked) == (1, 0)
+    while served.leader.next_piece(idle) is not None:
+        pass
+    assert idle.answer.text == served.alone(left).text
+
+
+def test_nobody_waits_for_a_prefix_that_a_stream_reads_that_nobody_asks(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    served = Served(tokenizer, n_pages=8, parking=Parking(0, lambda: tmp_path / "none"))
+    idle = served.ticket(request(range(3, 103), 100), driven=False)
+    while idle.is_wanted:
+        served.scheduler.step()
+    served.scheduler.admission.parking.put(idle.answer.cached)  # forgotten: there is no place for it
+    wanted = request([*range(3, 103), 150], 10, 5)
+    late = served.ticket(wanted)
+    served.run(late)
+    served.same(late, wanted)
