@@ -117,7 +117,6 @@ class Admission:
                 continue
             if not self._make_room_for(ticket, now_s):
                 return
-            self.waiting.remove(ticket)
             ticket.go_on(now_s)
             self._begin(ticket, n_passes)
 
@@ -138,8 +137,12 @@ class Admission:
             ticket.failed_to_begin = True
             self.fail(ticket, reason)
             return
+        except BaseException as reason:  # a signal handler raised in whoever leads
+            self.fail(ticket, reason)
+            raise
         ticket.state = "active"
         self.active.append(ticket)
+        self.waiting.remove(ticket)
 
     def _waits_for_prefix(self, ticket: Ticket) -> bool:
         """Whether another answer, of no lower priority, is just reading what this one begins with too."""
@@ -200,10 +203,10 @@ class Admission:
 
     def _park(self, ticket: Ticket) -> None:
         """Take an answer's memory; it goes on when there is room again."""
-        self.active.remove(ticket)
         self.parking.put(ticket.answer.cached)
         ticket.park(time.monotonic())
         self.waiting.append(ticket)
+        self.active.remove(ticket)
 
     def finish(self, ticket: Ticket) -> None:
         """End an answer, and let others have its memory."""

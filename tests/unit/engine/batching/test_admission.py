@@ -85,3 +85,19 @@ def test_nobody_waits_for_a_prefix_that_a_stream_reads_that_nobody_asks(tokenize
     late = served.ticket(wanted)
     served.run(late)
     served.same(late, wanted)
+
+
+def test_an_answer_whose_beginning_is_broken_off_is_over(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = Served(tokenizer)
+    wanted = request([7, 8], 20)
+    fine, broken = served.ticket(wanted), served.ticket(request([9], 20))
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(broken.answer, "begin", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        served.scheduler.step()
+    assert broken.is_over
+    served.run(fine)
+    served.same(fine, wanted)
