@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable
 
+from edgeinfer.backends.base import PAGE
 from edgeinfer.engine.batching.parking import Parking
 from edgeinfer.engine.batching.prefixes import Prefixes, is_being_read
 from edgeinfer.engine.batching.ticket import Ticket
@@ -21,6 +22,8 @@ from edgeinfer.engine.request import Request
 
 EXPECTED_TOKENS = 256
 """Tokens of an answer that room is kept for: most are shorter than they may be, and longer ones can be parked."""
+MORE_TOKENS = PAGE
+"""What an answer that has outgrown that is to have room for besides what it has, lest it is parked again at once."""
 
 
 class Admission:
@@ -52,7 +55,7 @@ class Admission:
     def is_full(self) -> bool:
         """Whether some of the answers that are wanted have to wait."""
         entered = self.tickets
-        n_pages = sum(each.n_pages for each in entered)
+        n_pages = sum(self._pages_for(each) for each in entered)
         return len(entered) > self._most_active or (len(entered) > 1 and n_pages > self._n_pages)
 
     def pages_of(self, request: Request, most_expected: int | None = None) -> int:
@@ -60,6 +63,13 @@ class Admission:
         n_answer = EXPECTED_TOKENS if request.max_tokens is None else request.max_tokens
         n_answer = n_answer if most_expected is None else min(n_answer, most_expected)
         return pages_for(min(len(request.prompt) + n_answer, self._n_context))
+
+    def _pages_for(self, ticket: Ticket) -> int:
+        """Pages that room is kept for: of what was expected, or of what the answer has come to and some more."""
+        request, n_generated = ticket.answer.request, ticket.answer.n_generated
+        most = self._n_context if request.max_tokens is None else request.max_tokens
+        n_tokens = len(request.prompt) + min(n_generated + MORE_TOKENS, most)
+        return max(ticket.n_pages, pages_for(min(n_tokens, self._n_context)))
 
     def enter(self, ticket: Ticket) -> None:
         """An answer is wanted."""
@@ -169,8 +179,8 @@ class Admission:
 
         def fits(active: Iterable[Ticket]) -> bool:
             others = list(active)
-            n_left = self._n_pages - sum(each.n_pages for each in others)
-            return len(others) < self._most_active and (not others or ticket.n_pages <= n_left)
+            n_left = self._n_pages - sum(self._pages_for(each) for each in others)
+            return len(others) < self._most_active and (not others or self._pages_for(ticket) <= n_left)
 
         if fits(self.active):
             return True

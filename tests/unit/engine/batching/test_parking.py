@@ -74,3 +74,11 @@ def test_what_another_device_kept_is_read_again(tokenizer: Tokenizer) -> None:
     served.same(behind, FIRST)
     counts = served.scheduler.admission.parking.counts
     assert (counts.in_ram, counts.back, counts.forgotten) == (1, 0, 1)
+
+
+def test_an_answer_that_has_outgrown_what_was_expected_is_brought_back_once_it_has_room(tokenizer: Tokenizer) -> None:
+    served = Served(tokenizer, n_pages=10, n_context=1024)
+    entered = [served.ticket(request(range(3, 13), 440, seed), shares=False) for seed in range(2)]
+    served.run(*entered)
+    assert [ticket.n_parked for ticket in entered] == [0, 1]
+    assert sum(served.lane.sizes) == 2 * (10 + 439)  # nothing was read again
