@@ -161,11 +161,20 @@ class CachedSequence:
 
         Nothing is drafted where that could take the memory of other sequences, and no more than the regime allows.
         """
-        executor = self.pool.executor
-        most = min(executor.limits.max_tokens, executor.limits.max_outputs, self.regime.policy.most_drafted)
-        if executor.n_free_pages < 1 + 2 * pages_for(most):  # its own page, more of the context, siblings
+        if self.pool.executor.n_free_pages < self.n_pages_for_drafts:
             return 1, 0
-        return most, max(0, self.n_context - len(self._tokens) - 1)
+        return self._most_in_a_draft, max(0, self.n_context - len(self._tokens) - 1)
+
+    @property
+    def n_pages_for_drafts(self) -> int:
+        """Pages that are to be free for drafts: its next one, more of the context, siblings; 0 where there are none."""
+        most = self._most_in_a_draft
+        return 1 + 2 * pages_for(most) if most > 1 else 0
+
+    @property
+    def _most_in_a_draft(self) -> int:
+        limits = self.pool.executor.limits
+        return min(limits.max_tokens, limits.max_outputs, self.regime.policy.most_drafted)
 
     @property
     def regime(self) -> Regime:

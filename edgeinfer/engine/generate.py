@@ -44,7 +44,8 @@ class Generation:
     ) -> None:
         self._leader = leader or Leader(Scheduler(cached.pool))
         self._answer = Answer(cached, tokenizer, request, speculator, opens=opens)
-        self._ticket = Ticket(self._answer, priority, shares_prefix=shares_prefix)
+        drafts = speculator is not None or opens is not None
+        self._ticket = Ticket(self._answer, priority, shares_prefix=shares_prefix, drafts=drafts)
 
     @property
     def tokens(self) -> tuple[int, ...]:

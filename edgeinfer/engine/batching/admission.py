@@ -194,6 +194,12 @@ class Admission:
                     return True
         return False
 
+    def find_room_for_drafts(self, ticket: Ticket) -> None:
+        """Give up what is kept of answers that are over where an answer would draft nothing for want of memory."""
+        cached = ticket.answer.cached
+        while self._pool.executor.n_free_pages < cached.n_pages_for_drafts and self.prefixes.give_up():
+            pass
+
     def find_room(self, works: Collection[Ticket]) -> bool:
         """Take memory from what is over, from sessions that rest, then from an answer, whose work is dropped.
 

@@ -173,6 +173,8 @@ class Scheduler:
 
     def _ask(self, ticket: Ticket, most_tokens: int, beside: Beside) -> Work | None:
         """What an answer wants evaluated; what goes wrong with that is its own failure."""
+        if ticket.drafts and most_tokens > 1 and ticket.answer.n_missing == 1:
+            self.admission.find_room_for_drafts(ticket)
         try:
             ticket.work = ticket.answer.work(most_tokens, beside)
         except Exception as reason:

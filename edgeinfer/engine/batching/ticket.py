@@ -53,6 +53,7 @@ class Ticket:
         *,
         shares_prefix: bool = False,
         is_driven: bool = False,
+        drafts: bool = False,
         released: Callable[[Ticket], None] | None = None,
         notify: Callable[[], None] | None = None,
     ) -> None:
@@ -61,6 +62,8 @@ class Ticket:
         self.shares_prefix = shares_prefix
         """Whether it may begin with what is cached of other answers."""
         self.is_driven = is_driven
+        self.drafts = drafts
+        """Whether it drafts where there is room for that."""
         self.released = released
         self.waiter = Waiter()
         self.notify = notify or self.waiter.wake

@@ -45,6 +45,16 @@ def expected(alone: LLM, n: int) -> tuple[int, ...]:
         return stream.tokens
 
 
+def test_what_is_kept_of_answers_that_are_over_takes_no_drafts_from_others(tiny_model: Path) -> None:
+    with load(tiny_model, spec=4, n_context=512) as llm:
+        for n in range(8):
+            turn = {"role": "user", "content": f"hello {n * 7919 % 1000} you {n}"}
+            stream = llm.chat([SYSTEM, turn], temperature=0, max_tokens=40)
+            stream.read()
+        assert llm.load.n_kept > 1
+        assert stream.stats.draft.n_single < stream.stats.draft.n_passes
+
+
 def test_threads_ask_at_the_same_time(llm: LLM, alone: LLM) -> None:
     def ask(n: int) -> tuple[int, ...]:
         stream = llm.chat(chat(n), **options(n), priority="background" if n % 2 else "interactive")
