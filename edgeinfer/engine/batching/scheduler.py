@@ -140,8 +140,9 @@ class Scheduler:
                 ticket.answer.cancel()
         able = [each for each in active if each.work is None and each.is_wanted and not each.answer.is_done]
         if able:
+            now_s, is_watched = time.monotonic(), any(each.is_interactive for each in able)
             wishes = [
-                Wish(number, each.is_interactive, each.answer.n_missing, each.last_pass)
+                Wish(number, is_watched and each.counts_as_watched(now_s), each.answer.n_missing, each.last_pass)
                 for number, each in enumerate(able)
             ]
             room = Room(self.counts.passes, limits.max_tokens, limits.max_outputs)

@@ -114,6 +114,10 @@ class Ticket:
             return rank(self.priority, AGED_S if now_s < self._stays_until_s else 0.0)
         return rank(self.priority, now_s - self._waits_since_s)
 
+    def counts_as_watched(self, now_s: float) -> bool:
+        """Whether nobody goes before it: somebody looks at it, or it has waited long."""
+        return self.rank(now_s) == rank("interactive", 0.0)
+
     def go_on(self, now_s: float) -> None:
         """It begins, or has its memory back."""
         if now_s - self._waits_since_s >= AGED_S:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from edgeinfer.engine.batching import scheduler
 from edgeinfer.engine.batching.parking import Parking
 from edgeinfer.engine.batching.ticket import Ticket
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
+from edgeinfer.scheduling.serving.allotment import Room, Wish, allot
+from edgeinfer.scheduling.serving.pace import Pace
+from edgeinfer.scheduling.serving.priority import AGED_S
 from tests.unit.engine.batching.served import Served, request
 
 
@@ -101,3 +106,24 @@ def test_an_answer_whose_beginning_is_broken_off_is_over(tokenizer: Tokenizer, m
     assert broken.is_over
     served.run(fine)
     served.same(fine, wanted)
+
+
+def test_a_background_answer_that_has_waited_long_has_its_share_of_passes_for_a_while(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, seen = Served(tokenizer), list[list[bool]]()
+
+    def noting(wishes: Sequence[Wish], pace: Pace, room: Room) -> dict[int, int]:
+        seen.append([wish.is_interactive for wish in wishes])
+        return allot(wishes, pace, room)
+
+    monkeypatch.setattr(scheduler, "allot", noting)
+    first, second = (served.ticket(request([7 + n], 20), "background") for n in range(2))
+    first._waits_since_s -= AGED_S
+    served.scheduler.step()
+    served.ticket(request([9], 20))
+    served.scheduler.step()
+    first._stays_until_s -= AGED_S
+    served.scheduler.step()
+    assert seen == [[False, False], [True, False, True], [False, False, True]]
+    assert not second.is_over
