@@ -144,11 +144,10 @@ class Admission:
                     self.prefixes.begin(answer.cached, answer.request.prompt)
                 answer.begin()
         except Exception as reason:
-            ticket.failed_to_begin = True
-            self.fail(ticket, reason)
+            self.fail(ticket, reason, alone=True)
             return
         except BaseException as reason:  # a signal handler raised in whoever leads
-            self.fail(ticket, reason)
+            self.fail(ticket, reason, alone=True)
             raise
         ticket.state = "active"
         self.active.append(ticket)
@@ -233,10 +232,10 @@ class Admission:
         answer.end()
         self._release(ticket)
 
-    def fail(self, ticket: Ticket, reason: BaseException) -> None:
-        """An answer ends because something went wrong; whoever waits for it is told."""
+    def fail(self, ticket: Ticket, reason: BaseException, *, alone: bool = False) -> None:
+        """An answer ends because something went wrong, with it `alone` or with others; whoever waits for it is told."""
         self._forget(ticket)
-        ticket.error = reason
+        ticket.error, ticket.failed_alone = reason, alone
         ticket.answer.end()
         self._release(ticket)
 

@@ -179,7 +179,7 @@ class Scheduler:
         try:
             ticket.work = ticket.answer.work(most_tokens, beside)
         except Exception as reason:
-            self.admission.fail(ticket, reason)
+            self.admission.fail(ticket, reason, alone=True)
             return None
         ticket.last_pass = self.counts.passes
         return ticket.work
@@ -238,9 +238,9 @@ class Scheduler:
                     if answer.is_done:
                         break
             except Exception as reason:
-                self.admission.fail(ticket, reason)
+                self.admission.fail(ticket, reason, alone=True)
             except BaseException as reason:
-                self.admission.fail(ticket, reason)
+                self.admission.fail(ticket, reason, alone=True)
                 raise
 
 

@@ -71,12 +71,14 @@ class Ticket:
         self._waits_since_s = time.monotonic()
         self._stays_until_s = 0.0
         self.state: State = "waiting"
-        self.has_entered = self.has_begun = self.failed_to_begin = self.is_dropped = self.is_left = False
+        self.has_entered = self.has_begun = self.is_dropped = self.is_left = False
         self.work: Work | None = None  # that is under way
         self.n_pages = 0
         """Pages that room is kept for; 0: as many as are usual."""
         self.last_pass = 0
         self.error: BaseException | None = None
+        self.failed_alone = False
+        """Whether what went wrong was its own, and no failure of a pass or of the model."""
         self.n_parked = 0
         """How often its memory was taken."""
         self.n_taken = 0
