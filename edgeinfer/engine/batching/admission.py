@@ -87,6 +87,12 @@ class Admission:
             ticket.drop_rest()
             self.finish(ticket)
 
+    def end_left(self) -> None:
+        """End all answers that were abandoned."""
+        for ticket in self.tickets:
+            if ticket.is_left:
+                self.leave(ticket)
+
     def end_all(self, reason: Exception | None = None) -> None:
         """End all answers: because something went wrong that is nobody's own fault, or as they are."""
         self.take_arrivals()
@@ -114,10 +120,9 @@ class Admission:
     def admit(self, n_passes: int) -> None:
         """Let answers begin, or go on, while there is room; those of higher priority take it from others."""
         self.take_arrivals()
-        for ticket in (*self.waiting, *self.active):
-            if ticket.is_left:
-                self.leave(ticket)
-            elif ticket.state == "waiting" and ticket.answer.stop_asked.is_set():
+        self.end_left()
+        for ticket in tuple(self.waiting):
+            if ticket.answer.stop_asked.is_set():
                 ticket.answer.cancel()
                 self.finish(ticket)
         now_s = time.monotonic()

@@ -124,10 +124,17 @@ class Scheduler:
             for ticket in took_part:
                 if ticket.answer.is_done:
                     self.admission.finish(ticket)
+        self._end_left()
         for ticket in took_part:
             if ticket.has_pieces:
                 ticket.notify()
         return has_work
+
+    def _end_left(self) -> None:
+        """End what was abandoned while the pass was made; whoever abandons now has the lock, or the next pass."""
+        if any(ticket.is_left for ticket in self.admission.tickets):
+            with self.pool.lock:
+                self.admission.end_left()
 
     def _gather(self) -> dict[Ticket, Batch]:
         """What the answers get of the next pass."""
@@ -138,6 +145,7 @@ class Scheduler:
         for ticket in active:
             if ticket.answer.stop_asked.is_set():
                 ticket.answer.cancel()
+                ticket.work = None  # that is under way, perhaps of a sequence that is closed
         able = [each for each in active if each.work is None and each.is_wanted and not each.answer.is_done]
         if able:
             now_s, is_watched = time.monotonic(), any(each.is_interactive for each in able)

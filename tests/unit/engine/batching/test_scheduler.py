@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -229,6 +228,28 @@ def test_a_stream_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None
     assert left.stats is not None
 
 
+def test_a_stream_that_is_dropped_while_another_threads_last_pass_is_made_is_over_with_it(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(tokenizer)
+    pieces = Generation(served.pool.open(), tokenizer, request(range(3, 40), 50), leader=served.leader).pieces()
+    next(pieces)
+    last = served.ticket(request([7], 1))
+    real = served.lane.run
+
+    def run(step: Step) -> np.ndarray:
+        dropping = threading.Thread(target=pieces.close)
+        dropping.start()
+        dropping.join(10)
+        return real(step)
+
+    monkeypatch.setattr(served.lane, "run", run)
+    served.scheduler.step()
+    assert last.is_over
+    assert served.scheduler.admission.tickets == ()
+    assert not any(member.runs for member in served.pool.members)
+
+
 def test_an_error_ends_the_answer_whose_it_is(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(tokenizer)
     good, bad = request([7, 8], 20), request([9], 20)
@@ -242,39 +263,6 @@ def test_an_error_ends_the_answer_whose_it_is(tokenizer: Tokenizer, monkeypatch:
     served.same(fine, good)
     with pytest.raises(EdgeInferError, match="no such token"):
         served.leader.next_piece(broken)
-
-
-def test_what_goes_wrong_before_a_pass_is_the_failure_of_the_answer_whose_it_is(tokenizer: Tokenizer) -> None:
-    served = Served(tokenizer)
-
-    def broken(what: str, done: int, total: int) -> None:
-        raise BrokenPipeError("nobody reads this")
-
-    good, bad = request(range(3, 90), 20), replace(request(range(100, 190), 20), progress=broken)
-    fine, other = served.ticket(good), served.ticket(bad)
-    served.run(fine, other)
-    served.same(fine, good)
-    with pytest.raises(BrokenPipeError):
-        served.leader.next_piece(other)
-
-
-def test_a_signal_before_a_pass_costs_nobody_a_token(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = Served(tokenizer)
-    wanted = [request([7 + n], 20, n) for n in range(3)]
-    entered = [served.ticket(each) for each in wanted]
-    for _ in range(5):
-        served.scheduler.step()
-
-    def interrupted(*_: object) -> None:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(entered[1].answer, "work", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        served.scheduler.step()
-    served.run(*entered)
-    for ticket, each in zip(entered, wanted, strict=True):
-        served.same(ticket, each)
 
 
 def test_an_interrupted_pass_costs_nobody_a_token(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
