@@ -33,6 +33,8 @@ class CachedSequence:
         self._n_tokens = n_tokens
         self._sequence: int | None = None  # the executor has none yet
         self._tokens: list[int] = []
+        self.was_taken = False
+        """Whether its memory was given up, so that it has to read again what it had read."""
         self._stop_current: Callable[[], None] | None = None
         self.stopped: StopFlag | None = None
         """Of the generation that runs."""
@@ -210,6 +212,7 @@ class CachedSequence:
         self.pool.executor.commit(self.sequence, path)
         tokens = batch.tokens.tolist()
         self._tokens.extend([tokens[node] for node in path.tolist()])
+        self.was_taken = False
 
     def branch(self) -> CachedSequence:
         """Another sequence with the same cached tokens, sharing their memory."""
@@ -218,6 +221,7 @@ class CachedSequence:
             self.settle()
             twin = CachedSequence(self.pool)
             twin.share(self, self.n_cached)
+            twin.was_taken = self.was_taken
             return twin
 
     def save(self) -> tuple[tuple[int, ...], bytes]:
@@ -237,13 +241,14 @@ class CachedSequence:
         """Replace what is cached by a saved state, under the lock. Raises as `Executor.restore`."""
         try:
             self.pool.executor.restore(self.settle(), state)
-            self._tokens = list(tokens)
+            self._tokens, self.was_taken = list(tokens), False
         except (DoesNotFit, ContextOverflow):
             self._tokens = []
             raise
 
     def forget(self) -> None:
         """Give back the memory; the next prompt is read from its start."""
+        self.was_taken = self.was_taken or bool(self._tokens)
         self._truncate(0)
 
     def close(self) -> None:
