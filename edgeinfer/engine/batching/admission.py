@@ -127,8 +127,12 @@ class Admission:
                 self.finish(ticket)
         now_s = time.monotonic()
         wanted = [ticket for ticket in self.waiting if ticket.is_wanted]  # others would only take room from these
+        n_for_prefix = 0
         for ticket in sorted(wanted, key=lambda each: (each.rank(now_s), each.number)):
             if self._waits_for_prefix(ticket):
+                n_for_prefix += 1
+                if n_for_prefix == self._most_active:
+                    return  # no more could begin once that is read
                 continue
             if not self._make_room_for(ticket, now_s):
                 return

@@ -10,6 +10,7 @@ import pytest
 from edgeinfer.engine.batching import scheduler
 from edgeinfer.engine.batching.parking import Parking
 from edgeinfer.engine.batching.ticket import Ticket
+from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.serving.allotment import Room, Wish, allot
@@ -127,3 +128,22 @@ def test_a_background_answer_that_has_waited_long_has_its_share_of_passes_for_a_
     served.scheduler.step()
     assert seen == [[False, False], [True, False, True], [False, False, True]]
     assert not second.is_over
+
+
+def test_no_more_wait_for_a_prefix_than_could_begin(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    served, looked = Served(tokenizer, n_pages=40, most_active=4), list[object]()
+    best = served.scheduler.admission.prefixes.best
+
+    def noting(cached: CachedSequence, prompt: Sequence[int]) -> tuple[CachedSequence | None, int]:
+        looked.append(cached)
+        return best(cached, prompt)
+
+    monkeypatch.setattr(served.scheduler.admission.prefixes, "best", noting)
+    wanted = [request([*range(3, 103), 150 + n], 4, n) for n in range(20)]
+    entered = [served.ticket(each) for each in wanted]
+    served.scheduler.step()
+    assert len(looked) == 1 + 4  # the one that begins, and as many as there may be
+    served.run(*entered)
+    for ticket, each in zip(entered, wanted, strict=True):
+        served.same(ticket, each)
+    assert all(ticket.answer.stats.n_cached >= 96 for ticket in entered[1:])
