@@ -33,6 +33,8 @@ class CachedSequence:
         self._n_tokens = n_tokens
         self._sequence: int | None = None  # the executor has none yet
         self._tokens: list[int] = []
+        self.was_taken = False
+        """Whether its memory was given up, so that it has to read again what it had read."""
         self._stop_current: Callable[[], None] | None = None
         self.stopped: StopFlag | None = None
         """Of the generation that runs."""
@@ -161,11 +163,20 @@ class CachedSequence:
 
         Nothing is drafted where that could take the memory of other sequences, and no more than the regime allows.
         """
-        executor = self.pool.executor
-        most = min(executor.limits.max_tokens, executor.limits.max_outputs, self.regime.policy.most_drafted)
-        if executor.n_free_pages < 1 + 2 * pages_for(most):  # its own page, more of the context, siblings
+        if self.pool.executor.n_free_pages < self.n_pages_for_drafts:
             return 1, 0
-        return most, max(0, self.n_context - len(self._tokens) - 1)
+        return self._most_in_a_draft, max(0, self.n_context - len(self._tokens) - 1)
+
+    @property
+    def n_pages_for_drafts(self) -> int:
+        """Pages that are to be free for drafts: its next one, more of the context, siblings; 0 where there are none."""
+        most = self._most_in_a_draft
+        return 1 + 2 * pages_for(most) if most > 1 else 0
+
+    @property
+    def _most_in_a_draft(self) -> int:
+        limits = self.pool.executor.limits
+        return min(limits.max_tokens, limits.max_outputs, self.regime.policy.most_drafted)
 
     @property
     def regime(self) -> Regime:
@@ -201,6 +212,7 @@ class CachedSequence:
         self.pool.executor.commit(self.sequence, path)
         tokens = batch.tokens.tolist()
         self._tokens.extend([tokens[node] for node in path.tolist()])
+        self.was_taken = False
 
     def branch(self) -> CachedSequence:
         """Another sequence with the same cached tokens, sharing their memory."""
@@ -209,6 +221,7 @@ class CachedSequence:
             self.settle()
             twin = CachedSequence(self.pool)
             twin.share(self, self.n_cached)
+            twin.was_taken = self.was_taken
             return twin
 
     def save(self) -> tuple[tuple[int, ...], bytes]:
@@ -228,13 +241,14 @@ class CachedSequence:
         """Replace what is cached by a saved state, under the lock. Raises as `Executor.restore`."""
         try:
             self.pool.executor.restore(self.settle(), state)
-            self._tokens = list(tokens)
+            self._tokens, self.was_taken = list(tokens), False
         except (DoesNotFit, ContextOverflow):
             self._tokens = []
             raise
 
     def forget(self) -> None:
         """Give back the memory; the next prompt is read from its start."""
+        self.was_taken = self.was_taken or bool(self._tokens)
         self._truncate(0)
 
     def close(self) -> None:

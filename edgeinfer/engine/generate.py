@@ -20,7 +20,7 @@ from edgeinfer.engine.speculation.speculator import ClosingSpeculator, Speculato
 from edgeinfer.engine.stats import Stats
 from edgeinfer.engine.tool_use import ToolUse
 from edgeinfer.models.text import Tokenizer
-from edgeinfer.scheduling.serving.priority import Priority
+from edgeinfer.scheduling.serving.priority import Priority, checked
 
 
 class Generation:
@@ -44,7 +44,8 @@ class Generation:
     ) -> None:
         self._leader = leader or Leader(Scheduler(cached.pool))
         self._answer = Answer(cached, tokenizer, request, speculator, opens=opens)
-        self._ticket = Ticket(self._answer, priority, shares_prefix=shares_prefix)
+        drafts = speculator is not None or opens is not None
+        self._ticket = Ticket(self._answer, checked(priority), shares_prefix=shares_prefix, drafts=drafts)
 
     @property
     def tokens(self) -> tuple[int, ...]:

@@ -348,7 +348,8 @@ class LLM:
         return self._pool.idle_s if self.policy.idle_work else 0.0
 
     def stop(self) -> None:
-        """End every answer in the making within one step; from any thread."""
+        """End every answer, in the making or waiting for its turn, within one step; from any thread."""
+        self._leader.scheduler.stop()
         self._pool.stop()
 
     def close(self) -> None:

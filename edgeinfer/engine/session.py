@@ -78,8 +78,8 @@ class Session:
         Where it outgrows the context its oldest turns are left out, which `stats.truncated` and `stats.notices` tell;
         system messages stay. A last message of the assistant is continued: the stream gives what comes after its text,
         and what this session generated of it is not read again. "background" answers leave those that somebody watches
-        their speed. Raises ContextOverflow when system messages and the
-        last turn alone do not fit, BadTemplate, BadSetting, EngineClosed.
+        their speed. Raises ContextOverflow when system messages and the last turn alone do not fit, BadTemplate,
+        BadSetting, EngineClosed.
         """
         return self._start(self._prompts.chat(messages, options, lambda head: self._known()), priority)
 
@@ -109,7 +109,15 @@ class Session:
         return twin
 
     def save(self, path: str | Path) -> None:
-        """Write what this session has read to a file, whole or not at all. Raises EdgeInferError where it cannot."""
+        """Write what this session has read to a file, whole or not at all.
+
+        Raises EdgeInferError where it cannot, or where the memory was given to other answers meanwhile.
+        """
+        if self._cached.was_taken:
+            raise EdgeInferError(
+                "what this session has read was given up to other answers, which needed the memory; "
+                "it can be saved once the session has answered again"
+            )
         tokens, state = self._cached.save()
         _write(Path(path), seal(MAGIC, {"tokens": tokens}, state))
 
@@ -133,7 +141,8 @@ class Session:
         """Stop, and give back the memory; may be called twice."""
         self._cached.close()
         if self._speculator is not None:
-            self._speculator.close()
+            with self._cached.lock:  # what it leaves behind is shared with answers that draft under it
+                self._speculator.close()
 
     def _start(self, request: Request, priority: Priority) -> TextStream:
         self._cached.check_open()

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable
 
+from edgeinfer.backends.base import PAGE
 from edgeinfer.engine.batching.parking import Parking
 from edgeinfer.engine.batching.prefixes import Prefixes, is_being_read
 from edgeinfer.engine.batching.ticket import Ticket
@@ -21,6 +22,8 @@ from edgeinfer.engine.request import Request
 
 EXPECTED_TOKENS = 256
 """Tokens of an answer that room is kept for: most are shorter than they may be, and longer ones can be parked."""
+MORE_TOKENS = PAGE
+"""What an answer that has outgrown that is to have room for besides what it has, lest it is parked again at once."""
 
 
 class Admission:
@@ -37,6 +40,7 @@ class Admission:
         self._most_active = min(most_active or limits.max_outputs, limits.max_outputs)
         self.parking = parking
         self.prefixes = Prefixes(pool)
+        self._entered: dict[Ticket, None] = {}  # in order
         self._arrivals: deque[Ticket] = deque()
         self.waiting: list[Ticket] = []
         self.active: list[Ticket] = []
@@ -44,14 +48,14 @@ class Admission:
 
     @property
     def tickets(self) -> tuple[Ticket, ...]:
-        """All answers that are not over."""
-        return *self._arrivals, *self.waiting, *self.active
+        """All answers that are not over, those that are just beginning or being parked among them; from any thread."""
+        return tuple(self._entered.copy())  # others may enter meanwhile
 
     @property
     def is_full(self) -> bool:
         """Whether some of the answers that are wanted have to wait."""
         entered = self.tickets
-        n_pages = sum(each.n_pages for each in entered)
+        n_pages = sum(self._pages_for(each) for each in entered)
         return len(entered) > self._most_active or (len(entered) > 1 and n_pages > self._n_pages)
 
     def pages_of(self, request: Request, most_expected: int | None = None) -> int:
@@ -60,11 +64,19 @@ class Admission:
         n_answer = n_answer if most_expected is None else min(n_answer, most_expected)
         return pages_for(min(len(request.prompt) + n_answer, self._n_context))
 
+    def _pages_for(self, ticket: Ticket) -> int:
+        """Pages that room is kept for: of what was expected, or of what the answer has come to and some more."""
+        request, n_generated = ticket.answer.request, ticket.answer.n_generated
+        most = self._n_context if request.max_tokens is None else request.max_tokens
+        n_tokens = len(request.prompt) + min(n_generated + MORE_TOKENS, most)
+        return max(ticket.n_pages, pages_for(min(n_tokens, self._n_context)))
+
     def enter(self, ticket: Ticket) -> None:
         """An answer is wanted."""
         if not ticket.has_entered:
             ticket.has_entered = True
             ticket.n_pages = ticket.n_pages or self.pages_of(ticket.answer.request, EXPECTED_TOKENS)
+            self._entered[ticket] = None
             self._arrivals.append(ticket)
 
     def leave(self, ticket: Ticket) -> None:
@@ -74,6 +86,12 @@ class Admission:
             ticket.answer.cancel()
             ticket.drop_rest()
             self.finish(ticket)
+
+    def end_left(self) -> None:
+        """End all answers that were abandoned."""
+        for ticket in self.tickets:
+            if ticket.is_left:
+                self.leave(ticket)
 
     def end_all(self, reason: Exception | None = None) -> None:
         """End all answers: because something went wrong that is nobody's own fault, or as they are."""
@@ -102,22 +120,22 @@ class Admission:
     def admit(self, n_passes: int) -> None:
         """Let answers begin, or go on, while there is room; those of higher priority take it from others."""
         self.take_arrivals()
-        for ticket in (*self.waiting, *self.active):
-            if ticket.is_left:
-                self.leave(ticket)
-        if not self.waiting:
-            return
-        now_s = time.monotonic()
-        for ticket in sorted(self.waiting, key=lambda each: (each.rank(now_s), each.number)):
+        self.end_left()
+        for ticket in tuple(self.waiting):
             if ticket.answer.stop_asked.is_set():
                 ticket.answer.cancel()
                 self.finish(ticket)
-                continue
+        now_s = time.monotonic()
+        wanted = [ticket for ticket in self.waiting if ticket.is_wanted]  # others would only take room from these
+        n_for_prefix = 0
+        for ticket in sorted(wanted, key=lambda each: (each.rank(now_s), each.number)):
             if self._waits_for_prefix(ticket):
+                n_for_prefix += 1
+                if n_for_prefix == self._most_active:
+                    return  # no more could begin once that is read
                 continue
             if not self._make_room_for(ticket, now_s):
                 return
-            self.waiting.remove(ticket)
             ticket.go_on(now_s)
             self._begin(ticket, n_passes)
 
@@ -135,11 +153,14 @@ class Admission:
                     self.prefixes.begin(answer.cached, answer.request.prompt)
                 answer.begin()
         except Exception as reason:
-            ticket.failed_to_begin = True
-            self.fail(ticket, reason)
+            self.fail(ticket, reason, alone=True)
             return
+        except BaseException as reason:  # a signal handler raised in whoever leads
+            self.fail(ticket, reason, alone=True)
+            raise
         ticket.state = "active"
         self.active.append(ticket)
+        self.waiting.remove(ticket)
 
     def _waits_for_prefix(self, ticket: Ticket) -> bool:
         """Whether another answer, of no lower priority, is just reading what this one begins with too."""
@@ -149,7 +170,7 @@ class Admission:
         reading = [
             each
             for each in self.active
-            if each.answer.n_missing > 1 and (each.is_interactive or not ticket.is_interactive)
+            if each.answer.n_missing > 1 and each.is_wanted and (each.is_interactive or not ticket.is_interactive)
         ]
         if not reading:
             return False
@@ -166,8 +187,8 @@ class Admission:
 
         def fits(active: Iterable[Ticket]) -> bool:
             others = list(active)
-            n_left = self._n_pages - sum(each.n_pages for each in others)
-            return len(others) < self._most_active and (not others or ticket.n_pages <= n_left)
+            n_left = self._n_pages - sum(self._pages_for(each) for each in others)
+            return len(others) < self._most_active and (not others or self._pages_for(ticket) <= n_left)
 
         if fits(self.active):
             return True
@@ -180,6 +201,12 @@ class Admission:
                         self._park(each)
                     return True
         return False
+
+    def find_room_for_drafts(self, ticket: Ticket) -> None:
+        """Give up what is kept of answers that are over where an answer would draft nothing for want of memory."""
+        cached = ticket.answer.cached
+        while self._pool.executor.n_free_pages < cached.n_pages_for_drafts and self.prefixes.give_up():
+            pass
 
     def find_room(self, works: Collection[Ticket]) -> bool:
         """Take memory from what is over, from sessions that rest, then from an answer, whose work is dropped.
@@ -200,10 +227,10 @@ class Admission:
 
     def _park(self, ticket: Ticket) -> None:
         """Take an answer's memory; it goes on when there is room again."""
-        self.active.remove(ticket)
         self.parking.put(ticket.answer.cached)
         ticket.park(time.monotonic())
         self.waiting.append(ticket)
+        self.active.remove(ticket)
 
     def finish(self, ticket: Ticket) -> None:
         """End an answer, and let others have its memory."""
@@ -214,10 +241,10 @@ class Admission:
         answer.end()
         self._release(ticket)
 
-    def fail(self, ticket: Ticket, reason: BaseException) -> None:
-        """An answer ends because something went wrong; whoever waits for it is told."""
+    def fail(self, ticket: Ticket, reason: BaseException, *, alone: bool = False) -> None:
+        """An answer ends because something went wrong, with it `alone` or with others; whoever waits for it is told."""
         self._forget(ticket)
-        ticket.error = reason
+        ticket.error, ticket.failed_alone = reason, alone
         ticket.answer.end()
         self._release(ticket)
 
@@ -235,6 +262,7 @@ class Admission:
         elif ticket.shares_prefix:
             ticket.answer.cached.close()
         ticket.state = "over"
+        self._entered.pop(ticket, None)
         if ticket.released is not None:
             ticket.released(ticket)
         ticket.notify()

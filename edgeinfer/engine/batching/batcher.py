@@ -38,7 +38,7 @@ class BatchAnswer:
     text: str = ""
     tokens: tuple[int, ...] = ()
     stats: Stats | None = None
-    error: EdgeInferError | None = None
+    error: Exception | None = None
 
 
 class Batcher:
@@ -75,9 +75,14 @@ class Batcher:
                 self.counts.seconds = time.perf_counter() - started
                 while self._ended:
                     yield self._result(self._ended.popleft())
-        finally:
+        finally:  # perhaps in a finalizer, in the middle of anything: nobody is waited for
             for ticket in tuple(self._members):
-                self._scheduler.leave(ticket)
+                self._scheduler.abandon(ticket)
+
+    def leave(self) -> None:
+        """Let go of what is in the making: it is over when this returns."""
+        for ticket in tuple(self._members):
+            self._scheduler.leave(ticket)
 
     def _goes_on(self) -> bool:
         """Whether an answer has ended, or another one may be taken."""
@@ -131,6 +136,6 @@ class Batcher:
         if ticket.error is None:
             return BatchAnswer(number, answer.text, answer.tokens, answer.stats)
         self._pool.check_open()
-        if isinstance(ticket.error, EdgeInferError) and ticket.failed_to_begin:
+        if isinstance(ticket.error, Exception) and ticket.failed_alone:
             return BatchAnswer(number, error=ticket.error)
         raise ticket.error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from edgeinfer.engine.cached import CachedSequence
-from edgeinfer.errors import ContextOverflow, DoesNotFit, EdgeInferError
+from edgeinfer.errors import EdgeInferError, EngineClosed
 from edgeinfer.models.bundle_places import bundles_folder
 
 RAM_BYTES = 1 << 30
@@ -79,7 +79,10 @@ class Parking:
             state = found.state if found.state is not None else _read(found)
             cached.put_back(found.tokens, state)
             self.counts.back += 1
-        except (OSError, DoesNotFit, ContextOverflow):
+        except EngineClosed:
+            raise
+        except (OSError, MemoryError, EdgeInferError):  # no room, a damaged file, another device than it was kept from
+            cached.forget()
             self.counts.forgotten += 1
         finally:
             if found.file is not None:
@@ -102,7 +105,7 @@ class Parking:
             return None
         try:
             tokens, state = cached.save()
-        except EdgeInferError:  # an executor that cannot save
+        except (EdgeInferError, MemoryError):  # an executor that cannot save, or no room for what it saves
             return None
         if self.ram_bytes + len(state) <= self._most_ram_bytes:
             self.counts.in_ram += 1

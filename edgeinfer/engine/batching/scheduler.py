@@ -84,10 +84,14 @@ class Scheduler:
             finally:
                 lock.release()
 
-    def close(self) -> None:
-        """Stop all answers, and forget what is kept."""
+    def stop(self) -> None:
+        """End all answers within a step, those that wait for their turn too; from any thread."""
         for ticket in self.admission.tickets:
             ticket.answer.stop()
+
+    def close(self) -> None:
+        """Stop all answers, and forget what is kept."""
+        self.stop()
         with self.pool.lock:
             self.admission.close()
 
@@ -120,10 +124,17 @@ class Scheduler:
             for ticket in took_part:
                 if ticket.answer.is_done:
                     self.admission.finish(ticket)
+        self._end_left()
         for ticket in took_part:
             if ticket.has_pieces:
                 ticket.notify()
         return has_work
+
+    def _end_left(self) -> None:
+        """End what was abandoned while the pass was made; whoever abandons now has the lock, or the next pass."""
+        if any(ticket.is_left for ticket in self.admission.tickets):
+            with self.pool.lock:
+                self.admission.end_left()
 
     def _gather(self) -> dict[Ticket, Batch]:
         """What the answers get of the next pass."""
@@ -134,15 +145,22 @@ class Scheduler:
         for ticket in active:
             if ticket.answer.stop_asked.is_set():
                 ticket.answer.cancel()
+                ticket.work = None  # that is under way, perhaps of a sequence that is closed
         able = [each for each in active if each.work is None and each.is_wanted and not each.answer.is_done]
         if able:
+            now_s, is_watched = time.monotonic(), any(each.is_interactive for each in able)
             wishes = [
-                Wish(number, each.is_interactive, each.answer.n_missing, each.last_pass)
+                Wish(number, is_watched and each.counts_as_watched(now_s), each.answer.n_missing, each.last_pass)
                 for number, each in enumerate(able)
             ]
             room = Room(self.counts.passes, limits.max_tokens, limits.max_outputs)
             given = allot(wishes, self.pace, room)
-            self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
+            try:
+                self._ask_all([(able[number], n_tokens) for number, n_tokens in given.items()])
+            except BaseException:  # a signal handler raised in whoever leads: all are asked again
+                for each in able:
+                    each.work = None
+                raise
         return {ticket: ticket.work.batch for ticket in able if ticket.work is not None}
 
     def _ask_all(self, given: Sequence[tuple[Ticket, int]]) -> None:
@@ -163,8 +181,14 @@ class Scheduler:
                 n_tokens, n_left, expected = n_tokens + n_more, n_left - n_more, expected + work.expected - 1
 
     def _ask(self, ticket: Ticket, most_tokens: int, beside: Beside) -> Work | None:
-        """What an answer wants evaluated."""
-        ticket.work = ticket.answer.work(most_tokens, beside)
+        """What an answer wants evaluated; what goes wrong with that is its own failure."""
+        if ticket.drafts and most_tokens > 1 and ticket.answer.n_missing == 1:
+            self.admission.find_room_for_drafts(ticket)
+        try:
+            ticket.work = ticket.answer.work(most_tokens, beside)
+        except Exception as reason:
+            self.admission.fail(ticket, reason, alone=True)
+            return None
         ticket.last_pass = self.counts.passes
         return ticket.work
 
@@ -222,9 +246,9 @@ class Scheduler:
                     if answer.is_done:
                         break
             except Exception as reason:
-                self.admission.fail(ticket, reason)
+                self.admission.fail(ticket, reason, alone=True)
             except BaseException as reason:
-                self.admission.fail(ticket, reason)
+                self.admission.fail(ticket, reason, alone=True)
                 raise
 
 

@@ -39,13 +39,17 @@ class BatchStream:
     ) -> None:
         self._batchers = batchers
         requests = _Shared(_requests(prompts, form, options))
-        self._answers = batchers[0].answers(requests) if len(batchers) == 1 else _side_by_side(batchers, requests)
+        self._threads: list[threading.Thread] = []
+        alone = len(batchers) == 1
+        self._answers = batchers[0].answers(requests) if alone else _side_by_side(batchers, requests, self._threads)
+        self._lock = threading.RLock()
 
     def __iter__(self) -> Iterator[BatchAnswer]:
         return self
 
     def __next__(self) -> BatchAnswer:
-        return next(self._answers)
+        with self._lock:
+            return next(self._answers)
 
     @property
     def counts(self) -> Counts:
@@ -66,7 +70,12 @@ class BatchStream:
     def close(self) -> None:
         """Stop, and let go of what is in the making."""
         self.stop()
-        self._answers.close()
+        with self._lock:
+            self._answers.close()
+            for thread in self._threads:
+                thread.join()
+        for batcher in self._batchers:
+            batcher.leave()
 
 
 def _requests(prompts: Iterable[str | Messages | Prompt], form: Prompts, options: Options) -> Iterator[Numbered]:
@@ -97,8 +106,13 @@ class _Shared:
             return next(self._requests)
 
 
-def _side_by_side(batchers: Sequence[Batcher], requests: Iterator[Numbered]) -> Generator[BatchAnswer, None, None]:
-    """Answers of several batchers, each in a thread of its own; where one fails the others end too."""
+def _side_by_side(
+    batchers: Sequence[Batcher], requests: Iterator[Numbered], threads: list[threading.Thread]
+) -> Generator[BatchAnswer, None, None]:
+    """Answers of several batchers, each in a thread of its own; where one fails the others end too.
+
+    `threads`: theirs are put there. Once it is closed they end by themselves.
+    """
     found: queue.SimpleQueue[BatchAnswer | BaseException | None] = queue.SimpleQueue()
 
     def lead(batcher: Batcher) -> None:
@@ -109,7 +123,7 @@ def _side_by_side(batchers: Sequence[Batcher], requests: Iterator[Numbered]) -> 
         except BaseException as reason:
             found.put(reason)
 
-    threads = [threading.Thread(target=lead, args=(batcher,), name="edgeinfer replica") for batcher in batchers]
+    threads += [threading.Thread(target=lead, args=(batcher,), name="edgeinfer replica") for batcher in batchers]
     for thread in threads:
         thread.start()
     n_left, failure = len(threads), None
@@ -124,10 +138,10 @@ def _side_by_side(batchers: Sequence[Batcher], requests: Iterator[Numbered]) -> 
                 failure = answer
                 for batcher in batchers:
                     batcher.stop()
-    finally:
+    finally:  # perhaps in a finalizer, in the middle of anything: nobody is waited for
         for batcher in batchers:
             batcher.stop()
-        for thread in threads:
-            thread.join()
+    for thread in threads:
+        thread.join()
     if failure is not None:
         raise failure

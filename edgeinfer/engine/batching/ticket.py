@@ -53,6 +53,7 @@ class Ticket:
         *,
         shares_prefix: bool = False,
         is_driven: bool = False,
+        drafts: bool = False,
         released: Callable[[Ticket], None] | None = None,
         notify: Callable[[], None] | None = None,
     ) -> None:
@@ -61,6 +62,8 @@ class Ticket:
         self.shares_prefix = shares_prefix
         """Whether it may begin with what is cached of other answers."""
         self.is_driven = is_driven
+        self.drafts = drafts
+        """Whether it drafts where there is room for that."""
         self.released = released
         self.waiter = Waiter()
         self.notify = notify or self.waiter.wake
@@ -68,12 +71,14 @@ class Ticket:
         self._waits_since_s = time.monotonic()
         self._stays_until_s = 0.0
         self.state: State = "waiting"
-        self.has_entered = self.has_begun = self.failed_to_begin = self.is_dropped = self.is_left = False
+        self.has_entered = self.has_begun = self.is_dropped = self.is_left = False
         self.work: Work | None = None  # that is under way
         self.n_pages = 0
         """Pages that room is kept for; 0: as many as are usual."""
         self.last_pass = 0
         self.error: BaseException | None = None
+        self.failed_alone = False
+        """Whether what went wrong was its own, and no failure of a pass or of the model."""
         self.n_parked = 0
         """How often its memory was taken."""
         self.n_taken = 0
@@ -110,6 +115,10 @@ class Ticket:
         if self.state == "active":
             return rank(self.priority, AGED_S if now_s < self._stays_until_s else 0.0)
         return rank(self.priority, now_s - self._waits_since_s)
+
+    def counts_as_watched(self, now_s: float) -> bool:
+        """Whether nobody goes before it: somebody looks at it, or it has waited long."""
+        return self.rank(now_s) == rank("interactive", 0.0)
 
     def go_on(self, now_s: float) -> None:
         """It begins, or has its memory back."""

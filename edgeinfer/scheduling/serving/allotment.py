@@ -2,8 +2,8 @@
 
 In: what answers want evaluated, and what passes take. Out: tokens by answer. Continuous batching with chunked prompts
 (Sarathi-Serve, Agrawal et al., arXiv 2403.02310): whoever is decoding goes on in every pass, prompts fill what is
-left of it. Here what is left is time: while somebody watches an answer grow, a pass takes at most SLOWED times what it
-takes for that answer alone, so background work slows down rather than the answer. Knows no tokens and no memory.
+left of it. Here what is left is time: while answers are watched as they grow, a pass takes at most SLOWED times what it
+takes for those alone, so background work slows down rather than they do. Knows no tokens and no memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from edgeinfer.scheduling.serving.pace import Pace
 
 SLOWED = 1.7
-"""Times longer than alone that a pass may take for somebody who watches, background answers included."""
+"""Times longer that a pass may take than for those alone that somebody watches, background answers included."""
 STALL_S = 0.04
 """What a pass may take for the sake of another prompt that somebody waits for: longer, but nobody sees it."""
 CHUNK_S = 0.1
@@ -76,31 +76,36 @@ def _turn(wish: Wish) -> tuple[bool, int]:
 
 
 def _allot_prompts(wishes: Sequence[Wish], pace: Pace, room: Room, given: dict[int, int]) -> None:
-    """Fill the pass with prompts: those that somebody waits for first, then in order of arrival."""
-    n_tokens, n_outputs, n_decoding = len(given), len(given), len(given)
-    for wish in sorted((wish for wish in wishes if not wish.decodes), key=lambda each: not each.is_interactive):
-        most = _most_tokens(wishes, pace, room, for_prompt=wish.is_interactive) - n_tokens
-        left_out = n_outputs == n_decoding and room.number - wish.last_pass > PATIENCE  # the foremost one
-        if not given or left_out:
-            most = max(most, LEAST_CHUNK)
-        chunk = min(wish.n_missing, most, room.max_tokens - n_tokens)
-        if chunk < 1 or n_outputs == room.max_outputs:
-            break
-        given[wish.key] = chunk
-        n_tokens, n_outputs = n_tokens + chunk, n_outputs + 1
+    """Fill the pass with prompts: those that somebody waits for first, then in order of arrival.
+
+    Before all of them the foremost one of either kind has a little where it was left out for long enough.
+    """
+    prompts = sorted((wish for wish in wishes if not wish.decodes), key=lambda each: not each.is_interactive)
+    foremost = {wish.is_interactive: wish for wish in reversed(prompts)}
+    left_out = [wish for wish in foremost.values() if room.number - wish.last_pass > PATIENCE]
+    if left_out:
+        _add(given, min(left_out, key=lambda each: each.last_pass), LEAST_CHUNK, room)
+    most = {kind: _most_tokens(wishes, pace, room, for_prompt=kind) for kind in foremost}
+    for wish in prompts:
+        n_left = most[wish.is_interactive] - sum(given.values())
+        _add(given, wish, n_left if given else max(n_left, LEAST_CHUNK), room)
+
+
+def _add(given: dict[int, int], wish: Wish, most: int, room: Room) -> None:
+    """Give a prompt so many tokens more at most, where there is room in the pass."""
+    has = given.get(wish.key, 0)
+    chunk = min(wish.n_missing - has, most, room.max_tokens - sum(given.values()))
+    if chunk > 0 and (has or len(given) < room.max_outputs):
+        given[wish.key] = has + chunk
 
 
 def _most_tokens(wishes: Sequence[Wish], pace: Pace, room: Room, *, for_prompt: bool) -> int:
     """Tokens that the pass may have in all; `for_prompt`: of one that somebody waits for."""
-    single_s = pace.seconds(1)
-    if any(wish.is_interactive and wish.decodes for wish in wishes):
-        if single_s is None:
-            return FIRST_CHUNK
-        limit_s = max(SLOWED * single_s, STALL_S if for_prompt else 0.0)
-    elif any(wish.is_interactive for wish in wishes):
+    n_watched = sum(wish.is_interactive and wish.decodes for wish in wishes)
+    if not n_watched and any(wish.is_interactive for wish in wishes):
         return room.max_tokens
-    else:
-        if single_s is None:
-            return FIRST_CHUNK
-        limit_s = max(CHUNK_S, SLOWED * single_s)
-    return pace.most_tokens(limit_s, room.max_tokens)
+    usual_s = pace.seconds(max(1, n_watched))
+    if usual_s is None:
+        return FIRST_CHUNK
+    least_s = CHUNK_S if not n_watched else STALL_S if for_prompt else 0.0
+    return pace.most_tokens(max(least_s, SLOWED * usual_s), room.max_tokens)

@@ -45,6 +45,16 @@ def expected(alone: LLM, n: int) -> tuple[int, ...]:
         return stream.tokens
 
 
+def test_what_is_kept_of_answers_that_are_over_takes_no_drafts_from_others(tiny_model: Path) -> None:
+    with load(tiny_model, spec=4, n_context=512) as llm:
+        for n in range(8):
+            turn = {"role": "user", "content": f"hello {n * 7919 % 1000} you {n}"}
+            stream = llm.chat([SYSTEM, turn], temperature=0, max_tokens=40)
+            stream.read()
+        assert llm.load.n_kept > 1
+        assert stream.stats.draft.n_single < stream.stats.draft.n_passes
+
+
 def test_threads_ask_at_the_same_time(llm: LLM, alone: LLM) -> None:
     def ask(n: int) -> tuple[int, ...]:
         stream = llm.chat(chat(n), **options(n), priority="background" if n % 2 else "interactive")
@@ -166,6 +176,17 @@ def test_one_stream_is_stopped_and_the_others_are_not(llm: LLM, alone: LLM) -> N
         stream.read()
     assert streams[1].stats.finish_reason == "cancelled"
     assert [streams[n].tokens for n in (0, 2)] == [expected(alone, n) for n in (0, 2)]
+
+
+def test_a_stop_of_all_reaches_those_that_have_not_begun(llm: LLM) -> None:
+    streams = [llm.chat(chat(n), **options(n)) for n in range(2)]
+    next(streams[0])
+    llm._leader.scheduler.enter(streams[1]._generation._ticket)  # as its reader does, who then waits
+    llm.stop()
+    for stream in streams:
+        stream.read()
+    assert [stream.stats.finish_reason for stream in streams] == ["cancelled", "cancelled"]
+    assert streams[1].tokens == ()
 
 
 @pytest.mark.parametrize("sampled", [{"temperature": 0.0}, {"temperature": 1.0, "seed": 5}])

@@ -114,6 +114,36 @@ def test_damaged_foreign_and_missing_files_are_refused(llm: LLM, session: Sessio
     assert session.tokens == before
 
 
+def test_a_session_whose_memory_was_taken_says_so_instead_of_saving_nothing(
+    llm: LLM, session: Session, tmp_path: Path
+) -> None:
+    session.chat(TALK, **GREEDY).read()
+    while session.tokens:
+        with llm._pool.lock:
+            assert llm._pool.make_room(())  # as answers do that need it
+    with session.branch() as twin:
+        for each in (session, twin):
+            with pytest.raises(EdgeInferError, match="was given up to other answers"):
+                each.save(tmp_path / "talk.session")
+    assert list(tmp_path.iterdir()) == []
+    session.chat(TALK, **GREEDY).read()
+    session.save(tmp_path / "talk.session")
+    with llm.session() as other:
+        other.restore(tmp_path / "talk.session")
+        assert other.tokens == session.tokens
+
+
+def test_a_session_that_closes_leaves_its_texts_where_answers_that_draft_are_not_at_work(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load(tiny_model, spec="on") as llm:
+        session, held = llm.session(), list[bool]()
+        assert session.speculator is not None
+        monkeypatch.setattr(session.speculator, "close", lambda: held.append(llm._pool.lock.is_held))
+        session.close()
+        assert held == [True]
+
+
 def test_sessions_in_threads_answer_as_alone(llm: LLM) -> None:
     talks = [[{"role": "user", "content": word * 9}] for word in ("the ", "rain ", "inner ")]
     wanted = [fresh(llm, talk, **SEEDED) for talk in talks]
@@ -207,13 +237,16 @@ def test_a_conversation_that_outgrows_the_context_says_what_was_left_out(llm: LL
         session.complete("x" * 600)
 
 
-def test_unknown_options_and_impossible_ones_are_refused(session: Session) -> None:
+def test_unknown_options_and_impossible_ones_are_refused(llm: LLM, session: Session) -> None:
     with pytest.raises(BadSetting, match=r"'temprature'.*temperature"):
         session.chat(TALK, temprature=1)
     with pytest.raises(BadSetting, match="top_p"):
         session.chat(TALK, top_p=7)
     with pytest.raises(BadSetting, match="stop string cannot be empty"):
         session.complete("x", stop=[""])
+    for asked in (session, llm):
+        with pytest.raises(BadSetting, match="'urgent': it must be interactive or background"):
+            asked.complete("x", priority="urgent")
 
 
 def test_tokens_and_text_round_trip(llm: LLM) -> None:

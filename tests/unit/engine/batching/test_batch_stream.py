@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +96,43 @@ def test_giving_up_early_ends_all_replicas(tiny_model: Path) -> None:
         next(stream)
         stream.close()
         assert not any(thread.name == "edgeinfer replica" for thread in threading.enumerate())
+
+
+def test_a_batch_over_replicas_that_is_dropped_waits_for_nobody(tiny_model: Path) -> None:
+    def opened(cores: tuple[int, ...] | None):  # type: ignore[no-untyped-def]
+        return load(tiny_model, device="reference", n_context=128, n_sessions=2)
+
+    with Replicas.open(opened, [(0,), (1,)]) as replicas:
+        stream = replicas.batch((text for _ in range(10**6) for text in TEXTS), parallel=4, temperature=0, max_tokens=4)
+        next(stream)
+        with replicas.llms[1]._pool.lock:  # as another thread's pass does
+            dropping = threading.Thread(target=stream._answers.close, daemon=True)
+            dropping.start()
+            dropping.join(20)
+            assert not dropping.is_alive()
+        stream.close()
+        assert not any(thread.name == "edgeinfer replica" for thread in threading.enumerate())
+
+
+def test_another_thread_closes_a_batch(tiny_model: Path) -> None:
+    with load(tiny_model, device="reference", n_context=128) as llm:
+        is_asked, answers = threading.Event(), []
+
+        def prompts() -> Iterator[str]:
+            is_asked.set()
+            while not stream._batchers[0]._stopped:
+                time.sleep(0.001)
+            time.sleep(0.05)  # while the other thread closes
+            yield "the rain"
+
+        stream = llm.batch(prompts(), parallel=2, max_tokens=4)
+        reading = threading.Thread(target=lambda: answers.extend(stream))
+        reading.start()
+        assert is_asked.wait(20)
+        stream.close()
+        reading.join(20)
+        assert not reading.is_alive()
+        assert llm.n_entered == 0
 
 
 def test_what_a_failed_load_opened_is_closed(tiny_model: Path) -> None:

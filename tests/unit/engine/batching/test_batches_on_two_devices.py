@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import PAGE, DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.answering import Answer
 from edgeinfer.engine.batching.batcher import BatchAnswer, Batcher, Numbered
 from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.batching.passes import AdvancingPasses, passes_of
 from edgeinfer.engine.batching.scheduler import Scheduler
 from edgeinfer.engine.batching.stream import Prompt
+from edgeinfer.engine.batching.ticket import Ticket
 from edgeinfer.engine.evaluators import SequenceEvaluator, SequenceSharing
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
@@ -171,6 +173,26 @@ def test_stopping_ends_what_is_under_way(tiny_model: Path, tokenizer: Tokenizer,
     assert rest
     assert all(each.stats is not None and each.stats.finish_reason == "cancelled" for each in rest)
     assert not executor.in_flight
+    pool.close()
+
+
+@pytest.mark.parametrize("n_passes", range(2, 6))
+def test_closing_a_session_whose_batch_is_under_way_ends_its_answer(
+    tiny_model: Path, tokenizer: Tokenizer, wanted: list[Request], n_passes: int
+) -> None:
+    pool = Pool(shared(tiny_model, "overlap", ReferenceDevice(activations="int8", kv="f16"), 0))
+    scheduler = Scheduler(pool)
+    closed, other = (Ticket(Answer(pool.open(), tokenizer, each), is_driven=True) for each in wanted[:2])
+    for ticket in (closed, other):
+        scheduler.enter(ticket)
+    for _ in range(n_passes):
+        scheduler.step()
+    closed.answer.cached.close()
+    while not (closed.is_over and other.is_over):
+        scheduler.step()
+    assert closed.answer.stats is not None
+    assert closed.answer.stats.finish_reason == "cancelled"
+    assert other.answer.tokens == tokens_of(answered(alone(tiny_model), tokenizer, wanted))[1]
     pool.close()
 
 

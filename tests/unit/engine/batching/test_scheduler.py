@@ -228,6 +228,28 @@ def test_a_stream_that_is_dropped_waits_for_nobody(tokenizer: Tokenizer) -> None
     assert left.stats is not None
 
 
+def test_a_stream_that_is_dropped_while_another_threads_last_pass_is_made_is_over_with_it(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(tokenizer)
+    pieces = Generation(served.pool.open(), tokenizer, request(range(3, 40), 50), leader=served.leader).pieces()
+    next(pieces)
+    last = served.ticket(request([7], 1))
+    real = served.lane.run
+
+    def run(step: Step) -> np.ndarray:
+        dropping = threading.Thread(target=pieces.close)
+        dropping.start()
+        dropping.join(10)
+        return real(step)
+
+    monkeypatch.setattr(served.lane, "run", run)
+    served.scheduler.step()
+    assert last.is_over
+    assert served.scheduler.admission.tickets == ()
+    assert not any(member.runs for member in served.pool.members)
+
+
 def test_an_error_ends_the_answer_whose_it_is(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(tokenizer)
     good, bad = request([7, 8], 20), request([9], 20)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.scheduling.serving.allotment import CHUNK_S, LEAST_CHUNK, PATIENCE, SLOWED, Room, Wish, allot
+from edgeinfer.scheduling.serving.allotment import CHUNK_S, LEAST_CHUNK, PATIENCE, SLOWED, STALL_S, Room, Wish, allot
 from edgeinfer.scheduling.serving.pace import Pace
 from edgeinfer.scheduling.serving.priority import AGED_S, rank
 
@@ -96,6 +96,52 @@ def test_a_background_prompt_is_read_in_pieces_that_nobody_notices() -> None:
     wishes = [decoding(0, last=20), Wish(1, False, 5000, 20 - PATIENCE)]
     assert allot(wishes, steep, Room(20, 256, 64)) == {0: 1}
     assert allot(wishes, steep, Room(21, 256, 64)) == {0: 1, 1: LEAST_CHUNK}
+
+
+def test_a_background_prompt_is_read_beside_prompts_that_never_end() -> None:
+    steep = paced({n: n * 0.05 for n in (1, 2, 4, 8, 16)})
+    for pace, beside in ((REAL, []), (REAL, [0, 1]), (steep, [0])):
+        n_missing, last, other_last, number = 500, 0, 0, 0
+        while n_missing:
+            number += 1
+            watched = [decoding(key, last=number - 1) for key in beside]
+            wishes = [*watched, Wish(8, False, n_missing, last), Wish(9, True, 3000, other_last)]
+            found = allot(wishes, pace, Room(number, 256, 64))
+            assert set(beside) <= set(found)
+            n_missing, last = n_missing - found.get(8, 0), number if 8 in found else last
+            other_last = number if 9 in found else other_last
+            assert number - min(last, other_last) <= 2 * PATIENCE
+        assert number <= -(-500 // LEAST_CHUNK) * (PATIENCE + 2)
+
+
+@given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 3), st.sampled_from([1.0, 20.0]))
+def test_background_work_slows_those_who_are_watched_by_no_more_than_that(
+    n_watched: int, n_decoding: int, n_prompts: int, slower: float
+) -> None:
+    pace = paced({size: seconds * slower for size, seconds in MEASURED.items()})
+    kinds = [(True, 1)] * n_watched + [(False, 1)] * n_decoding + [(False, 5000)] * n_prompts
+    found = allot([Wish(key, *kind, 59) for key, kind in enumerate(kinds)], pace, Room(60, 256, 64))
+    assert set(range(n_watched)) <= set(found)
+    alone_s, together_s = pace.seconds(n_watched), pace.seconds(sum(found.values()))
+    assert alone_s is not None
+    assert together_s is not None
+    assert together_s <= SLOWED * alone_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("n_watched", [1, 4, 8, 12])
+def test_a_prompt_that_somebody_waits_for_has_a_share_beside_any_number_that_is_watched(n_watched: int) -> None:
+    pace = paced({1: 0.021, 8: 0.034, 16: 0.05, 32: 0.085, 64: 0.16, 256: 0.6})  # a model of a billion weights
+    usual_s = pace.seconds(n_watched)
+    assert usual_s is not None
+    most = pace.most_tokens(max(STALL_S, SLOWED * usual_s), 256)
+    n_missing, number, now_s = 2000, 0, 0.0
+    while n_missing:
+        number += 1
+        wishes = [*(decoding(key, last=number - 1) for key in range(n_watched)), Wish(99, True, n_missing, number - 1)]
+        found = allot(wishes, pace, Room(number, 256, 64))
+        assert found[99] == min(n_missing, most - n_watched)
+        n_missing, now_s = n_missing - found[99], now_s + (pace.seconds(sum(found.values())) or 0.0)
+    assert now_s <= 3 * 2000 / 256 * 0.6  # what it takes alone
 
 
 def test_a_prompt_that_somebody_waits_for_has_all_of_the_pass_that_nobody_watches() -> None:
