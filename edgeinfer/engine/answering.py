@@ -86,7 +86,11 @@ class Answer:
         self._finish_reason: FinishReason | None = None
         self._shown: list[str] = []
         self._attributing: Attributing | None = None
+        self._n_room = cached.n_context - len(request.prompt)
         self._constraint = request.constraint
+        if self._constraint is not None:
+            most = request.max_tokens
+            self._constraint.end_within(self._n_room if most is None else min(most, self._n_room))
         self._told: list[TokenLogprobs] = []
         self._sources: list[str | None] = []  # who drafted each token, of as many as anyone drafted for
         self.stats: Stats | None = None
@@ -302,6 +306,8 @@ class Answer:
             token := sampler.choose(logits, history, n)
         ):
             token = sampler.choose(np.where(constraint.mask(), logits, np.float32(-np.inf)), history, n)
+        if constraint is not None and not forced:
+            token = constraint.settled(token)
         if constraint is not None and token not in self._eog:
             constraint.accept(token)
         if self.request.logprobs is not None:
@@ -312,7 +318,9 @@ class Answer:
     def show(self, token: int) -> str:
         """Add a token to the answer; the text that can be shown for it."""
         if token in self._eog:
-            self._finish_reason = "stop"
+            is_cut = self._constraint is not None and self._constraint.is_cut
+            self._finish_reason = "length" if is_cut else "stop"
+            self._ran_full = is_cut and self._n_room < (self.request.max_tokens or self._n_room + 1)
             return ""
         self._history.append(token)
         piece = self._stops.push(self._decoder.push(token))

@@ -25,7 +25,20 @@ class Grammar:
 
 
 class Constraint(Protocol):
-    """One answer's. `accept` moves it on; nothing else changes it."""
+    """One answer's. `accept` moves it on; `settled` may end that choice is left; nothing else changes it."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer is being closed because of `end_within`, and the model would have gone on."""
+        ...
+
+    def end_within(self, n_tokens: int) -> None:
+        """Have the answer whole after so many tokens, where it can be told how. Before the first one."""
+        ...
+
+    def settled(self, token: int) -> int:
+        """What follows where this token was chosen: another one where too few would be left after it to be whole."""
+        ...
 
     def forced(self) -> Sequence[int]:
         """The tokens that must follow, as far as that is certain."""

@@ -13,7 +13,8 @@ import pytest
 
 import edgeinfer
 from edgeinfer.engine.constraints import Grammar, allowed_nodes
-from edgeinfer.engine.guidance import MOST_DIGITS, MOST_TEXT, Guidance, grammar_of
+from edgeinfer.engine.guidance import MOST_TEXT, Guidance, grammar_of
+from edgeinfer.engine.guided_json import MOST_DIGITS
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.tree import Draft

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from edgeinfer.engine.constraints import Constraint, Grammar
-from edgeinfer.engine.guidance import MOST_DIGITS, Guidance
+from edgeinfer.engine.guidance import Guidance
+from edgeinfer.engine.guided_json import MOST_DIGITS
 from edgeinfer.errors import BadSetting, EdgeInferError
 from edgeinfer.models.text import Tokenizer
 from tests.conftest import SPECIAL, byte_characters

@@ -1,0 +1,177 @@
+"""What an answer that is JSON may be: its numbers end, and it is closed before its tokens run out.
+
+In: a matcher of a schema, tokens that were chosen. Out: what may follow. Where what is left is only just enough to
+close strings, lists and objects and to write what the schema still requires, that is what follows. All of it is a
+function of the tokens before and of how many there may be, so that drafts change nothing. Knows no logits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeinfer.engine.guided import Guided
+from edgeinfer.models.text import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+MOST_DIGITS = 20
+"""In a row, in a number of JSON: as many as 64 bits have. Small models go on with digits for ever where they may."""
+MOST_CLOSING = 1024
+"""Tokens; what takes more to close is cut."""
+NEAR = 64
+"""Tokens that closing leaves free: with fewer it is looked at every one, for one may require many;"""
+LOOKS = 8
+"""with more it is looked again when an eighth of those beyond are used."""
+WITHIN = b'"abcdefghijklmnopqrstuvwxyz 0123456789'
+"""What brings a string to its end soonest, in this order;"""
+OUTSIDE = b'}],:0123456789-"tfn{['
+"""and what brings lists and objects there: with a number of one digit where anything may stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonTokens:
+    """What is known of a tokenizer's tokens. leading_digits: digits that each begins with, int32[V]."""
+
+    tokenizer: Tokenizer
+    leading_digits: NDArray[np.int32]
+    of_bytes: Mapping[int, int]
+    """The token whose text is just this byte."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Self:
+        """What is known of these."""
+        pieces = [tokenizer.piece(token) for token in range(tokenizer.n_tokens)]
+        digits = np.array([len(piece) - len(piece.lstrip(b"0123456789")) for piece in pieces], np.int32)
+        is_control = tokenizer.vocabulary.is_control
+        single = {piece[0]: token for token, piece in enumerate(pieces) if len(piece) == 1 and not is_control(token)}
+        return cls(tokenizer, digits, single)
+
+
+class GuidedJson(Guided):
+    """One answer's. Numbers end after MOST_DIGITS digits in a row, wherever the schema lets them."""
+
+    def __init__(self, matcher: LLMatcher, tokens: JsonTokens, unwritten: frozenset[int]) -> None:
+        super().__init__(matcher, tokens.tokenizer, unwritten)
+        self._tokens = tokens
+        self._place = Place()
+        self._n_left: int | None = None
+        self._n_left_to_look = 0
+        """So many are left when it is to be seen again what closing takes."""
+        self._is_closing = False
+
+    @property
+    def is_cut(self) -> bool:
+        return self._is_closing
+
+    def end_within(self, n_tokens: int) -> None:
+        self._n_left = n_tokens
+        self._look(n_tokens, self._closing(self._matcher, self._place, n_tokens))
+
+    def settled(self, token: int) -> int:
+        n_left = self._n_left
+        if n_left is None or n_left > self._n_left_to_look or self._is_closing or token in self._ends:
+            return token
+        matcher, place = self._matcher.deep_copy(), copy.copy(self._place)
+        matcher.consume_token(token)
+        place.push(self._tokens.tokenizer.piece(token))
+        after = self._closing(matcher, place, n_left - 1)
+        if after is None and (closing := self._closing(self._matcher, self._place, n_left)) is not None:
+            self._is_closing, self._forced = True, deque(closing)
+            return closing[0] if closing else min(self._ends)
+        self._look(n_left - 1, after)
+        return token
+
+    def forced(self) -> Sequence[int]:
+        return tuple(self._forced) if self._is_closing else super().forced()
+
+    def allows(self, token: int) -> bool:
+        if self._is_closing or not self._is_short(token, self._place):
+            return bool(self.mask()[token])
+        return super().allows(token)
+
+    def n_allowed(self, tokens: Sequence[int]) -> int:
+        """As its like; of a number that would get too long no more than is certain."""
+        n, ahead = super().n_allowed(tokens), copy.copy(self._place)
+        for before, token in enumerate(tokens[:n]):
+            if not self._is_short(token, ahead):
+                return before
+            ahead.push(self._tokens.tokenizer.piece(token))
+        return n
+
+    def mask(self) -> NDArray[np.bool_]:
+        if self._is_closing:
+            closing = np.zeros(self._n_vocab, np.bool_)
+            closing[self._forced[0] if self._forced else list(self._ends)] = True
+            return closing
+        allowed = super().mask()
+        if not self._place.n_digits:
+            return allowed
+        short = allowed & (self._tokens.leading_digits <= self._place.room)
+        return short if short.any() else allowed
+
+    def accept(self, token: int) -> None:
+        super().accept(token)
+        self._place.push(self._tokens.tokenizer.piece(token))
+        if self._n_left is not None:
+            self._n_left -= 1
+
+    def _is_short(self, token: int, place: Place) -> bool:
+        """Whether a token would leave the number that is being written short enough, or ends the answer."""
+        if not place.n_digits or token in self._ends or token >= self._n_vocab:
+            return True
+        return bool(self._tokens.leading_digits[token] <= place.room)
+
+    def _look(self, n_left: int, closing: Sequence[int] | None) -> None:
+        """Say when to look again, where so many are left and this would close the answer."""
+        n_free = n_left if closing is None else n_left - len(closing)
+        self._n_left_to_look = n_left - max(0, n_free - NEAR) // LOOKS
+
+    def _closing(self, matcher: LLMatcher, place: Place, most: int) -> list[int] | None:
+        """Tokens with which an answer would be whole, as few as are easily found; None where that takes too many."""
+        ahead, place, found = matcher.deep_copy(), copy.copy(place), list[int]()
+        while not ahead.is_accepting():
+            tokens = ahead.compute_ff_tokens() or self._nearest(ahead, place)
+            if not tokens or len(found) + len(tokens) > min(most, MOST_CLOSING) or not ahead.consume_tokens(tokens):
+                return None
+            for token in tokens:
+                place.push(self._tokens.tokenizer.piece(token))
+            found += tokens
+        return found
+
+    def _nearest(self, matcher: LLMatcher, place: Place) -> list[int]:
+        """The token that brings what is open nearest to its end; none where nothing may follow."""
+        allowed = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+        wanted = (self._tokens.of_bytes.get(byte) for byte in (WITHIN if place.in_string else OUTSIDE))
+        nearest = next((token for token in wanted if token is not None and allowed[token]), None)
+        return [int(allowed.argmax())][: int(allowed.any())] if nearest is None else [nearest]
+
+
+class Place:
+    """Where JSON that grows has come to: within a string, or in a number with so many digits in a row."""
+
+    def __init__(self) -> None:
+        self.n_digits = 0
+        self.in_string = self._is_escaped = False
+
+    @property
+    def room(self) -> int:
+        """How many more digits there may be, in a number that has begun."""
+        return max(0, MOST_DIGITS - self.n_digits)
+
+    def push(self, piece: bytes) -> None:
+        """Some more text."""
+        for byte in piece:
+            if self.in_string:
+                self.in_string = self._is_escaped or byte != ord('"')
+                self._is_escaped = byte == ord("\\") and not self._is_escaped
+            else:
+                self.in_string = byte == ord('"')
+                self.n_digits = self.n_digits + 1 if ord("0") <= byte <= ord("9") else 0
