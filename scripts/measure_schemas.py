@@ -3,9 +3,9 @@
 Run: `python scripts/measure_schemas.py [--schemas PLACE] [--wanted N] [--model NAME]`. PLACE is a file with a schema in
 each line (`draw_schemas.py` writes one), or a folder of JSON Schema's own test suite; without it schemas are drawn by
 strategies of this script. The first N that can be followed are answered, and the reasons why others cannot are counted;
-those with characters that no token of the model writes are left out. jsonschema judges, with numbers as most programs
-have them: whole ones that 64-bit floating point cannot hold are rounded to it (RFC 8259, section 6). The idle share of
-the machine is printed before and after.
+those with characters that no token of the model writes are left out. jsonschema judges, whole numbers as Python has
+them or as most programs do: those that 64-bit floating point cannot hold are rounded to it (RFC 8259, section 6). The
+idle share of the machine is printed before and after.
 """
 
 from __future__ import annotations
@@ -105,12 +105,25 @@ class Found:
         """Count an answer."""
         self.tokens.append(stream.tokens)
         is_cut = stream.stats is not None and stream.stats.finish_reason == "length"
-        try:
-            jsonschema.validate(rounded(stream.text), rounded(json.dumps(schema)))  # type: ignore[arg-type]
+        reason = problem(stream.text, schema)
+        if reason is None:
             self.n_valid += 1
             self.n_closed += is_cut
-        except (ValueError, jsonschema.ValidationError) as reason:
-            self.wrong.append((schema, stream.text, "cut" if is_cut else str(reason).splitlines()[0]))
+        else:
+            self.wrong.append((schema, stream.text, "cut" if is_cut else reason))
+
+
+def problem(text: str, schema: Schema) -> str | None:
+    """Why a text does not follow a schema; None where it does."""
+    reason = None
+    for read in (json.loads, rounded):
+        try:
+            jsonschema.validate(read(text), read(json.dumps(schema)))  # type: ignore[arg-type]
+        except (ValueError, jsonschema.ValidationError) as error:
+            reason = str(error).splitlines()[0]
+        else:
+            return None
+    return reason
 
 
 def rounded(text: str) -> object:
