@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -95,6 +96,18 @@ def _same_cores() -> Iterator[None]:
     if sys.platform == "linux" and (after := os.sched_getaffinity(0)) != before:
         os.sched_setaffinity(0, before)
         pytest.fail(f"the thread may only run on {sorted(after)} now")
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """For texts that are nested too deeply: nothing is collected where the stack ends, for finalizers fail there.
+
+    They may be those of earlier tests, and what they had to give back (locks, say) later ones would wait for.
+    """
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ def test_the_median_of_the_last_seven_is_told(tmp_path: Path) -> None:
     "damage",
     ["", "{", "[1]", '"x"', "\x00", json.dumps({"m cpu auto": [1], "x": {"decode_tok_s": "fast"}}), "[" * 100_000],
 )
+@pytest.mark.usefixtures("uncollected")
 def test_a_damaged_file_counts_as_empty_and_is_replaced(tmp_path: Path, damage: str) -> None:
     log = SpeedLog(tmp_path / "speeds.json")
     log.path.write_text(damage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -104,7 +105,9 @@ def served(
 
     thread = threading.Thread(target=run, name="server")
     thread.start()
-    assert ready.wait(60)
+    if not ready.wait(60):
+        faulthandler.dump_traceback()
+        pytest.fail("the server is not ready; standard error tells where its threads are")
     if failures:
         raise failures[0]
     try:

@@ -96,6 +96,7 @@ def test_requests_may_not_be_too_large(guarded: Running) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"{" * 4000, b"[" * 4900, b"1" * 4990]
 )
+@pytest.mark.usefixtures("uncollected")
 def test_bodies_that_are_none(guarded: Running, body: bytes) -> None:
     headers = {"Content-Type": "application/json"}
     found = guarded.http().post("/v1/chat/completions", content=body, headers=headers)

@@ -57,6 +57,7 @@ def test_processes_lose_nothing_of_each_other_while_the_file_is_shortened(tmp_pa
     assert len(path.read_bytes().splitlines()) < 2 * input_history.ENTRIES_CAP
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_a_damaged_file_gives_what_it_has(tmp_path: Path) -> None:
     path = tmp_path / "inputs.jsonl"
     path.write_bytes(b'"good"\n{"no": 1}\n\xff\xfe\n"cut of\n' + b"[" * 100_000 + b'\n"also good"\n')

@@ -111,6 +111,7 @@ def test_impossible_values_are_refused_with_what_would_work(old: str, new: str, 
 
 
 @pytest.mark.parametrize("text", ["[", "a = " + "[" * 100_000, "x = 1" + "0" * 10_000, "device = 3", "version = 1", ""])
+@pytest.mark.usefixtures("uncollected")
 def test_no_text_does_more_than_be_refused(text: str):
     with pytest.raises(BadSetting):
         parse_profile(text, "box.toml")

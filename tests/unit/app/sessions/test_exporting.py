@@ -213,6 +213,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("content", "told"), BROKEN, ids=[told for _, told in BROKEN])
+@pytest.mark.usefixtures("uncollected")
 def test_broken_files_say_what_is_wrong(store: SessionStore, tmp_path: Path, content: object, told: str) -> None:
     path = tmp_path / "c"
     path.write_text(content if isinstance(content, str) else json.dumps(content))

@@ -137,6 +137,7 @@ def ticking() -> Callable[[], float]:
 
 
 @pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.usefixtures("uncollected")
 def test_time_is_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Meter", lambda limits, weight: Meter(limits, weight, ticking()))
     with pytest.raises(BadTemplate, match="took longer than 3 s"):
@@ -144,6 +145,7 @@ def test_time_is_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", GREEDY)
+@pytest.mark.usefixtures("uncollected")
 def test_memory_is_bounded(name: str) -> None:
     tracemalloc.start()
     try:
