@@ -32,9 +32,15 @@ def is_address(name: str) -> bool:
     return True
 
 
-def is_known(name: str, hosts: Iterable[str]) -> bool:
-    """Whether requests may be addressed to this name, given without its port: this computer's own, or one of these."""
-    return name.casefold().strip("[]") in {*LOCAL_NAMES, *(each.casefold() for each in hosts)}
+def may_be_called(name: str, host: str, further: Iterable[str] = ()) -> bool:
+    """Whether requests to what listens at `host` may be addressed to this name, given without its port.
+
+    Its own names and these `further` ones are known. Where others reach it addresses and this computer's name are too:
+    a stranger can have neither point here.
+    """
+    if name.casefold().strip("[]") in {*LOCAL_NAMES, *(each.casefold() for each in (host, *further))}:
+        return True
+    return not is_loopback(host) and (is_address(name) or name.casefold() == socket.gethostname().casefold())
 
 
 def is_own_page(origin: str, host: str) -> bool:

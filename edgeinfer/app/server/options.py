@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeinfer.app.listening import is_address, is_known, is_loopback
+from edgeinfer.app.listening import is_loopback, may_be_called
 from edgeinfer.errors import BadSetting
 
 
@@ -45,6 +45,4 @@ class ServerOptions:
 
     def knows_host(self, name: str) -> bool:
         """Whether requests may be addressed to this host name, given without its port."""
-        if is_address(name) and not is_loopback(self.host):
-            return True  # which addresses this computer has for others is not known here
-        return is_known(name, (self.host, *self.hosts))
+        return may_be_called(name, self.host, self.hosts)

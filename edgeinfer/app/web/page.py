@@ -8,15 +8,12 @@ The page itself holds no secret. Everything comes from this computer.
 from __future__ import annotations
 
 import hmac
-import ipaddress
-import socket
 from collections.abc import Awaitable, Callable
 from importlib import resources
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from edgeinfer.app.listening import is_known, is_loopback, name_of
+from edgeinfer.app.listening import is_own_page, may_be_called, name_of
 from edgeinfer.app.web.tab_service import TabServer
 
 FONT_SIZE = 16
@@ -81,7 +78,7 @@ class Page:
         host, origin = request.host, request.headers.get("Origin")
         if not may_be_called(name_of(host), self._host):
             return _plain(403, f"this page is not called {host!r}")
-        if origin is not None and _place_of(origin) != host:
+        if origin is not None and not is_own_page(origin, host):
             return _plain(403, f"pages of {origin} may not use this one")
         return None
 
@@ -100,32 +97,6 @@ class Page:
         if not hmac.compare_digest(given, self._key.encode()):
             return _plain(401, NO_KEY)
         return await self._server.handle_websocket(request)
-
-
-def may_be_called(name: str, host: str) -> bool:
-    """Whether requests to a page that listens at `host` may be addressed to this name, given without its port.
-
-    Where others reach it these are addresses and this computer's name too: a stranger can have neither point here.
-    """
-    if is_known(name, (host,)):
-        return True
-    return not is_loopback(host) and (_is_address(name) or name.casefold() == socket.gethostname().casefold())
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
-
-
-def _place_of(origin: str) -> str | None:
-    """The host and port of an origin."""
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return None
 
 
 def _plain(status: int, text: str) -> web.Response:
