@@ -5,9 +5,10 @@ In: nothing. Out: one object that a route gets with its request. Knows no routes
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
@@ -23,13 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class State:
-    """`defaults`: how answers are made where a request does not say. `n_answers`: made, or waited for, just now."""
+    """`defaults`: how answers are made where a request does not say. `n_answers`: made, or waited for, just now.
+
+    `embedding`: for one request at a time; all others wait, and leave the threads to answers.
+    """
 
     options: ServerOptions
     hosting: Hosting
     metrics: Metrics
     defaults: Options
     n_answers: int = 0
+    embedding: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @asynccontextmanager
     async def model(self, name: str | None, n_answers: int = 0) -> AsyncIterator[Hosted]:

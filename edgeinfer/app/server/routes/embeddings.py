@@ -7,7 +7,6 @@ import base64
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Request
 
 from edgeinfer.app.server.answers import Record
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["embeddings"])
 
 MOST_TEXTS = 2048
-MOST_AT_A_TIME = 1
-"""Requests for which embeddings are made at a time: the model reads one text after another in any case."""
-_TURN: RunVar[asyncio.Semaphore] = RunVar("whose embeddings are made")  # of one server: each has its own event loop
 
 
 @router.post("/v1/embeddings", responses=FAILURES)
@@ -34,11 +30,12 @@ _TURN: RunVar[asyncio.Semaphore] = RunVar("whose embeddings are made")  # of one
 async def embeddings(asked: EmbeddingRequest, request: Request) -> Record:
     """The embedding of each text."""
     texts = _texts(asked)
-    async with state_of(request).model(asked.model) as hosted:
+    state = state_of(request)
+    async with state.model(asked.model) as hosted:
         if asked.dimensions is not None and asked.dimensions != hosted.llm.work.width:
             width = hosted.llm.work.width
             raise Refusal(400, f"embeddings of {hosted.name} have {width} dimensions", param="dimensions")
-        found = await unless_gone(_embedded(texts, hosted.llm), request, lambda: None)
+        found = await unless_gone(_embedded(texts, hosted.llm, state.embedding), request, lambda: None)
         n_tokens = sum(each.n_tokens for each in found)
         return {
             "object": "list",
@@ -58,9 +55,9 @@ class _Embedded(NamedTuple):
     vector: Floats
 
 
-async def _embedded(texts: Sequence[str | list[int]], llm: LLM) -> list[_Embedded]:
+async def _embedded(texts: Sequence[str | list[int]], llm: LLM, turn: asyncio.Lock) -> list[_Embedded]:
     """The embeddings of texts, made one by one in a thread: whoever is not there any more ends them between two."""
-    async with _turn():
+    async with turn:
         return [await _to_its_end(asyncio.to_thread(_embed, text, llm)) for text in texts]
 
 
@@ -72,15 +69,6 @@ async def _to_its_end(work: Coroutine[Any, Any, _Embedded]) -> _Embedded:
     except asyncio.CancelledError:
         await asyncio.wait({task})
         raise
-
-
-def _turn() -> asyncio.Semaphore:
-    """For whom embeddings are made just now; all others wait, and leave the threads to answers."""
-    try:
-        return _TURN.get()
-    except LookupError:
-        _TURN.set(turn := asyncio.Semaphore(MOST_AT_A_TIME))
-        return turn
 
 
 def _embed(text: str | list[int], llm: LLM) -> _Embedded:
