@@ -26,6 +26,8 @@ MOST_DIGITS = 20
 """In a row, in a number of JSON: as many as 64 bits have. Small models go on with digits for ever where they may."""
 MOST_CLOSING = 1024
 """Tokens; what takes more to close is cut."""
+MOST_IN_STRING = 64
+"""Of them; where so many do not end a string its pattern is not met by chance."""
 NEAR = 64
 """Tokens that closing leaves free: with fewer it is looked at every one, for one may require many;"""
 LOOKS = 8
@@ -34,6 +36,9 @@ WITHIN = b'"abcdefghijklmnopqrstuvwxyz 0123456789'
 """What brings a string to its end soonest, in this order;"""
 OUTSIDE = b'}],:0123456789-"tfn{['
 """and what brings lists and objects there: with a number of one digit where anything may stand."""
+
+ENDS = b"}],"
+"""What may follow a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +136,14 @@ class GuidedJson(Guided):
 
     def _look(self, n_left: int, closing: Sequence[int] | None) -> None:
         """Say when to look again, where so many are left and this would close the answer."""
-        n_free = n_left if closing is None else n_left - len(closing)
-        self._n_left_to_look = n_left - max(0, n_free - NEAR) // LOOKS
+        if closing is None:
+            self._n_left_to_look = n_left - max(1, n_left // LOOKS)
+        else:
+            self._n_left_to_look = n_left - max(0, n_left - len(closing) - NEAR) // LOOKS
 
     def _closing(self, matcher: LLMatcher, place: Place, most: int) -> list[int] | None:
         """Tokens with which an answer would be whole, as few as are easily found; None where that takes too many."""
-        ahead, place, found = matcher.deep_copy(), copy.copy(place), list[int]()
+        ahead, place, found, n_in_string = matcher.deep_copy(), copy.copy(place), list[int](), 0
         while not ahead.is_accepting():
             tokens = ahead.compute_ff_tokens() or self._nearest(ahead, place)
             if not tokens or len(found) + len(tokens) > min(most, MOST_CLOSING) or not ahead.consume_tokens(tokens):
@@ -144,14 +151,37 @@ class GuidedJson(Guided):
             for token in tokens:
                 place.push(self._tokens.tokenizer.piece(token))
             found += tokens
+            n_in_string = n_in_string + 1 if place.in_string else 0
+            if n_in_string > MOST_IN_STRING or place.n_digits > MOST_DIGITS:
+                return None
         return found
 
     def _nearest(self, matcher: LLMatcher, place: Place) -> list[int]:
         """The token that brings what is open nearest to its end; none where nothing may follow."""
-        allowed = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
-        wanted = (self._tokens.of_bytes.get(byte) for byte in (WITHIN if place.in_string else OUTSIDE))
-        nearest = next((token for token in wanted if token is not None and allowed[token]), None)
-        return [int(allowed.argmax())][: int(allowed.any())] if nearest is None else [nearest]
+        allowed = self._allowed(matcher)
+        wanted = self._own(WITHIN if place.in_string else OUTSIDE, allowed)
+        if place.n_digits and not self._own(ENDS, allowed):  # of a multiple, say, not every digit may be the last one
+            ending = (digit for n_more in (0, 1) for digit in wanted if self._may_end(matcher, digit, n_more))
+            wanted = [digit] if (digit := next(ending, None)) is not None else wanted
+        return wanted[:1] or [int(allowed.argmax())][: int(allowed.any())]
+
+    def _may_end(self, matcher: LLMatcher, digit: int, n_more: int) -> bool:
+        """Whether a number may end with this token and so many more."""
+        ahead = matcher.deep_copy()
+        if not ahead.consume_token(digit):
+            return False
+        allowed = self._allowed(ahead)
+        if n_more:
+            return any(self._may_end(ahead, other, n_more - 1) for other in self._own(OUTSIDE, allowed))
+        return ahead.is_accepting() or bool(self._own(ENDS, allowed))
+
+    def _own(self, characters: bytes, allowed: NDArray[np.uint8]) -> list[int]:
+        """The allowed tokens of single characters, in their order."""
+        tokens = (self._tokens.of_bytes.get(character) for character in characters)
+        return [token for token in tokens if token is not None and allowed[token]]
+
+    def _allowed(self, matcher: LLMatcher) -> NDArray[np.uint8]:
+        return np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
 
 
 class Place:

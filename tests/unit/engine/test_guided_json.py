@@ -71,6 +71,32 @@ def test_a_text_is_whole_within_its_tokens(tokenizer: Tokenizer, schema: dict[st
     assert ends or n_cut or schema in BOUNDED
 
 
+def test_what_no_closer_leads_to_goes_on_as_it_would(tokenizer: Tokenizer) -> None:
+    """Letters bring this string to no end, so that nothing is known to do better than the model."""
+    guided = Guidance(tokenizer).constraint(Grammar("json", json.dumps({"type": "string", "pattern": "needle"})))
+    tokens = tokenizer.encode('"' + "hay" * 60)
+    guided.end_within(len(tokens) + 1)
+    for token in tokens:
+        assert guided.settled(token) == token
+        guided.accept(token)
+    assert not guided.is_cut
+
+
+@pytest.mark.parametrize("multiple", [7, 93, 1000])
+def test_numbers_are_closed_as_multiples(tokenizer: Tokenizer, multiple: int) -> None:
+    """And begin as the model wants, for there is a way to end them."""
+    for first in "123456789":
+        schema = {"type": "array", "items": {"type": "integer", "multipleOf": multiple}, "minItems": 1}
+        guided = Guidance(tokenizer).constraint(Grammar("json", json.dumps(schema)))
+        guided.end_within(60)
+        written = tokenizer.encode(f"[{first}")
+        for token in written:
+            assert guided.settled(token) == token
+            guided.accept(token)
+        ending = guided._closing(guided._matcher, guided._place, 50)  # type: ignore[attr-defined]
+        jsonschema.validate(json.loads(tokenizer.decode([*written, *ending])), schema)
+
+
 def test_what_cannot_be_closed_in_time_is_cut_as_ever(tokenizer: Tokenizer) -> None:
     guided = Guidance(tokenizer).constraint(Grammar("json", json.dumps({"const": "a long word"})))
     guided.end_within(5)
