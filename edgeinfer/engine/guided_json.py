@@ -143,7 +143,7 @@ class GuidedJson(Guided):
 
     def _closing(self, matcher: LLMatcher, place: Place, most: int) -> list[int] | None:
         """Tokens with which an answer would be whole, as few as are easily found; None where that takes too many."""
-        ahead, place, found, n_in_string = matcher.deep_copy(), copy.copy(place), list[int](), 0
+        ahead, place, found, n_in_one = matcher.deep_copy(), copy.copy(place), list[int](), 0
         while not ahead.is_accepting():
             tokens = ahead.compute_ff_tokens() or self._nearest(ahead, place)
             if not tokens or len(found) + len(tokens) > min(most, MOST_CLOSING) or not ahead.consume_tokens(tokens):
@@ -151,8 +151,8 @@ class GuidedJson(Guided):
             for token in tokens:
                 place.push(self._tokens.tokenizer.piece(token))
             found += tokens
-            n_in_string = n_in_string + 1 if place.in_string else 0
-            if n_in_string > MOST_IN_STRING or place.n_digits > MOST_DIGITS:
+            n_in_one = n_in_one + 1 if place.in_string or place.n_digits else 0
+            if n_in_one > (MOST_IN_STRING if place.in_string else MOST_DIGITS):
                 return None
         return found
 
