@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from starlette.requests import Request
 
+from edgeinfer.app.server import sending
 from edgeinfer.app.server.sending import read_all, side_by_side
 from edgeinfer.errors import EngineClosed
 
@@ -55,3 +57,28 @@ def test_where_one_of_several_answers_fails_the_others_end(read) -> None:
         assert all(stream.is_stopped for stream in streams if stream is not streams[1])
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+@pytest.mark.parametrize("n_turns", range(5))
+async def test_a_client_that_leaves_at_the_very_end_leaves_nothing_unseen(n_turns: int) -> None:
+    """Whatever turn of the event loop it comes at; an end that nobody looked at would be told as an error."""
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    async def events() -> AsyncIterator[bytes]:
+        yield b"all there is"
+
+    async def done() -> None:
+        told.append("done")
+
+    parts = sending._pinged(events(), done)
+    assert await anext(parts) == b"all there is"
+    last = asyncio.ensure_future(parts.__anext__())
+    for _ in range(n_turns):
+        await asyncio.sleep(0)
+    last.cancel()
+    await asyncio.wait({last})
+    await parts.aclose()
+    del last, parts
+    gc.collect()
+    assert told == ["done"]

@@ -131,9 +131,9 @@ async def _pinged(events: AsyncIterator[bytes], done: Callable[[], Awaitable[Non
     except Exception as reason:
         yield event(refusal_of(reason).body())
     finally:
-        if waiting is not None and not waiting.done():
+        if waiting is not None:
             waiting.cancel()
-            with suppress(asyncio.CancelledError, Exception):
+            with suppress(asyncio.CancelledError, Exception):  # also of one that ended just as the client left
                 await waiting
         await events.aclose()  # type: ignore[attr-defined]
         await done()
