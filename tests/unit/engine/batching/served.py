@@ -59,6 +59,14 @@ class Served:
         self.scheduler = Scheduler(self.pool, most_active, parking)
         self.leader = Leader(self.scheduler)
 
+    def under_way(self) -> dict[Ticket, Request]:
+        """Three answers, some passes after they began."""
+        wanted = [request([7 + n], 20, n) for n in range(3)]
+        entered = {self.ticket(each): each for each in wanted}
+        for _ in range(5):
+            self.scheduler.step()
+        return entered
+
     def ticket(
         self, wanted: Request, priority: Priority = "interactive", *, shares: bool = True, driven: bool = True
     ) -> Ticket:

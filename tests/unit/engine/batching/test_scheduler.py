@@ -267,10 +267,7 @@ def test_an_error_ends_the_answer_whose_it_is(tokenizer: Tokenizer, monkeypatch:
 
 def test_an_interrupted_pass_costs_nobody_a_token(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(tokenizer)
-    wanted = [request([7 + n], 20, n) for n in range(3)]
-    entered = [served.ticket(each) for each in wanted]
-    for _ in range(5):
-        served.scheduler.step()
+    entered = served.under_way()
     real = served.lane.run
 
     def interrupted(step: Step) -> np.ndarray:
@@ -281,7 +278,7 @@ def test_an_interrupted_pass_costs_nobody_a_token(tokenizer: Tokenizer, monkeypa
     with pytest.raises(KeyboardInterrupt):
         served.scheduler.step()
     served.run(*entered)
-    for ticket, each in zip(entered, wanted, strict=True):
+    for ticket, each in entered.items():
         served.same(ticket, each)
 
 

@@ -34,18 +34,15 @@ def test_what_goes_wrong_before_a_pass_is_the_failure_of_the_answer_whose_it_is(
 
 def test_a_signal_before_a_pass_costs_nobody_a_token(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     served = Served(tokenizer)
-    wanted = [request([7 + n], 20, n) for n in range(3)]
-    entered = [served.ticket(each) for each in wanted]
-    for _ in range(5):
-        served.scheduler.step()
+    entered = served.under_way()
 
     def interrupted(*_: object) -> None:
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(entered[1].answer, "work", interrupted)
+    monkeypatch.setattr(list(entered)[1].answer, "work", interrupted)
     with pytest.raises(KeyboardInterrupt):
         served.scheduler.step()
     served.run(*entered)
-    for ticket, each in zip(entered, wanted, strict=True):
+    for ticket, each in entered.items():
         served.same(ticket, each)
