@@ -41,7 +41,8 @@ class Guided:
     def forced(self) -> Sequence[int]:
         if not self._forced:
             self._forced.extend(self._matcher.compute_ff_tokens())
-            self._check()
+            if self._matcher.is_error():
+                self._check()
         return tuple(self._forced)
 
     def allows(self, token: int) -> bool:
@@ -56,7 +57,8 @@ class Guided:
 
     def mask(self) -> NDArray[np.bool_]:
         bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        self._check()
+        if self._matcher.is_error():
+            self._check()
         return np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
 
     def accept(self, token: int) -> None:
