@@ -3,9 +3,8 @@
 Run: `python scripts/measure_schemas.py [--schemas PLACE] [--wanted N] [--model NAME]`. PLACE is a file with a schema in
 each line (`draw_schemas.py` writes one), or a folder of JSON Schema's own test suite; without it schemas are drawn by
 strategies of this script. The first N that can be followed are answered, and the reasons why others cannot are counted;
-those with characters that no token of the model writes are left out. jsonschema judges, whole numbers as Python has
-them or as most programs do: those that 64-bit floating point cannot hold are rounded to it (RFC 8259, section 6). The
-idle share of the machine is printed before and after.
+those with characters that no token of the model writes are left out. jsonschema judges, with numbers as Python has
+them. The idle share of the machine is printed before and after.
 """
 
 from __future__ import annotations
@@ -115,20 +114,11 @@ class Found:
 
 def problem(text: str, schema: Schema) -> str | None:
     """Why a text does not follow a schema; None where it does."""
-    reason = None
-    for read in (json.loads, rounded):
-        try:
-            jsonschema.validate(read(text), read(json.dumps(schema)))  # type: ignore[arg-type]
-        except (ValueError, jsonschema.ValidationError) as error:
-            reason = str(error).splitlines()[0]
-        else:
-            return None
-    return reason
-
-
-def rounded(text: str) -> object:
-    """JSON with numbers of 64 bits."""
-    return json.loads(text, parse_int=lambda digits: int(digits) if abs(int(digits)) < 2**53 else float(digits))
+    try:
+        jsonschema.validate(json.loads(text), schema)
+    except (ValueError, jsonschema.ValidationError) as error:
+        return str(error).splitlines()[0]
+    return None
 
 
 def is_writable(schema: Schema, llm: edgeinfer.LLM) -> bool:

@@ -10,8 +10,9 @@ import functools
 import json
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from edgeinfer.engine import schemas
 from edgeinfer.engine.constraints import Constraint, Grammar
 from edgeinfer.engine.gbnf import spelled
 from edgeinfer.engine.guided import Guided, first_line, problem_ahead, problem_of
@@ -80,19 +81,48 @@ class Guidance:
         with self._lock:
             tables = self._tables
         try:
+            schema = schemas.read(grammar.text) if grammar.kind == "json" else None
             if grammar.kind == "json":
-                compiled = LLMatcher.grammar_from_json_schema(grammar.text, defaults=JSON_FORM)
+                schema = self.kept(schema)
+                compiled = LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=JSON_FORM)
             else:
                 text = spelled(grammar.text) if grammar.kind == "grammar" else grammar.text
                 compiled = grammar_from(grammar.kind, text)
+        except BadSetting:
+            raise
         except Exception as reason:  # whatever a converter makes of a text that is no grammar
             raise BadSetting(f"the {_name(grammar)} cannot be read: {first_line(str(reason))}") from None
         matcher = LLMatcher(tables, compiled, log_level=0)
         if (problem := problem_of(matcher, self._unwritten) or problem_ahead(matcher, self._unwritten)) is not None:
             raise BadSetting(f"the {_name(grammar)} cannot be followed: {problem}")
         if grammar.kind == "json":
-            return GuidedJson(matcher, self._json_tokens, self._unwritten)
+            return GuidedJson(matcher, schema, self._json_tokens, self._unwritten)
         return Guided(matcher, self._tokenizer, self._unwritten)
+
+    def kept(self, schema: object) -> Any:
+        """A copy of a schema, of JSON's own types, with bounds that llguidance keeps, no wider than they were.
+
+        Raises BadSetting for numbers that it would write as others, and for bounds that leave nothing that it keeps.
+        """
+        from llguidance import LLMatcher
+
+        try:
+            held = schemas.with_bounds_held(schema)
+        except schemas.CannotBeHeld as reason:
+            raise BadSetting(f"the schema cannot be followed: {reason}") from None
+        numbers = schemas.long_numbers(held)
+        if not numbers:
+            return held
+        form: JsonCompileOptions = {"whitespace_flexible": False}
+        compiled = LLMatcher.grammar_from_json_schema(json.dumps({"const": numbers}), defaults=form)
+        written = json.loads(LLMatcher(self._tables, compiled, log_level=0).compute_ff_bytes())
+        for number, found in zip(numbers, written, strict=True):
+            if number != found:
+                raise BadSetting(
+                    f"the schema cannot be followed: it wants the number {number}, which would be written as {found}; "
+                    "ask for it as a string"
+                )
+        return held
 
     @functools.cached_property
     def _unwritten(self) -> frozenset[int]:

@@ -8,15 +8,19 @@ function of the tokens before and of how many there may be, so that drafts chang
 from __future__ import annotations
 
 import copy
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.engine.guided import Guided
+from edgeinfer.engine.schemas import forms
+from edgeinfer.engine.short_texts import FORMATS, shortest
 from edgeinfer.models.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -28,6 +32,10 @@ MOST_CLOSING = 1024
 """Tokens; what takes more to close is cut."""
 MOST_IN_STRING = 64
 """Of them; where so many do not end a string its pattern is not met by chance."""
+MOST_ENDINGS = 512
+"""Of strings, that are tried;"""
+TRIED = 5
+"""at so many tokens of a string, for at first a character may be only half there."""
 NEAR = 64
 """Tokens that closing leaves free: with fewer it is looked at every one, for one may require many;"""
 LOOKS = 8
@@ -63,9 +71,10 @@ class JsonTokens:
 class GuidedJson(Guided):
     """One answer's. Numbers end after MOST_DIGITS digits in a row, wherever the schema lets them."""
 
-    def __init__(self, matcher: LLMatcher, tokens: JsonTokens, unwritten: frozenset[int]) -> None:
+    def __init__(self, matcher: LLMatcher, schema: object, tokens: JsonTokens, unwritten: frozenset[int]) -> None:
+        """`schema`: what the matcher is of, to find what its strings may end with."""
         super().__init__(matcher, tokens.tokenizer, unwritten)
-        self._tokens = tokens
+        self._schema, self._tokens = schema, tokens
         self._place = Place()
         self._n_left: int | None = None
         self._n_left_to_look = 0
@@ -145,7 +154,10 @@ class GuidedJson(Guided):
         """Tokens with which an answer would be whole, as few as are easily found; None where that takes too many."""
         ahead, place, found, n_in_one = matcher.deep_copy(), copy.copy(place), list[int](), 0
         while not ahead.is_accepting():
-            tokens = ahead.compute_ff_tokens() or self._nearest(ahead, place)
+            tokens = ahead.compute_ff_tokens()
+            if not tokens and place.in_string and n_in_one < TRIED:
+                tokens = self._ending(ahead)
+            tokens = tokens or self._nearest(ahead, place)
             if not tokens or len(found) + len(tokens) > min(most, MOST_CLOSING) or not ahead.consume_tokens(tokens):
                 return None
             for token in tokens:
@@ -155,6 +167,22 @@ class GuidedJson(Guided):
             if n_in_one > (MOST_IN_STRING if place.in_string else MOST_DIGITS):
                 return None
         return found
+
+    def _ending(self, matcher: LLMatcher) -> list[int]:
+        """What ends a string that a quote does not: none where it does, or where that is not known."""
+        if self._own(b'"', self._allowed(matcher)):
+            return []
+        return next((ending for ending in self._endings if matcher.validate_tokens(ending) == len(ending)), [])
+
+    @cached_property
+    def _endings(self) -> list[list[int]]:
+        """Ends, with their quotes, of texts that the schema's strings may be, shortest first."""
+        patterns, formats = forms(self._schema)
+        texts = [*filter(None, map(shortest, patterns)), *(FORMATS[form] for form in formats if form in FORMATS)]
+        ends = {text[n:]: None for text in texts for n in range(len(text))}
+        quoted = [json.dumps(end, ensure_ascii=False)[1:] for end in sorted(ends, key=len)[:MOST_ENDINGS]]
+        encode = self._tokens.tokenizer.encode
+        return [encode(end, add_special=False, parse_special=False, goes_on=True) for end in quoted]
 
     def _nearest(self, matcher: LLMatcher, place: Place) -> list[int]:
         """The token that brings what is open nearest to its end; none where nothing may follow."""

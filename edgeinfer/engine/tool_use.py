@@ -6,7 +6,7 @@ In: options of an answer, a chat template. Out: messages, a grammar, a reader of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edgeinfer.engine.constraints import Constraint
@@ -61,8 +61,9 @@ class ToolUse:
 
         Schemas that llguidance cannot follow are not enforced where the model need not call anything.
         """
-        grammar = tool_grammar(self.form, self.functions, tokenizer, required=self.required, several=self.several)
         try:
+            functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in self.functions]
+            grammar = tool_grammar(self.form, functions, tokenizer, required=self.required, several=self.several)
             return guidance.constraint(grammar)
         except BadSetting:
             if self.required:

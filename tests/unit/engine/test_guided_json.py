@@ -21,12 +21,18 @@ PERSON = {
     "required": ["name", "born"],
     "additionalProperties": False,
 }
+HASH = {"type": "string", "pattern": "^[A-Z]{3}-[0-9a-f]{24}$"}
 SCHEMAS = [
     {},
     {"type": "object"},
     {"type": "array", "items": {"type": "array", "minItems": 2}},
     {"type": "string", "pattern": "^x+$"},
+    {"type": "string", "pattern": "needle"},
+    HASH,
+    {"type": "array", "items": {"type": "string", "pattern": '\\x14[^a-z]+"'}, "minItems": 2},
+    {"type": "object", "patternProperties": {"^[a-z]+\\d{2}$": {"format": "email", "type": "string"}}},
     {"type": "string", "minLength": 5},
+    {"type": "string", "format": "uri"},
     {"type": "string", "format": "date-time"},
     {"type": "number"},
     {"type": "array", "items": {"enum": ["a long word", "another one", None, 1e9]}, "minItems": 3},
@@ -34,7 +40,7 @@ SCHEMAS = [
     PERSON,
 ]
 
-BOUNDED = [{"type": "number"}, {"type": "string", "format": "date-time"}]
+BOUNDED = [HASH, {"type": "number"}, {"type": "string", "format": "date-time"}]
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +78,8 @@ def test_a_text_is_whole_within_its_tokens(tokenizer: Tokenizer, schema: dict[st
 
 
 def test_what_no_closer_leads_to_goes_on_as_it_would(tokenizer: Tokenizer) -> None:
-    """Letters bring this string to no end, so that nothing is known to do better than the model."""
-    guided = Guidance(tokenizer).constraint(Grammar("json", json.dumps({"type": "string", "pattern": "needle"})))
+    """Where Python's regular expressions have no such thing, nothing is known to do better than the model."""
+    guided = Guidance(tokenizer).constraint(Grammar("json", json.dumps({"type": "string", "pattern": "n[[e]]edle"})))
     tokens = tokenizer.encode('"' + "hay" * 60)
     guided.end_within(len(tokens) + 1)
     for token in tokens:

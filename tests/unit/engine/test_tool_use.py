@@ -9,10 +9,13 @@ import pytest
 
 from edgeinfer.app.server.asked import ChatMessage
 from edgeinfer.app.server.wanted import messages_of
+from edgeinfer.engine.guidance import Guidance
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.tool_use import ToolUse
+from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import ChatTemplate, Message
 from edgeinfer.models.text.tool_formats import TOOL_FORMATS
+from tests.unit.engine.test_guidance import byte_level
 
 TEMPLATES = Path(__file__).parents[1] / "models/text/templates"
 TOOLS = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}]
@@ -64,3 +67,30 @@ def test_they_do_where_no_functions_are_given_any_more(tiny_model: Path) -> None
     with load(tiny_model, device="null") as llm:
         prompts = replace(llm.prompts, template=template)
         assert prompts.render([*messages, {"role": "user", "content": "?"}]) == "noon"
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ({"type": "integer", "minimum": -(1 << 63), "maximum": (1 << 63) - 1}, None),
+        ({"const": (1 << 53) + 1}, "it wants the number 9007199254740993"),
+    ],
+)
+def test_numbers_of_arguments_are_kept_or_refused(argument: dict[str, object], problem: str | None) -> None:
+    parameters = {"type": "object", "properties": {"at": argument}, "required": ["at"]}
+    tools = [{"type": "function", "function": {"name": "clock", "parameters": parameters}}]
+    tokenizer = byte_level()
+    guidance, template = Guidance(tokenizer), ChatTemplate({"default": IN_TURNS}, {})
+    required, free = (ToolUse.of(tools, choice, True, template) for choice in ("required", "auto"))
+    if problem is None:
+        found = required.constraint(guidance, tokenizer)
+        call = '<tool_call>\n{"name": "clock", "arguments": {"at": -9200000000000000000}}\n</tool_call>'
+        for token in tokenizer.encode(call, add_special=False):
+            assert found.allows(token)
+            found.accept(token)
+        assert found.allows(2)
+    else:
+        with pytest.raises(BadSetting, match=problem):
+            required.constraint(guidance, tokenizer)
+        assert free.constraint(guidance, tokenizer) is None
+    assert tools[0]["function"]["parameters"] == parameters
