@@ -249,8 +249,10 @@ def leaving(model: str, runs: int) -> None:
 @contextlib.contextmanager
 def serving(model: str) -> Iterator[str]:
     """A server of its own; its address."""
-    command = [sys.executable, "-m", "edgeinfer", "serve", "-m", model, "--port", "0", "--ready-json", "--spec", "off"]
-    process = subprocess.Popen([*command, "--device", "cpu"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "edgeinfer", "serve", "-m", model, "--port", "0", "--ready-json", "--no-key"]
+    process = subprocess.Popen(
+        [*command, "--spec", "off", "--device", "cpu"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     assert process.stdout is not None
     try:
         yield json.loads(process.stdout.readline())["url"]

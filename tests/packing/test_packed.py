@@ -97,7 +97,7 @@ def test_a_device_runs_in_a_process_of_its_own(
 
 
 def test_the_server_beside_a_program(program: Path, environ: dict[str, str], tiny_model: Path, first: str) -> None:
-    command = [str(program), "serve", "-m", str(tiny_model), "--port", "0", "--ready-json"]
+    command = [str(program), "serve", "-m", str(tiny_model), "--port", "0", "--ready-json", "--no-key"]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
         assert server.stdout is not None
         try:

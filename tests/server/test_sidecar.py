@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import pytest
 from tests.file_server import Served, serving
 
 START = [sys.executable, "-m", "edgeinfer", "serve", "--port", "0", "--spec", "off", "--ready-json"]
+OPEN = [*START, "--no-key"]
 MESSAGES = [{"role": "user", "content": "the hen"}]
 
 
@@ -41,7 +42,8 @@ def sidecar(
     model: Path, *options: str, **variables: str
 ) -> Iterator[tuple[subprocess.Popen[str], Mapping[str, object]]]:
     """A server in a process of its own, and what its line says."""
-    with started([*START, "-m", str(model), *options], **variables) as process:
+    start = START if "--token-env" in options else OPEN
+    with started([*start, "-m", str(model), *options], **variables) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.stderr.read() if process.stderr is not None else ""
@@ -81,7 +83,7 @@ def test_its_key_comes_from_the_environment(tiny_model: Path) -> None:
 def test_it_ends_with_a_parent_that_is_killed(tiny_model: Path, tmp_path: Path) -> None:
     """The parent is killed, so that it can tell nobody, and reads no more of what its child says."""
     script = tmp_path / "parent.py"
-    command = [*START, "-m", str(tiny_model)]
+    command = [*OPEN, "-m", str(tiny_model)]
     script.write_text(
         "import os, subprocess, sys, time\n"
         f"command = {command!r} + ['--parent-pid', str(os.getpid())]\n"
@@ -132,7 +134,7 @@ cli.main()
 
 
 def in_trouble(trouble: str, *options: str) -> list[str]:
-    return [sys.executable, "-c", IN_TROUBLE, trouble, *START[3:], *options]
+    return [sys.executable, "-c", IN_TROUBLE, trouble, *OPEN[3:], *options]
 
 
 @contextmanager
@@ -180,7 +182,7 @@ def test_a_model_that_cannot_be_opened_for_whatever_reason_ends_it(tiny_model: P
 
 
 def test_it_ends_where_nobody_reads_that_it_is_ready(tiny_model: Path) -> None:
-    with started([*START, "-m", str(tiny_model)]) as process:
+    with started([*OPEN, "-m", str(tiny_model)]) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
@@ -194,9 +196,9 @@ def test_it_ends_when_nobody_asks(tiny_model: Path) -> None:
         assert ends(process) == 0
 
 
-def refused(*options: str, **variables: str) -> tuple[int, str]:
+def refused(*options: str, start: Sequence[str] = OPEN, **variables: str) -> tuple[int, str]:
     found = subprocess.run(
-        [*START, *options], capture_output=True, text=True, timeout=60, env={**os.environ, **variables}, check=False
+        [*start, *options], capture_output=True, text=True, timeout=60, env={**os.environ, **variables}, check=False
     )
     assert found.stdout == ""
     return found.returncode, found.stderr
@@ -212,12 +214,18 @@ def test_what_cannot_be_is_said_before_anything_is_opened(tiny_model: Path, tmp_
         assert (code, f"127.0.0.1:{port} cannot be listened at" in text, "--port 0" in text) == (1, True, True)
     for options, reason in (
         (("--host", "0.0.0.0"), "a key is needed"),
-        (("--host", "no.such.host.invalid", "--token-env", "K"), "no address"),
-        (("--token-env", "NOT_THERE"), "no such environment variable"),
+        (("--token-env", "K"), "leave one of them out"),
         (("--parent-pid", "999999999"), "no such process"),
         (("--max-body", "much"), "much"),
     ):
         code, text = refused(*model, *options, K="k")
+        assert (code, reason in text, "Traceback" in text) == (1, True, False), text
+    for options, reason in (
+        ((), "a server beside a program needs a key"),
+        (("--host", "no.such.host.invalid", "--token-env", "K"), "no address"),
+        (("--token-env", "NOT_THERE"), "no such environment variable"),
+    ):
+        code, text = refused(*model, *options, start=START, K="k")
         assert (code, reason in text, "Traceback" in text) == (1, True, False), text
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + bytes(100))

@@ -30,6 +30,9 @@ TokenEnv = Annotated[
         help=f"Environment variable that holds the key (default: {KEY_VARIABLE}, if set).",
     ),
 ]
+NoKey = Annotated[
+    bool, typer.Option("--no-key", help="Ask for no key, though another program starts the server; this computer only.")
+]
 AllowHost = Annotated[
     list[str] | None,
     typer.Option("--allow-host", metavar="NAME", help="A further name this server is called by; repeatable."),
@@ -69,6 +72,7 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     token_env: TokenEnv = None,
+    no_key: NoKey = False,
     allow_host: AllowHost = None,
     allow_origin: AllowOrigin = None,
     parallel: Parallel = 8,
@@ -109,11 +113,10 @@ def serve(
     from edgeinfer.app.opening import given_settings
     from edgeinfer.app.server.options import ServerOptions
 
-    sidecar = _sidecar(ready_json, parent_pid, idle_timeout)
     server = ServerOptions(
         host=host,
         port=port,
-        key=_key(token_env),
+        key=_key(token_env, no_key, needed=ready_json or parent_pid is not None),
         hosts=tuple(allow_host or ()),
         origins=tuple(origin.rstrip("/") for origin in allow_origin or ()),
         parallel=parallel,
@@ -123,7 +126,7 @@ def serve(
         most_models=most_models,
         most_body_bytes=size_in_bytes(max_body, 0),
     )
-    _run(given_settings(context), server, sidecar)
+    _run(given_settings(context), server, _sidecar(ready_json, parent_pid, idle_timeout))
 
 
 def _require_packages() -> None:
@@ -158,12 +161,24 @@ def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
         raise typer.Exit(code)
 
 
-def _key(token_env: str | None) -> str | None:
-    """The key that clients must present, from the environment: what stands on a command line others can read."""
+def _key(token_env: str | None, no_key: bool, *, needed: bool) -> str | None:
+    """The key that clients must present, from the environment: what stands on a command line others can read.
+
+    `needed`: another program starts the server; nobody else is to use it. Raises BadSetting.
+    """
+    if no_key:
+        if token_env is not None:
+            raise BadSetting("--token-env names a key and --no-key wants none; leave one of them out")
+        return None
     name = token_env or KEY_VARIABLE
     found = os.environ.get(name)
     if found is None and token_env is not None:
         raise BadSetting(f"--token-env {token_env}: there is no such environment variable")
+    if found is None and needed:
+        raise BadSetting(
+            "a server beside a program needs a key, or all programs of this computer could use it: put a long random "
+            f"text into {KEY_VARIABLE}, or name another variable (--token-env NAME); --no-key does without"
+        )
     return found
 
 
