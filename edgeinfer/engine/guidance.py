@@ -72,14 +72,9 @@ class Guidance:
 
     def constraint(self, grammar: Grammar) -> Constraint:
         """One answer's constraint. Raises BadSetting for a grammar that is none or cannot be met."""
-        try:
-            from llguidance import LLMatcher, grammar_from
-        except ImportError:
-            raise BadSetting(
-                "answers that follow a schema or grammar need llguidance: pip install 'edgeinfer[schema]'"
-            ) from None
-        with self._lock:
-            tables = self._tables
+        _require_llguidance()
+        from llguidance import LLMatcher, grammar_from
+
         try:
             schema = schemas.read(grammar.text) if grammar.kind == "json" else None
             if grammar.kind == "json":
@@ -92,7 +87,7 @@ class Guidance:
             raise
         except Exception as reason:  # whatever a converter makes of a text that is no grammar
             raise BadSetting(f"the {_name(grammar)} cannot be read: {first_line(str(reason))}") from None
-        matcher = LLMatcher(tables, compiled, log_level=0)
+        matcher = LLMatcher(self._tables_once(), compiled, log_level=0)
         if (problem := problem_of(matcher, self._unwritten) or problem_ahead(matcher, self._unwritten)) is not None:
             raise BadSetting(f"the {_name(grammar)} cannot be followed: {problem}")
         if grammar.kind == "json":
@@ -104,8 +99,6 @@ class Guidance:
 
         Raises BadSetting for numbers that it would write as others, and for bounds that leave nothing that it keeps.
         """
-        from llguidance import LLMatcher
-
         try:
             held = schemas.with_bounds_held(schema)
         except schemas.CannotBeHeld as reason:
@@ -113,9 +106,12 @@ class Guidance:
         numbers = schemas.long_numbers(held)
         if not numbers:
             return held
+        _require_llguidance()
+        from llguidance import LLMatcher
+
         form: JsonCompileOptions = {"whitespace_flexible": False}
         compiled = LLMatcher.grammar_from_json_schema(json.dumps({"const": numbers}), defaults=form)
-        written = json.loads(LLMatcher(self._tables, compiled, log_level=0).compute_ff_bytes())
+        written = json.loads(LLMatcher(self._tables_once(), compiled, log_level=0).compute_ff_bytes())
         for number, found in zip(numbers, written, strict=True):
             if number != found:
                 raise BadSetting(
@@ -123,6 +119,10 @@ class Guidance:
                     "ask for it as a string"
                 )
         return held
+
+    def _tables_once(self) -> LLTokenizer:
+        with self._lock:
+            return self._tables
 
     @functools.cached_property
     def _unwritten(self) -> frozenset[int]:
@@ -166,6 +166,16 @@ class _Wrapped:
     def __call__(self, text: bytes | str) -> list[int]:
         known = text.decode() if isinstance(text, bytes) else text
         return self._tokenizer.encode(known, add_special=False, parse_special=False, goes_on=True)
+
+
+def _require_llguidance() -> None:
+    """Raises BadSetting where it is not installed."""
+    try:
+        import llguidance  # noqa: F401
+    except ImportError:
+        raise BadSetting(
+            "answers that follow a schema or grammar need llguidance: pip install 'edgeinfer[schema]'"
+        ) from None
 
 
 def _name(grammar: Grammar) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,3 +95,14 @@ def test_numbers_of_arguments_are_kept_or_refused(argument: dict[str, object], p
             required.constraint(guidance, tokenizer)
         assert free.constraint(guidance, tokenizer) is None
     assert tools[0]["function"]["parameters"] == parameters
+
+
+def test_without_llguidance_only_what_must_be_called_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    parameters = {"type": "object", "properties": {"at": {"const": (1 << 53) + 1}}}
+    tools = [{"type": "function", "function": {"name": "clock", "parameters": parameters}}]
+    tokenizer, template = byte_level(), ChatTemplate({"default": IN_TURNS}, {})
+    required, free = (ToolUse.of(tools, choice, True, template) for choice in ("required", "auto"))
+    assert free.constraint(Guidance(tokenizer), tokenizer) is None
+    with pytest.raises(BadSetting, match="pip install"):
+        required.constraint(Guidance(tokenizer), tokenizer)
