@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from edgeinfer.backends.base import Floats
+from edgeinfer.backends.base import Floats, Progress, no_progress
 from edgeinfer.backends.meanings import layer_norm, rms_norm
 from edgeinfer.backends.weights import vector
 from edgeinfer.engine.cached import CachedSequence
@@ -48,8 +48,18 @@ class Embedder:
         self.pooling: Pooling = _BY_NUMBER.get(number, "mean")
         self.width = spec.width
 
-    def embed(self, tokens: Sequence[int], pooling: Pooling | None = None, *, normalized: bool = True) -> Floats:
-        """The embedding of a text: float32[D]. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit."""
+    def embed(
+        self,
+        tokens: Sequence[int],
+        pooling: Pooling | None = None,
+        *,
+        normalized: bool = True,
+        progress: Progress = no_progress,
+    ) -> Floats:
+        """The embedding of a text: float32[D]. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit.
+
+        `progress` is told how many tokens are read; what it raises ends the work.
+        """
         pooling, n_context = pooling or self.pooling, self._pool.executor.limits.n_context
         if pooling not in get_args(Pooling):
             raise BadSetting(f"pooling cannot be {pooling!r}: it must be one of {', '.join(get_args(Pooling))}")
@@ -59,16 +69,17 @@ class Embedder:
             raise ContextOverflow(f"the text has {len(tokens)} tokens and the context holds {n_context}; shorten it")
         cached = self._pool.open()
         try:
-            pooled = self._pooled(cached, tokens, pooling)
+            pooled = self._pooled(cached, tokens, pooling, progress)
         finally:
             cached.close()
         length = float(np.linalg.norm(pooled))
         unit: Floats = pooled / np.float32(length) if normalized and length else pooled
         return unit
 
-    def _pooled(self, cached: CachedSequence, tokens: Sequence[int], pooling: Pooling) -> Floats:
+    def _pooled(self, cached: CachedSequence, tokens: Sequence[int], pooling: Pooling, progress: Progress) -> Floats:
         total, chunk = np.zeros(self.width, np.float64), min(CHUNK, cached.max_tokens)
         for start in range(0, len(tokens), chunk):
+            progress("embedding", start, len(tokens))
             part = tokens[start : start + chunk]
             with self._pool.lock:
                 batch = cached.chain(part, wants_logits=False)
@@ -80,6 +91,7 @@ class Embedder:
             elif pooling == "first":
                 first: Floats = states[0]
                 return first
+        progress("embedding", len(tokens), len(tokens))
         mean: Floats = (total / len(tokens)).astype(np.float32)
         return mean if pooling == "mean" else states[-1]
 

@@ -302,19 +302,25 @@ class LLM:
         return Embedder(self._pool, self._subject)
 
     def embed(
-        self, texts: Sequence[str | Sequence[int]], *, pooling: Pooling | None = None, normalized: bool = True
+        self,
+        texts: Sequence[str | Sequence[int]],
+        *,
+        pooling: Pooling | None = None,
+        normalized: bool = True,
+        progress: Progress = no_progress,
     ) -> list[Floats]:
         """The embeddings of texts, or of their tokens: float32[D] each, of length 1 if `normalized`; from any thread.
 
-        `pooling` of the tokens' last hidden states: as the model's file says, else their mean. Raises BadSetting,
-        ContextOverflow, UnsupportedModel where the device does not show hidden states, EngineClosed.
+        `pooling` of the tokens' last hidden states: as the model's file says, else their mean. `progress` is told how
+        many tokens of each text are read; what it raises ends the work. Raises BadSetting, ContextOverflow,
+        UnsupportedModel where the device does not show hidden states, EngineClosed.
         """
         self._pool.check_open()
         if isinstance(texts, str):
             raise BadSetting("embed takes a list of texts; write [text]")
         embedder = self._embedder
         prompts = [self.tokenize(text) if isinstance(text, str) else self.prompts.checked(text) for text in texts]
-        return [embedder.embed(tokens, pooling, normalized=normalized) for tokens in prompts]
+        return [embedder.embed(tokens, pooling, normalized=normalized, progress=progress) for tokens in prompts]
 
     def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of a text. `add_special`: with the tokens that the model wants around a text."""

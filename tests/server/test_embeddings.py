@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from edgeinfer.backends.base import Floats
+from edgeinfer.backends.base import Floats, Progress
 from tests.server.conftest import Running
 
 EMBEDDINGS = "/v1/embeddings"
@@ -22,18 +22,25 @@ class Watched:
     def __init__(self, server: Running, monkeypatch: pytest.MonkeyPatch, *, pause_s: float = 0.0) -> None:
         self._embed, self._tokenize, self._pause_s = server.llm.embed, server.llm.tokenize, pause_s
         self.threads: set[str] = set()
-        self.n_made = self.n_now = self.most = 0
+        self.n_made = self.n_now = self.most = self.n_read = 0
         monkeypatch.setattr(server.llm, "embed", self.embed)
         monkeypatch.setattr(server.llm, "tokenize", self.tokenize)
 
-    def embed(self, texts: Sequence[Sequence[int]]) -> list[Floats]:
+    def embed(self, texts: Sequence[Sequence[int]], progress: Progress) -> list[Floats]:
+        def slowly(what: str, done: int, total: int) -> None:
+            time.sleep(self._pause_s)
+            self.n_read = done
+            progress(what, done, total)
+
         self.threads.add(threading.current_thread().name)
         self.n_now += 1
         self.most = max(self.most, self.n_now)
-        time.sleep(self._pause_s * len(texts))
-        self.n_made += len(texts)
-        self.n_now -= 1
-        return self._embed(texts)
+        try:
+            found = self._embed(texts, progress=slowly)
+            self.n_made += len(texts)
+        finally:
+            self.n_now -= 1
+        return found
 
     def tokenize(self, text: str) -> list[int]:
         self.threads.add(threading.current_thread().name)
@@ -49,16 +56,19 @@ def test_threads_are_left_to_answers(server: Running, monkeypatch: pytest.Monkey
     assert "server" not in watched.threads  # where the event loop is
 
 
-def test_who_goes_away_ends_them(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    watched, n_texts = Watched(server, monkeypatch, pause_s=0.02), 2000
+@pytest.mark.parametrize("texts", [["a"] * 2000, ["a" * 400]], ids=["many", "long"])
+def test_who_goes_away_ends_them(server: Running, monkeypatch: pytest.MonkeyPatch, texts: list[str]) -> None:
+    monkeypatch.setattr("edgeinfer.engine.embedding.CHUNK", 1)
+    watched = Watched(server, monkeypatch, pause_s=0.02)
     with pytest.raises(httpx.TimeoutException):
-        server.http().post(EMBEDDINGS, json={"input": ["a"] * n_texts}, timeout=0.2)
+        server.http().post(EMBEDDINGS, json={"input": texts}, timeout=0.5)
     left_s = time.monotonic()
     while server.hosting.n_users:
         assert time.monotonic() - left_s < 10
         time.sleep(0.01)
     assert watched.n_now == 0
-    assert watched.n_made < n_texts
+    assert watched.n_made < len(texts)
+    assert watched.n_read < 400
 
 
 def test_wrong_dimensions_are_refused_before_anything_is_made(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,6 +94,22 @@ def test_embedding_leaves_answers_in_the_making_alone(llm: LLM) -> None:
     assert llm.n_free_pages >= free - 3
 
 
+def test_it_tells_how_far_it_is_and_may_be_ended(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeinfer.engine.embedding.CHUNK", 4)
+    told: list[tuple[str, int, int]] = []
+    llm.embed([range(3, 13)], progress=lambda *progress: told.append(progress))
+    assert told == [("embedding", done, 10) for done in (0, 4, 8, 10)]
+    free = llm.n_free_pages
+
+    def end(what: str, done: int, total: int) -> None:
+        if done == 4:
+            raise KeyError(what)
+
+    with pytest.raises(KeyError):
+        llm.embed([range(3, 13)], progress=end)
+    assert llm.n_free_pages == free
+
+
 def test_what_cannot_be_embedded_is_said(llm: LLM) -> None:
     with pytest.raises(ContextOverflow, match="tokens and the context holds 512"):
         llm.embed(["the hen " * 400])

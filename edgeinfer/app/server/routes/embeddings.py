@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +36,8 @@ async def embeddings(asked: EmbeddingRequest, request: Request) -> Record:
         if asked.dimensions is not None and asked.dimensions != hosted.llm.work.width:
             width = hosted.llm.work.width
             raise Refusal(400, f"embeddings of {hosted.name} have {width} dimensions", param="dimensions")
-        found = await unless_gone(_embedded(texts, hosted.llm, state.embedding), request, lambda: None)
+        gone = threading.Event()
+        found = await unless_gone(_embedded(texts, hosted.llm, state.embedding, gone), request, gone.set)
         n_tokens = sum(each.n_tokens for each in found)
         return {
             "object": "list",
@@ -55,10 +57,12 @@ class _Embedded(NamedTuple):
     vector: Floats
 
 
-async def _embedded(texts: Sequence[str | list[int]], llm: LLM, turn: asyncio.Lock) -> list[_Embedded]:
-    """The embeddings of texts, made one by one in a thread: whoever is not there any more ends them between two."""
+async def _embedded(
+    texts: Sequence[str | list[int]], llm: LLM, turn: asyncio.Lock, gone: threading.Event
+) -> list[_Embedded]:
+    """The embeddings of texts, made one by one in a thread, which ends soon once nobody is there any more."""
     async with turn:
-        return [await _to_its_end(asyncio.to_thread(_embed, text, llm)) for text in texts]
+        return [await _to_its_end(asyncio.to_thread(_embed, text, llm, gone)) for text in texts]
 
 
 async def _to_its_end(work: Coroutine[Any, Any, _Embedded]) -> _Embedded:
@@ -68,12 +72,17 @@ async def _to_its_end(work: Coroutine[Any, Any, _Embedded]) -> _Embedded:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
+        task.exception()  # asked for, lest it is reported
         raise
 
 
-def _embed(text: str | list[int], llm: LLM) -> _Embedded:
+def _embed(text: str | list[int], llm: LLM, gone: threading.Event) -> _Embedded:
+    def go_on(*_: object) -> None:
+        if gone.is_set():
+            raise Refusal(499, "the client has gone")
+
     tokens = llm.tokenize(text) if isinstance(text, str) else text
-    (vector,) = llm.embed([tokens])
+    (vector,) = llm.embed([tokens], progress=go_on)
     return _Embedded(len(tokens), vector)
 
 
