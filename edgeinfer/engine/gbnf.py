@@ -1,8 +1,9 @@
 """llama.cpp's grammars (GBNF), spelled so that llguidance reads in them what they mean.
 
 In: text of a grammar. Out: the same grammar, where characters that are given by number stand as themselves, and those
-in sets that llguidance's regular expressions would take for operators ([a-z&&b], [--9]) by their number. What is in
-Lark's form stays as it is. Judges no grammar: what is wrong in one is left for llguidance to tell.
+in sets that llguidance's regular expressions would take for operators ([a-z&&b], [--9]) by their number; where any
+character may be a new line too; and no rule has the name that llguidance gives the root. What is in Lark's form stays
+as it is. Judges no grammar: what is wrong in one is left for llguidance to tell.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import re
 
 _FIRST_RULE = re.compile(r"^\s*root\s*::=", re.MULTILINE)
-_PART = re.compile(r'#[^\r\n]*|"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]', re.DOTALL)
-"""A comment, a literal or a set of characters."""
+_PART = re.compile(r'#[^\r\n]*|"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]|\.|(?<![\w-])start(?![\w-])', re.DOTALL)
+"""A comment, a literal, a set of characters, any character, or a name that is taken."""
+_INSTEAD = {".": r"[^\x00]", "start": "start-here"}
 _CHARACTER = re.compile(r"\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\U[0-9a-fA-F]{8}|\\.|.", re.DOTALL)
 _OPERATORS = "&~-"
 
@@ -22,8 +24,8 @@ def spelled(grammar: str) -> str:
 
 
 def _part(found: re.Match[str]) -> str:
-    text = found[0]
-    if text.startswith("#"):
+    text = _INSTEAD.get(found[0], found[0])
+    if text != found[0] or text.startswith("#"):
         return text
     characters = _CHARACTER.findall(text[1:-1])
     return f"[{_set(characters)}]" if text.startswith("[") else f'"{"".join(map(_character, characters))}"'

@@ -45,7 +45,9 @@ def is_allowed(tokenizer: Tokenizer, grammar: str, text: str) -> bool:
         (r"[\x2d-9]", ".", ","),
         ('"\t" [\n]', "\t\n", "\t\t"),
         (r"[\]\[\\^]+", r"[\]^", "x"),
-        ('"#" [#]  # "[a', "##", "#"),
+        ('"#" [#]  # "[a.', "##", "#"),
+        (". [.]", "\n.", ".a"),
+        ('start "start" ("b" start)*\nstart ::= "a."', "a.startba.", "a\nstart"),
     ],
 )
 def test_characters_are_those_of_llama_cpp(tokenizer: Tokenizer, root: str, allowed: str, forbidden: str) -> None:
