@@ -14,6 +14,7 @@ import argparse
 import collections
 import contextlib
 import json
+import os
 import random
 import socket
 import subprocess
@@ -204,6 +205,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     command = [sys.executable, "-m", "edgeinfer", "serve", "-m", given.model, "--port", "0", "--ready-json"]
+    command += ["--parent-pid", str(os.getpid())]
     environ = {**psutil.Process().environ(), "EDGEINFER_API_KEY": KEY}
     with subprocess.Popen([*command, "--queue", "16"], stdout=subprocess.PIPE, env=environ) as server:
         try:
