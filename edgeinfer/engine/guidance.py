@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgeinfer.engine import schemas
 from edgeinfer.engine.constraints import Constraint, Grammar
 from edgeinfer.engine.gbnf import spelled
 from edgeinfer.engine.guided import Guided, first_line, problem_ahead, problem_of
-from edgeinfer.engine.guided_json import GuidedJson, JsonTokens
+from edgeinfer.engine.guided_json import GuidedCalls, GuidedJson, JsonTokens
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.text import Tokenizer
 
@@ -70,8 +70,11 @@ class Guidance:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
 
-    def constraint(self, grammar: Grammar) -> Constraint:
-        """One answer's constraint. Raises BadSetting for a grammar that is none or cannot be met."""
+    def constraint(self, grammar: Grammar, arguments: Sequence[object] | None = None) -> Constraint:
+        """One answer's constraint. Raises BadSetting for a grammar that is none or cannot be met.
+
+        `arguments`: schemas of those of functions, where it is a grammar of their calls.
+        """
         _require_llguidance()
         from llguidance import LLMatcher, grammar_from
 
@@ -90,6 +93,8 @@ class Guidance:
         matcher = LLMatcher(self._tables_once(), compiled, log_level=0)
         if (problem := problem_of(matcher, self._unwritten) or problem_ahead(matcher, self._unwritten)) is not None:
             raise BadSetting(f"the {_name(grammar)} cannot be followed: {problem}")
+        if arguments is not None:
+            return GuidedCalls(matcher, list(arguments), self._json_tokens, self._unwritten)
         if grammar.kind == "json":
             return GuidedJson(matcher, schema, self._json_tokens, self._unwritten)
         return Guided(matcher, self._tokenizer, self._unwritten)

@@ -72,7 +72,7 @@ class GuidedJson(Guided):
     """One answer's. Numbers end after MOST_DIGITS digits in a row, wherever the schema lets them."""
 
     def __init__(self, matcher: LLMatcher, schema: object, tokens: JsonTokens, unwritten: frozenset[int]) -> None:
-        """`schema`: what the matcher is of, to find what its strings may end with."""
+        """`schema`: what the matcher is of, or several that are within it, to find what strings may end with."""
         super().__init__(matcher, tokens.tokenizer, unwritten)
         self._schema, self._tokens = schema, tokens
         self._place = Place()
@@ -210,6 +210,15 @@ class GuidedJson(Guided):
 
     def _allowed(self, matcher: LLMatcher) -> NDArray[np.uint8]:
         return np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+
+
+class GuidedCalls(GuidedJson):
+    """One answer's that may call functions: calls are JSON, and closed; text before and after them is just text."""
+
+    def accept(self, token: int) -> None:
+        super().accept(token)
+        if self._matcher.is_accepting():  # as it is nowhere within a call
+            self._place = Place()
 
 
 class Place:

@@ -64,7 +64,7 @@ class ToolUse:
         try:
             functions = [replace(each, parameters=guidance.kept(dict(each.parameters))) for each in self.functions]
             grammar = tool_grammar(self.form, functions, tokenizer, required=self.required, several=self.several)
-            return guidance.constraint(grammar)
+            return guidance.constraint(grammar, [each.parameters for each in functions])
         except BadSetting:
             if self.required:
                 raise
