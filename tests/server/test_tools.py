@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +25,6 @@ from edgeinfer.models.text.tool_formats import TOOL_FORMATS, format_of
 from edgeinfer.models.text.tools import ToolCall, ToolReader, functions_of, told_in_words
 from tests.conftest import write_tiny_llama
 from tests.server.conftest import Running, served
-from tests.unit.engine.test_guided_json import written
 
 WEATHER = {
     "type": "function",
@@ -363,42 +361,3 @@ def test_calls_written_by_tokens_that_texts_do_not_show(tiny_model: Path, tmp_pa
         assert all(call.name in NAMES for call in stream.tool_calls)
         with pytest.raises(BadSetting, match="tool_choice"):
             llm.chat(MESSAGES, tools=TOOLS, tool_choice="nothing")
-
-
-CLOSED = [
-    {
-        "type": "function",
-        "function": {
-            "name": "clock",
-            "parameters": {
-                "type": "object",
-                "properties": {"at": {"type": "string", "pattern": "[A-Z]{3}-\\d"}, "n": {"type": "integer"}},
-                "required": ["at"],
-            },
-        },
-    }
-]
-
-
-@pytest.mark.parametrize("name", sorted(WRITTEN))
-@pytest.mark.parametrize("required", [True, False])
-def test_calls_are_whole_however_few_tokens_there_are(tokenizer: Tokenizer, name: str, required: bool) -> None:
-    form, functions, guidance, n_cut = TOOL_FORMATS.get(name), functions_of(CLOSED), Guidance(tokenizer), 0
-    grammar = tool_grammar(form, functions, tokenizer, required=required, several=True)
-    begun = tokenizer.encode(form.begin if form.shape == "each" else form.trigger, add_special=False)
-    for n_most in range(130, 190):
-        guided = guidance.constraint(grammar, [function.parameters for function in functions])
-        guided.end_within(n_most)
-        for token in begun:
-            assert guided.settled(token) == token
-            guided.accept(token)
-        text = begun + written(guided, tokenizer, random.Random(n_most), ends=False)
-        assert len(text) <= n_most
-        reader = ToolReader(form, frozenset(["clock"]))
-        content = reader.push(tokenizer.decode(text)) + reader.finish()
-        assert not content.strip()
-        assert reader.calls
-        for call in reader.calls:
-            jsonschema.validate(json.loads(call.arguments), functions[0].parameters)
-        n_cut += guided.is_cut
-    assert n_cut
