@@ -32,8 +32,10 @@ MOST_CLOSING = 1024
 """Tokens; what takes more to close is cut."""
 MOST_IN_STRING = 64
 """Of them; where so many do not end a string its pattern is not met by chance."""
+MOST_PATTERNS = 64
+"""Of a schema, that strings are closed by:"""
 MOST_ENDINGS = 512
-"""Of strings, that are tried;"""
+"""by so many of their ends, which are tried"""
 TRIED = 5
 """at so many tokens of a string, for at first a character may be only half there."""
 NEAR = 64
@@ -178,7 +180,10 @@ class GuidedJson(Guided):
     def _endings(self) -> list[list[int]]:
         """Ends, with their quotes, of texts that the schema's strings may be, shortest first."""
         patterns, formats = forms(self._schema)
-        texts = [*filter(None, map(shortest, patterns)), *(FORMATS[form] for form in formats if form in FORMATS)]
+        texts = [
+            *filter(None, map(shortest, patterns[:MOST_PATTERNS])),
+            *(FORMATS[form] for form in formats if form in FORMATS),
+        ]
         ends = {text[n:]: None for text in texts for n in range(len(text))}
         quoted = [json.dumps(end, ensure_ascii=False)[1:] for end in sorted(ends, key=len)[:MOST_ENDINGS]]
         encode = self._tokens.tokenizer.encode

@@ -15,7 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 MOST = 256
-"""Characters of a text."""
+"""Characters of a text;"""
+MOST_WRITTEN = 1000
+"""of a regular expression: longer ones would take time."""
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -53,7 +55,7 @@ Part = tuple[Any, Any]
 
 def shortest(pattern: str) -> str | None:
     """A text that it matches, where one is easily found."""
-    if _SET_OPERATORS.search(pattern):
+    if len(pattern) > MOST_WRITTEN or _SET_OPERATORS.search(pattern):
         return None
     try:
         return _text(_parser.parse(pattern))

@@ -7,7 +7,7 @@ import re
 import jsonschema
 import pytest
 
-from edgeinfer.engine.short_texts import FORMATS, MOST, shortest
+from edgeinfer.engine.short_texts import FORMATS, MOST, MOST_WRITTEN, shortest
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,7 @@ def test_a_text_is_matched_and_short(pattern: str, length: int | None) -> None:
         "(",
         f"a{{{MOST + 1}}}",
         "(a{99}){99}",
+        "a|" * MOST_WRITTEN,
         "(a)\\1",
         "(?=a)",
         "\\p{L}",
