@@ -42,7 +42,7 @@ def test_calls_are_whole_however_few_tokens_there_are(tokenizer: Tokenizer, name
     form, functions, guidance, n_cut = TOOL_FORMATS.get(name), functions_of(TOOLS), Guidance(tokenizer), 0
     grammar = tool_grammar(form, functions, tokenizer, required=required, several=True)
     begun = tokenizer.encode(form.begin if form.shape == "each" else form.trigger, add_special=False)
-    for n_most in range(130, 190):
+    for n_most in range(130, 190, 5):
         guided = guidance.constraint(grammar, [function.parameters for function in functions])
         guided.end_within(n_most)
         for token in begun:
