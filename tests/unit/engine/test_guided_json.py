@@ -67,8 +67,8 @@ def written(guided: Constraint, tokenizer: Tokenizer, draw: random.Random, *, en
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 def test_a_text_is_whole_within_its_tokens(tokenizer: Tokenizer, schema: dict[str, object], ends: bool) -> None:
     guidance, n_cut = Guidance(tokenizer), 0
-    for seed in range(12):
-        n_most, guided = 50 + 15 * seed, guidance.constraint(Grammar("json", json.dumps(schema)))
+    for seed in range(20):
+        n_most, guided = 50 + 9 * seed, guidance.constraint(Grammar("json", json.dumps(schema)))
         guided.end_within(n_most)
         tokens = written(guided, tokenizer, random.Random(seed), ends=ends)
         assert len(tokens) <= n_most
