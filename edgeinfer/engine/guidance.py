@@ -106,17 +106,10 @@ class Guidance:
         """
         try:
             held = schemas.with_bounds_held(schema)
-        except schemas.CannotBeHeld as reason:
-            raise BadSetting(f"the schema cannot be followed: {reason}") from None
-        numbers = schemas.long_numbers(held)
-        if not numbers:
-            return held
-        _require_llguidance()
-        from llguidance import LLMatcher
-
-        form: JsonCompileOptions = {"whitespace_flexible": False}
-        compiled = LLMatcher.grammar_from_json_schema(json.dumps({"const": numbers}), defaults=form)
-        written = json.loads(LLMatcher(self._tables_once(), compiled, log_level=0).compute_ff_bytes())
+            numbers = schemas.long_numbers(held)
+            written = self._written(numbers) if numbers else []
+        except (TypeError, ValueError, RecursionError) as reason:
+            raise BadSetting(f"the schema cannot be followed: {first_line(str(reason))}") from None
         for number, found in zip(numbers, written, strict=True):
             if number != found:
                 raise BadSetting(
@@ -124,6 +117,20 @@ class Guidance:
                     "ask for it as a string"
                 )
         return held
+
+    def _written(self, numbers: Sequence[float]) -> list[float]:
+        """Numbers as answers would have them. Raises ValueError for such as answers cannot have."""
+        _require_llguidance()
+        from llguidance import LLMatcher
+
+        form: JsonCompileOptions = {"whitespace_flexible": False}
+        compiled = LLMatcher.grammar_from_json_schema(json.dumps({"const": numbers}), defaults=form)
+        matcher = LLMatcher(self._tables_once(), compiled, log_level=0)
+        text = matcher.compute_ff_bytes()
+        if matcher.is_error():
+            raise ValueError(matcher.get_error())
+        written: list[float] = json.loads(text)
+        return written
 
     def _tables_once(self) -> LLTokenizer:
         with self._lock:

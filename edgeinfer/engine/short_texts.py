@@ -37,7 +37,7 @@ FORMATS: Mapping[str, str] = MappingProxyType(
 _SET_OPERATORS = re.compile(r"\[[^]]*(\[|--|&&|~~|\|\|)")
 """What within a set other languages take for sets and operators on them."""
 _USUAL = "a0 A-_.~"
-"""Characters for where many may stand; the last one is in no category of letters, digits or spaces, as are some."""
+"""Characters for where many may stand, of every category."""
 _OF_CATEGORY = MappingProxyType(
     {
         codes.CATEGORY_DIGIT: r"\d",

@@ -78,6 +78,13 @@ def test_numbers_that_would_be_written_as_others_are_refused(tokenizer: Tokenize
             may_be(tokenizer, schema, "")
 
 
+@pytest.mark.parametrize("value", [10**400, 10**5000, {1, 2}], ids=["beyond floats", "beyond texts", "no JSON"])
+def test_what_no_answer_can_have_is_refused(tokenizer: Tokenizer, value: object) -> None:
+    for schema in ({"const": value}, {"enum": [1, [value]]}):
+        with pytest.raises(BadSetting, match="the schema cannot be followed: "):
+            Guidance(tokenizer).kept(schema)
+
+
 @pytest.mark.parametrize("number", [EXACT, EXACT + 2, (1 << 63) - 1, 10**22, 0.1, 1e-7, 123456.75, 0.30000000000000004])
 def test_numbers_that_are_kept_may_be_asked_for(tokenizer: Tokenizer, number: float) -> None:
     text = f"{number:.7f}" if number == 1e-7 else str(number)
