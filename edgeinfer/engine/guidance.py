@@ -78,10 +78,10 @@ class Guidance:
         _require_llguidance()
         from llguidance import LLMatcher, grammar_from
 
+        schema: object = None
         try:
-            schema = schemas.read(grammar.text) if grammar.kind == "json" else None
             if grammar.kind == "json":
-                schema = self.kept(schema)
+                schema = self.kept(schemas.read(grammar.text))
                 compiled = LLMatcher.grammar_from_json_schema(json.dumps(schema), defaults=JSON_FORM)
             else:
                 text = spelled(grammar.text) if grammar.kind == "grammar" else grammar.text

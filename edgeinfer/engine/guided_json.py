@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from edgeinfer.engine.guided import Guided
 from edgeinfer.engine.schemas import forms
-from edgeinfer.engine.short_texts import FORMATS, shortest
 from edgeinfer.models.text import Tokenizer
 
 if TYPE_CHECKING:
@@ -179,6 +178,8 @@ class GuidedJson(Guided):
     @cached_property
     def _endings(self) -> list[list[int]]:
         """Ends, with their quotes, of texts that the schema's strings may be, shortest first."""
+        from edgeinfer.engine.short_texts import FORMATS, shortest  # it needs parts of Python that may change
+
         patterns, formats = forms(self._schema)
         texts = [
             *filter(None, map(shortest, patterns[:MOST_PATTERNS])),
