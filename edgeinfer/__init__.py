@@ -11,9 +11,7 @@ Public names, resolved when they are first used: importing edgeinfer loads neith
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # what the type checker takes as true; typing itself takes long to import
 if TYPE_CHECKING:
     from edgeinfer.engine.batching.batcher import BatchAnswer as BatchAnswer
     from edgeinfer.engine.batching.stream import BatchStream as BatchStream
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.stats import Stats as Stats
     from edgeinfer.engine.stream import TextStream as TextStream
     from edgeinfer.errors import BadBundle as BadBundle
+    from edgeinfer.errors import BadFlag as BadFlag
     from edgeinfer.errors import BadGGUF as BadGGUF
     from edgeinfer.errors import BadSetting as BadSetting
     from edgeinfer.errors import BadTemplate as BadTemplate
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from edgeinfer.errors import ModelNotFound as ModelNotFound
     from edgeinfer.errors import PackFailed as PackFailed
     from edgeinfer.errors import SessionsFailed as SessionsFailed
+    from edgeinfer.errors import SessionsUnwritable as SessionsUnwritable
     from edgeinfer.errors import UnknownKey as UnknownKey
     from edgeinfer.errors import UnsupportedModel as UnsupportedModel
     from edgeinfer.models.text import Message as Message
@@ -53,6 +53,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LLM",
     "BadBundle",
+    "BadFlag",
     "BadGGUF",
     "BadSetting",
     "BadTemplate",
@@ -76,6 +77,7 @@ __all__ = [
     "SamplingSettings",
     "Session",
     "SessionsFailed",
+    "SessionsUnwritable",
     "Stats",
     "TextStream",
     "TokenLogprobs",
@@ -113,6 +115,8 @@ def _home(name: str) -> str:
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'edgeinfer' has no attribute {name!r}")
+    import importlib
+
     found: object = getattr(importlib.import_module(_home(name)), name)
     globals()[name] = found
     return found

@@ -51,6 +51,10 @@ class BadSetting(EdgeInferError):
     """A setting or option with an unknown name or an impossible value."""
 
 
+class BadFlag(BadSetting):
+    """A value of an option on the command line that it cannot have."""
+
+
 class UnknownKey(EdgeInferError):
     """A registry key that no module provides."""
 
@@ -69,3 +73,7 @@ class EngineClosed(EdgeInferError):
 
 class SessionsFailed(EdgeInferError):
     """Kept chats that cannot be read or written: a damaged or locked database, a full disk, a file that is none."""
+
+
+class SessionsUnwritable(SessionsFailed):
+    """Kept chats in a place that takes no writing just now: a read-only folder, a full disk."""

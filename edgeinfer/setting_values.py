@@ -1,7 +1,7 @@
 """Values of settings: the kinds of words there are, and readers that turn text into values.
 
-In: text, a TOML value or an already typed value. Out: the value; a reader raises ValueError with the reason where there
-is none. Knows no setting by name, and not where a value stood.
+In: text, a TOML value or an already typed value. Out: the value; where there is none a reader raises ValueError with
+what it needs ("a number from 0 to 2"), and perhaps a hint. Knows no setting by name, and not where a value stood.
 """
 
 from __future__ import annotations
@@ -53,45 +53,57 @@ THEMES = (
 
 SIZE_FORM = re.compile(r"\d+(\.\d+)?([kmgt]i?)?b?", re.IGNORECASE)
 NONE_WORDS = {"", "none", "auto"}
+CORES = "cores such as 0,2-5"
+COSTS = f"TOKENS:COST such as 4:1.05,8:1.15, with tokens from 1 to {MOST_DRAFTED} and costs above 0"
+KEYS = "COMMAND=KEY such as copy=ctrl+k, with spaces between several"
+DEVICES = "auto alone, or device names with commas between them"
 
 
 def number(
     *, at_least: float | None = None, at_most: float | None = None, above: float | None = None
 ) -> Callable[[object], float]:
     """A reader of real numbers in a range; `above` is exclusive."""
+    wanted = _range(at_least, at_most, above)
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise ValueError("a number is wanted")
+            raise ValueError(wanted)
         try:
             result = float(value)
         except ValueError:
-            raise ValueError("a number is wanted") from None
+            raise ValueError(wanted) from None
         if result != result or result in (float("inf"), float("-inf")):
-            raise ValueError("a finite number is wanted")
-        if at_least is not None and result < at_least:
-            raise ValueError(f"at least {at_least:g} is wanted")
-        if at_most is not None and result > at_most:
-            raise ValueError(f"at most {at_most:g} is wanted")
-        if above is not None and result <= above:
-            raise ValueError(f"more than {above:g} is wanted")
+            raise ValueError(wanted)
+        too_low = (at_least is not None and result < at_least) or (above is not None and result <= above)
+        if too_low or (at_most is not None and result > at_most):
+            raise ValueError(wanted)
         return result
 
     return read
 
 
+def _range(at_least: float | None, at_most: float | None, above: float | None) -> str:
+    """A range of numbers in words."""
+    if above is not None:
+        return f"a number above {above:g}" + ("" if at_most is None else f", {at_most:g} at most")
+    if at_least is not None and at_most is not None:
+        return f"a number from {at_least:g} to {at_most:g}"
+    return "a number" if at_least is None else f"a number from {at_least:g} up"
+
+
 def whole(*, at_least: int) -> Callable[[object], int]:
     """A reader of whole numbers from `at_least` up."""
+    wanted = f"a whole number from {at_least} up"
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, str | int):
-            raise ValueError("a whole number is wanted")
+            raise ValueError(wanted)
         try:
             result = int(value)
         except ValueError:
-            raise ValueError("a whole number is wanted") from None
+            raise ValueError(wanted) from None
         if result < at_least:
-            raise ValueError(f"at least {at_least} is wanted")
+            raise ValueError(wanted)
         return result
 
     return read
@@ -100,7 +112,7 @@ def whole(*, at_least: int) -> Callable[[object], int]:
 def text(value: object) -> str:
     """A reader of text."""
     if not isinstance(value, str):
-        raise ValueError("text is wanted")
+        raise ValueError("text")
     return value
 
 
@@ -121,13 +133,13 @@ def core_list(value: object) -> tuple[int, ...]:
     elif isinstance(value, str | int) and not isinstance(value, bool):
         parts = str(value).split(",")
     else:
-        raise ValueError("a list such as 0,2-5 is wanted")
+        raise ValueError(CORES)
     cores: set[int] = set()
     for part in parts:
         first, dash, last = part.strip().partition("-")
         last = last if dash else first
         if not (first.isdecimal() and last.isdecimal()) or int(last) < int(first) or int(last) > 65535:
-            raise ValueError(f"{part.strip()!r} is not a core or a range of cores; a list such as 0,2-5 is wanted")
+            raise ValueError(CORES)
         cores.update(range(int(first), int(last) + 1))
     return tuple(sorted(cores))
 
@@ -140,7 +152,7 @@ def one_of(words: tuple[T, ...]) -> Callable[[object], T]:
         for word in words:
             if value == word:
                 return word
-        raise ValueError(f"{', '.join(others)} or {last} is wanted")
+        raise ValueError(f"{', '.join(others)} or {last}")
 
     return read
 
@@ -156,7 +168,7 @@ def spec_choice(value: object) -> Spec:
             return word
     if text.isdecimal() and 1 <= int(text) <= MOST_DRAFTED:
         return int(text)
-    raise ValueError(f"auto, on, off or a number from 1 to {MOST_DRAFTED} is wanted")
+    raise ValueError(f"auto, on, off or a number from 1 to {MOST_DRAFTED}")
 
 
 def cost_curve(value: object) -> Mapping[int, float]:
@@ -169,9 +181,9 @@ def cost_curve(value: object) -> Mapping[int, float]:
         try:
             costs[int(size)] = float(cost)
         except ValueError:
-            raise ValueError(f"{part.strip()!r} is not TOKENS:COST; a list such as 4:1.05,8:1.15 is wanted") from None
+            raise ValueError(COSTS) from None
         if not 1 <= int(size) <= MOST_DRAFTED or not 0 < float(cost) < float("inf"):
-            raise ValueError(f"tokens from 1 to {MOST_DRAFTED} and costs above 0 are wanted")
+            raise ValueError(COSTS)
     return MappingProxyType(costs)
 
 
@@ -179,7 +191,7 @@ def path_list(value: object) -> tuple[str, ...]:
     """A reader of paths: one, several with the system's separator of paths between them, or a list."""
     parts = value.split(os.pathsep) if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str | Path) for part in parts):
-        raise ValueError("paths are wanted")
+        raise ValueError("paths")
     return tuple(str(part) for part in parts if str(part).strip())
 
 
@@ -187,24 +199,24 @@ def key_list(value: object) -> tuple[str, ...]:
     """A reader of keys by command: "copy=ctrl+k new=f5", or a list of such texts."""
     parts = value.split() if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise ValueError("COMMAND=KEY, with spaces between several, is wanted")
+        raise ValueError(KEYS)
     found = tuple(part.strip().strip(",") for part in parts if part.strip(", "))
     for part in found:
         name, equals, key = part.partition("=")
         if not (name.strip() and equals and key.strip()):
-            raise ValueError(f"{part!r} is not COMMAND=KEY, such as copy=ctrl+k")
+            raise ValueError(KEYS)
     return found
 
 
-def nearest_of(words: tuple[str, ...]) -> Callable[[object], str]:
-    """A reader of one of many words, which names the nearest one where there is none."""
+def nearest_of(kind: str, words: tuple[str, ...]) -> Callable[[object], str]:
+    """A reader of one of many words of a kind, which names the nearest one where there is none."""
 
     def read(value: object) -> str:
         text = str(value).strip().lower()
         if text in words:
             return text
         near = difflib.get_close_matches(text, words, n=1, cutoff=0.5)
-        raise ValueError(f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(words)}")
+        raise ValueError(kind, f"did you mean {near[0]}?" if near else f"there are: {', '.join(words)}")
 
     return read
 
@@ -215,7 +227,21 @@ def disk_space(value: object) -> str:
     if text.lower() in ("0", "off", "none"):
         return "0"
     if value is True or not SIZE_FORM.fullmatch(text):
-        raise ValueError("a size such as 1GB, or 0, is wanted")
+        raise ValueError("a size such as 1GB, or 0")
+    return text
+
+
+def memory_budget(value: object) -> str:
+    """A reader of an amount of memory: a size such as "3GB", or a share of what is available such as "60%"."""
+    text = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    share = text.removesuffix("%").strip()
+    try:
+        is_share = text.endswith("%") and 0 < float(share) <= 100
+    except ValueError:
+        is_share = False
+    is_size = SIZE_FORM.fullmatch(text) and any(digit in text for digit in "123456789")
+    if not is_share and not is_size:
+        raise ValueError("a size such as 3GB, or a share of available memory such as 60%")
     return text
 
 
@@ -228,17 +254,17 @@ def switch(value: object) -> bool:
         return True
     if text in ("0", "false", "no", "off"):
         return False
-    raise ValueError("true or false is wanted")
+    raise ValueError("true or false")
 
 
 def device_list(value: object) -> tuple[str, ...]:
     """A reader of device names: "auto", "cpu" or "cpu,onnx"; order kept, each once."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
-        raise ValueError("auto, or device names with commas between them, are wanted")
+        raise ValueError(DEVICES)
     names = tuple(dict.fromkeys(part.strip().lower() for part in parts if part.strip()))
     if not names:
-        raise ValueError("auto, or device names with commas between them, are wanted")
+        raise ValueError(DEVICES)
     if "auto" in names and len(names) > 1:
-        raise ValueError("auto stands alone")
+        raise ValueError(DEVICES)
     return names

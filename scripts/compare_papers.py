@@ -11,6 +11,7 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from edgeinfer.graph.cost import Heads
 from edgeinfer.scheduling.batch.costs import DEVICE_RESERVE_BYTES, BatchCosts, Group
 from edgeinfer.scheduling.batch.graph import run_asymmetric, run_overlap
 from edgeinfer.scheduling.batch.schedules import Schedule, accelerator_only, asymmetric, overlap
@@ -23,7 +24,7 @@ from edgeinfer.scheduling.planner import Task, plan
 from edgeinfer.scheduling.profile import CPU, Curve, Profile
 from edgeinfer.scheduling.simulate.executor import pass_seconds
 from edgeinfer.scheduling.step_time import step_time
-from edgeinfer.scheduling.work import Heads, ModelWork, Product, StageShape, StageWork
+from edgeinfer.scheduling.work import ModelWork, Product, StageShape, StageWork
 
 F16_BYTES = 2.0
 APEX = "APEX (arXiv 2506.03296)"

@@ -229,7 +229,7 @@ def make(options: argparse.Namespace) -> None:
     kind, out, zeros = options.type.upper(), Path(options.paths[0]), options.zeros
     if zeros is not None and not 0 < zeros < 1:
         raise EdgeInferError(f"--zeros is {zeros}; give a share between 0 and 1, such as 0.9")
-    tokenizer = choose_model(load_settings({"model": options.tokenizer}), remember=False).path
+    tokenizer = choose_model(load_settings({"model": options.tokenizer})).path
     if kind in WRITTEN_HERE:
         write_random(shape, kind, tokenizer, out, options.seed, zeros)
         return

@@ -25,12 +25,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Crew, DeviceOptions
+from edgeinfer.backends.base import Crew, DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.limits import limits_for
+from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import Model, open_model
 
 N_PROMPT = 512

@@ -22,7 +22,7 @@ from make_model import Shape, write_random
 from numpy.typing import NDArray
 
 from edgeinfer.app.model_choice import choose_model
-from edgeinfer.backends.base import Batch, DeviceOptions, Lane, Limits, Step
+from edgeinfer.backends.base import DeviceOptions, Lane, Limits
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
@@ -35,6 +35,7 @@ from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.idle import idle_share
 from edgeinfer.engine.residency import known_disk, residency_of
 from edgeinfer.errors import BadBundle
+from edgeinfer.graph.step import Batch, Step
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.settings import load_settings
 

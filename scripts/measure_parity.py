@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Batch, Device, DeviceOptions, Limits
+from edgeinfer.backends.base import Device, DeviceOptions, Limits
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.executor import Executor
+from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.store import STARTER_SOURCE, Store
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer

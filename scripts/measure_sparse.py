@@ -26,7 +26,7 @@ from unittest.mock import patch
 import numpy as np
 from sparse_model import SparseShape, write_sparse
 
-from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, Lane, Limits, Step, no_progress
+from edgeinfer.backends.base import DeviceOptions, Lane, Limits, no_progress
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
@@ -39,6 +39,7 @@ from edgeinfer.engine.firing import seen
 from edgeinfer.engine.neuron_order import order_of
 from edgeinfer.engine.neuron_watch import firing_limits, watch_firing
 from edgeinfer.engine.residency import known_disk, residency_of
+from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.firing import Firing
 from edgeinfer.scheduling.profile import Curve, Disk

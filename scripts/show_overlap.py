@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.base import PAGE, Batch, DeviceOptions
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.evaluators import Tally
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes import AUTO
@@ -24,6 +24,7 @@ from edgeinfer.engine.lanes.overlap.opening import accelerator_of, open_overlap
 from edgeinfer.engine.lanes.timeline import Span, Timeline
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.batch.schedules import SCHEDULES, Schedule
 from edgeinfer.scheduling.profile import CPU

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, DeviceOptions
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.timeline import Timeline
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.topology import read_topology
 

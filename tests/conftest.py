@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from filelock import FileLock
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a job in the background: programs that we start would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+for name in ("OLLAMA_MODELS", "HF_HUB_CACHE"):  # models of the user's other programs are nobody's business here
+    os.environ[name] = os.path.join(tempfile.gettempdir(), "edgeinfer-tests-without-models")
 
 WIDTH, HEADS, KV_HEADS, LAYERS, FFN, CONTEXT = 64, 4, 2, 2, 96, 512
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -114,6 +118,13 @@ def uncollected() -> Iterator[None]:
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random llama of 265 tokens, with a context of 512."""
     return write_tiny_llama(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(autouse=True)
+def no_lm_studio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user has in LM Studio is not listed."""
+    monkeypatch.setattr("edgeinfer.models.elsewhere.lm_studio.HOMES", ())
+    monkeypatch.setattr("edgeinfer.models.elsewhere.lm_studio.POINTER", "no such file")
 
 
 @pytest.fixture

@@ -78,3 +78,50 @@ def write_wheel(
         for name, data in ({**records, **members} if models_last else {**members, **records}).items():
             archive.writestr(name, data)
     return path
+
+
+def write_hollow_8b(path: Path) -> Path:
+    """A model of the shape of Llama 3.1 8B in Q4_K_M, whose layers differ in formats; after its header is a hole."""
+    width, ffn, kv_width, layers, vocabulary = 4096, 14336, 1024, 32, 128256
+    four, six = (gguf.GGMLQuantizationType.Q4_K, 144), (gguf.GGMLQuantizationType.Q6_K, 210)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(131072)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(ffn)
+    writer.add_head_count(32)
+    writer.add_head_count_kv(8)
+    writer.add_layer_norm_rms_eps(1e-5)
+    size = 0
+
+    def matrix(name: str, rows: int, columns: int, form: tuple[gguf.GGMLQuantizationType, int]) -> None:
+        nonlocal size
+        kind, block_bytes = form
+        row_bytes = columns // 256 * block_bytes
+        writer.add_tensor_info(f"{name}.weight", (rows, row_bytes), np.dtype(np.uint8), rows * row_bytes, kind)
+        size += rows * row_bytes
+
+    def vector(name: str) -> None:
+        nonlocal size
+        writer.add_tensor_info(f"{name}.weight", (width,), np.dtype(np.float32), 4 * width)
+        size += 4 * width
+
+    matrix("token_embd", vocabulary, width, four)
+    for layer in range(layers):
+        more = six if layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2 else four
+        matrices = (("attn_q", width, width), ("attn_k", kv_width, width), ("attn_output", width, width))
+        for name, rows, columns in (*matrices, ("ffn_gate", ffn, width), ("ffn_up", ffn, width)):
+            matrix(f"blk.{layer}.{name}", rows, columns, four)
+        matrix(f"blk.{layer}.attn_v", kv_width, width, more)
+        matrix(f"blk.{layer}.ffn_down", width, ffn, more)
+        vector(f"blk.{layer}.attn_norm")
+        vector(f"blk.{layer}.ffn_norm")
+    vector("output_norm")
+    matrix("output", vocabulary, width, six)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    with path.open("r+b") as file:
+        file.truncate(-(-path.stat().st_size // 32) * 32 + size)
+    return path

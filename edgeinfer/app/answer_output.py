@@ -20,25 +20,33 @@ import typer
 from edgeinfer.app.counting import counted
 
 if TYPE_CHECKING:
+    from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream
 
 KEPT_CONTROLS = "\n\t"
 
 
-def print_answer(stream: TextStream, *, quiet: bool = False) -> bool:
-    """Print an answer piece by piece and end its line; whether it was interrupted. `quiet` prints nothing."""
+def print_answer(stream: TextStream, *, quiet: bool = False, progress: ProgressLine | None = None) -> bool:
+    """Print an answer piece by piece and end its line; whether it was interrupted. `quiet` prints nothing.
+
+    `progress`: what has shown how the prompt is read, and is taken away before there is text.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     terminal = sys.stdout.isatty()
     ends_line = True
     with stopping(stream.stop) as interrupted:
         for piece in stream:
+            if progress is not None:
+                progress.clear()
             shown = harmless(piece) if terminal else piece
             if shown and not quiet:
                 sys.stdout.write(shown)
                 sys.stdout.flush()
                 ends_line = shown.endswith("\n")
+    if progress is not None:  # there may have been no text
+        progress.clear()
     if not quiet and not (ends_line and stream.text):
         sys.stdout.write("\n")
         sys.stdout.flush()
@@ -64,7 +72,7 @@ def stats_text(stats: Stats) -> str:
             f"{counted(stats.n_generated, 'token')}, {_number(stats.decode_tok_s)} tok/s",
             f"prompt {stats.n_prompt} ({stats.n_cached} cached), {_number(stats.prefill_tok_s)} tok/s",
             f"first token after {_number(stats.ttft_s, 3)} s",
-            f"{_number(stats.accepted_per_step, 2)} tokens/step",
+            f"{_number(stats.accepted_per_step, 2)} tokens per step",
             *([] if joules is None else [f"{joules:.3g} J/token"]),
             stats.policy,
             f"seed {stats.seed}",

@@ -18,6 +18,7 @@ from pathlib import Path
 from edgeinfer.app.counting import counted
 from edgeinfer.app.sessions.records import Attachment
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.path_text import user_path
 
 FILE_CAP_BYTES = 1_000_000
 FOLDER_CAP_FILES = 200
@@ -32,6 +33,8 @@ GENERATED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
 _PROBE_BYTES = 8192
 _ODD_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\x1b")
 _MENTION = re.compile(r"""(?:^|(?<=[\s(\[{<"',;]))@(?:"([^"\n]+)"|([^\s"]+))""")
+_CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+_SUFFIX = re.compile(r"[^.]\.[A-Za-z][A-Za-z0-9]{0,4}$")
 _CLOSING = ".,;:!?)]}>'"
 
 
@@ -55,7 +58,7 @@ def attach(path: Path, base: Path | None = None) -> Attached:
     Raises EdgeInferError, with what would work, where there is nothing to read.
     """
     base = base or Path.cwd()
-    path = base / path.expanduser()
+    path = base / user_path(path)
     shown = shown_name(path, base)
     try:
         mode = path.stat().st_mode
@@ -100,19 +103,22 @@ def is_binary(data: bytes) -> bool:
     return b"\0" in probe or n_odd > len(probe) // 50
 
 
-def mentions(text: str, base: Path | None = None) -> list[Path]:
-    """The files, and folders with a / at the end, that a text names as @path or @"path"; each once, in order.
+def mentions(text: str, base: Path | None = None, *, missing: bool = False) -> list[Path]:
+    """The files and folders that a text names as @path or @"path"; each once, in order.
 
-    An address such as a@b.org, or a @name that is no file, is just text.
+    `missing`: also those that are not there but can only be meant as paths: with a / or ~, an extension, or in quotes.
+    An address such as a@b.org, a @name that is no file, and whatever stands in `backticks` is just text.
     """
     base = base or Path.cwd()
     found: dict[Path, None] = {}
-    for number, match in enumerate(_MENTION.finditer(text)):
+    for number, match in enumerate(_MENTION.finditer(_CODE.sub(lambda code: "`" * len(code[0]), text))):
         if number >= MENTIONS_CAP:
             break
         quoted, bare = match.groups()
-        names = [quoted] if quoted else _without_closing(bare)
+        names = [quoted] if quoted else list(_without_closing(bare))
         path = next((path for name in names if (path := _existing(name, base)) is not None), None)
+        if path is None and missing and (quoted or _is_path_like(names[-1])):
+            path = base / user_path(names[-1])
         if path is not None:
             found[path] = None
     return list(found)
@@ -139,11 +145,18 @@ def _without_closing(name: str) -> Iterator[str]:
 
 def _existing(name: str, base: Path) -> Path | None:
     try:
-        path = base / Path(name).expanduser()
-        is_folder = name.endswith(("/", os.sep))
-        return path if name and (path.is_dir() if is_folder else path.is_file()) else None
-    except (OSError, ValueError, RuntimeError):
+        path = base / user_path(name)
+        is_named = name.endswith(("/", os.sep)) or any(sign.isalnum() for sign in name)  # "@..." is no folder
+        return path if is_named and path.exists() else None
+    except (OSError, ValueError):
         return None
+
+
+def _is_path_like(name: str) -> bool:
+    """Whether a name that is no file can only be meant as one; @user@place is none."""
+    if "@" in name or not any(sign.isalnum() for sign in name):
+        return False
+    return "/" in name or os.sep in name or name.startswith("~") or _SUFFIX.search(name) is not None
 
 
 def _attach_folder(folder: Path, base: Path) -> Attached:

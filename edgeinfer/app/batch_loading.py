@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.model_choice import choose_model
+from edgeinfer.app.model_choice import open_chosen
 from edgeinfer.app.opening import weights_bytes
 from edgeinfer.app.progress_line import ProgressLine
 from edgeinfer.errors import BadSetting, DoesNotFit, UnknownKey, UnsupportedModel
@@ -33,10 +33,14 @@ class Wanted:
 
 def open_replicas(settings: Settings, wanted: Wanted) -> Replicas:
     """Choose the model and load it, once or on several teams of cores. Raises EdgeInferError."""
+    _check_schedule(settings)
+    return open_chosen(settings, lambda path: _opened(settings, path, wanted))
+
+
+def _opened(settings: Settings, path: Path, wanted: Wanted) -> Replicas:
+    """The model at a path, once or on several teams of cores."""
     from edgeinfer.engine.batching.replicas import Replicas
 
-    _check_schedule(settings)
-    path = choose_model(settings).path
     teams = _teams(settings, path, wanted)
     each = -(-wanted.parallel // max(1, len(teams)))
     return Replicas.open(lambda cores: _loaded(settings, path, each, cores, wanted.vram_bytes), teams)
@@ -113,7 +117,7 @@ def _loaded(settings: Settings, path: Path, parallel: int, cores: Cores | None, 
                     approx=settings.model.approx,
                     spec="off",
                     sharing=SequenceSharing(vram_bytes),
-                    race=True,
+                    race="first",
                     progress=progress,
                 )
         except DoesNotFit:

@@ -1,4 +1,4 @@
-"""Which models of the store have bundle files, and deleting a model with them.
+"""Which models of the store have bundle files.
 
 In: a model of the store. Out: where its bundle files are, and their size. Opens the model's file only where the folder
 of bundle files holds any; does not look into bundle files.
@@ -6,11 +6,12 @@ of bundle files holds any; does not look into bundle files.
 
 from __future__ import annotations
 
+from glob import escape
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.models.bundle_places import VARIANTS, bundle_path, bundles_folder, part_path, remove_bundles
-from edgeinfer.models.store import LocalModel, Store
+from edgeinfer.models.bundle_places import VARIANTS, bundle_path, bundles_folder, file_stem, part_path
+from edgeinfer.models.store import LocalModel
 
 
 def bundles_of(model: LocalModel) -> list[Path]:
@@ -29,18 +30,14 @@ def bundles_of(model: LocalModel) -> list[Path]:
 
 
 def bundle_bytes(model: LocalModel) -> int:
-    """Bytes of a model's bundle files; 0 where there is no whole one."""
+    """Bytes of a model's bundle files; 0 where there is no whole one.
+
+    For lists: a model of another program, of which there may be many, is opened only where a bundle file is called
+    after it.
+    """
+    if model.is_elsewhere and not any(bundles_folder().glob(f"{escape(file_stem(model.name))}-*")):
+        return 0
     return sum(path.stat().st_size for path in bundles_of(model) if path.is_file())
-
-
-def remove_model(store: Store, name: str) -> tuple[LocalModel, int]:
-    """Delete a model with its bundle files; gives what it was, and the bytes of those. Raises ModelNotFound."""
-    try:
-        bundles = bundles_of(store.find(name))
-    except EdgeInferError:  # a model whose file is gone already can be taken off the list
-        bundles = []
-    gone = store.remove(name)
-    return gone, sum(map(remove_bundles, bundles))
 
 
 def _any_bundles() -> bool:

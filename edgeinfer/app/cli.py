@@ -17,20 +17,28 @@ import typer
 
 import edgeinfer
 from edgeinfer.app.command import Command, Run
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.app.misuse import HELP_NAMES, Group, Line
+from edgeinfer.app.shell_words import joined_at_colons
+from edgeinfer.errors import BadFlag, EdgeInferError
+from edgeinfer.interrupts import INTERRUPTED, interrupt_commands
 from edgeinfer.registry import Registry
 
+USAGE = 2
 COMMANDS: Registry[Command] = Registry("edgeinfer.app.commands", "COMMAND", "command")
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     try:
-        build_app()(args=arguments, prog_name="edgeinfer")
+        with joined_at_colons(os.environ):
+            build_app()(args=arguments, prog_name="edgeinfer")
     except EdgeInferError as error:
         _complain(error)
         sys.exit(1)
+    except SystemExit as left:
+        if isinstance(left.__context__, BrokenPipeError):  # help, say, that nobody reads to its end
+            left.code = 0
+        raise
     finally:
         _flush()
 
@@ -42,11 +50,11 @@ def build_app() -> typer.Typer:
     for name, command in COMMANDS.entries().items():
         shown = name.replace("_", "-")
         if command.run is not None:
-            app.command(shown, help=_first_paragraph(command.run))(guarded(command.run))
+            app.command(shown, cls=Line, help=_first_paragraph(command.run))(guarded(command.run))
         else:
             group = _group(command.help)
             for part, run in command.subcommands.items():
-                group.command(part, help=_first_paragraph(run))(guarded(run))
+                group.command(part, cls=Line, help=_first_paragraph(run))(guarded(run))
             app.add_typer(group, name=shown)
     return app
 
@@ -56,26 +64,35 @@ def guarded(run: Run) -> Run:
 
     @functools.wraps(run)
     def run_guarded(*arguments: Any, **options: Any) -> None:
+        interrupt_commands()
         try:
             run(*arguments, **options)
             sys.stdout.flush()
         except EdgeInferError as error:
             _complain(error)
-            raise typer.Exit(1) from None
+            raise typer.Exit(USAGE if isinstance(error, BadFlag) else 1) from None
         except (KeyboardInterrupt, typer.Abort) as stop:  # Abort: an interrupt or end of input at a question
             for note in ("interrupted", *getattr(stop, "__notes__", ())):
                 typer.echo(note, err=True)
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
+            if not _reader_left():
+                raise
             _silence_stdout()
-            raise typer.Exit(1) from None
+            raise typer.Exit(0) from None
 
     return run_guarded
 
 
 def _group(help_text: str) -> typer.Typer:
     return typer.Typer(
-        help=help_text, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, add_completion=True
+        cls=Group,
+        help=help_text,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        add_completion=True,
+        context_settings={"help_option_names": list(HELP_NAMES)},
     )
 
 
@@ -107,6 +124,15 @@ def _flush() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         _silence_stdout()
+
+
+def _reader_left() -> bool:
+    """Whether nobody reads standard output any more: it was a pipe's end that broke, not another one's."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
 
 
 def _silence_stdout() -> None:

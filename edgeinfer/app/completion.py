@@ -15,6 +15,7 @@ from pathlib import Path
 
 from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.attachments import GENERATED
+from edgeinfer.path_text import user_path
 
 COMPLETIONS_CAP = 30
 ENTRIES_CAP = 5000
@@ -62,10 +63,7 @@ def complete_path(path: str, base: Path) -> list[Completion]:
     ones only where the last part begins with a dot.
     """
     folder, cut, last = path.rpartition("/")
-    try:
-        root = base / Path(f"{folder}/").expanduser() if cut else base
-    except RuntimeError:
-        return []  # a home folder of someone who is not there
+    root = base / user_path(f"{folder}/") if cut else base
     hidden = last.startswith(".")
     names = _entries(root, hidden) if cut or not last or hidden else _below(root)
     ranked = [(rank, name) for name in names if (rank := match_rank(last, name)) is not None]

@@ -1,6 +1,7 @@
-"""The user's configuration file: changing one setting in it, and nothing else.
+"""The user's configuration file: changing one setting in it, and how values are written.
 
-In: names and texts. Out: the file, with its comments kept. Knows no option by name: `settings` says what there is.
+In: names and texts. Out: the file, with its comments kept; texts of values. Knows no option by name: `settings` says
+what there is.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeinfer.app.checked_values import read_checked
 from edgeinfer.errors import BadSetting
-from edgeinfer.settings import find_option, read_value, user_config_path
+from edgeinfer.path_text import proper_text
+from edgeinfer.settings import Option, find_option, user_config_path
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -24,7 +27,13 @@ def write_setting(name: str, text: str | None, path: Path | None = None) -> obje
     option = find_option(name)
     path = path or user_config_path()
     document = _read(path)
-    written = None if text is None else plain(read_value(option.name, text))
+    try:
+        written = None if text is None else plain(read_checked(option.name, proper_text(text)))
+    except UnicodeDecodeError:
+        raise BadSetting(
+            f"{text} has bytes that are no UTF-8, which {path} cannot hold; rename the file, or give it on the command "
+            "line"
+        ) from None
     if written is None:  # taken out, or unset by a word such as "auto": TOML has no value for that
         document.pop(option.name, None)
     else:
@@ -38,6 +47,25 @@ def plain(value: object) -> object:
     if isinstance(value, Mapping):
         return ",".join(f"{name}:{part}" for name, part in value.items())
     return list(value) if isinstance(value, tuple) else value
+
+
+def written(option: Option[object], value: object) -> str:
+    """A value as it is typed, so that the option's reader takes it."""
+    shown = plain(value)
+    if shown is None:
+        return ""
+    if isinstance(shown, bool):
+        return "true" if shown else "false"
+    if not isinstance(shown, list):
+        return str(shown)
+    for separator in (",", os.pathsep, " "):
+        text = separator.join(map(str, shown))
+        try:
+            if option.read(text) == value:
+                return text
+        except ValueError:
+            continue
+    return ",".join(map(str, shown))
 
 
 def _read(path: Path) -> TOMLDocument:

@@ -6,14 +6,19 @@ nothing into the model and may be called while it answers, from any thread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from edgeinfer.app.counting import counted
 from edgeinfer.errors import ContextOverflow
 
 if TYPE_CHECKING:
     from edgeinfer.engine.conversation import Fitted, Messages
     from edgeinfer.engine.facts import Facts
+
+NAMED = 3
+"""Files are named where there are fewer."""
 
 
 class PromptMaker(Protocol):
@@ -76,6 +81,35 @@ def context_use(llm: Prompting, messages: Messages, draft_text: str = "", max_to
     return ContextUse(
         n_prompt, n_context, _room(n_context - n_prompt, max_tokens), fitted.n_dropped, max(0, n_dropped_tokens)
     )
+
+
+def why_too_long(llm: Prompting, system: Messages, text: str, names: Sequence[str] = ()) -> str | None:
+    """Why a message can never be answered, with what would work; None where the context has room for it.
+
+    `system`: the system messages, which it must fit beside; `names`: what is attached, which is in the text already.
+    Raises BadTemplate, BadSetting.
+    """
+    prompts, n_context = llm.prompts, llm.facts.n_context
+    n_prompt = prompts.n_tokens([*system, {"role": "user", "content": text}])
+    if n_prompt < n_context:
+        return None
+    n_around = prompts.n_tokens([*system, {"role": "user", "content": ""}])
+    wanted, trained = _context_for(n_prompt), llm.facts.n_context_trained
+    if n_around >= n_context:
+        return (
+            f"the system prompt alone has {n_around:,} tokens and the context holds {n_context:,}. /system changes it"
+        )
+    with_files = f" with {', '.join(names)}" if len(names) < NAMED else f" with {counted(len(names), 'file')}"
+    what = f"the message{with_files if names else ''} has {n_prompt - n_around:,} tokens"
+    less = "Attach less" if names else "Send less"
+    larger = f"{less}, or have a larger context: /set ctx {wanted}, then open the model again with /model"
+    most = f"{less}: this model was made for {trained:,} tokens at most"
+    return f"{what}, and there is room for {max(0, n_context - n_around):,}. {larger if wanted <= trained else most}"
+
+
+def _context_for(n_prompt: int) -> int:
+    """A context with room for a prompt and an answer, in whole thousands of 1024."""
+    return -(-n_prompt * 4 // (3 * 1024)) * 1024
 
 
 def _room(n_free: int, max_tokens: int | None) -> int:

@@ -1,16 +1,24 @@
-"""A conversation as a face keeps it: messages, options, and the session that remembers what it has read.
+"""A conversation as line mode has it: messages, options, and the session that remembers what it has read.
 
-In: what the user says. Out: streams of answers; a turn counts once its answer is `kept`. Knows no terminal.
+In: what the user says, perhaps a kept chat to go on with. Out: streams of answers; a turn counts once its answer is
+`kept`, and is written to the kept chat then. Knows no terminal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from edgeinfer.app.sessions.chat import Chat
+from edgeinfer.app.sessions.conversation import SUMMARY, told_of, with_attachments
+from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
 from edgeinfer.engine.request import Options
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.stats import Stats
 from edgeinfer.engine.stream import TextStream
+from edgeinfer.errors import EdgeInferError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +32,39 @@ class Turn:
 
 
 class Dialogue:
-    """One conversation over a session."""
+    """One conversation over a session. `chat`: the kept chat that it goes on with and is written to, if it is kept.
 
-    def __init__(self, session: Session, options: Options, system: str | None) -> None:
+    What cannot be written is no reason to stop: `unsaved` says why, "" while all is well.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        options: Options,
+        system: str | None,
+        chat: Chat | None = None,
+        model: str | None = None,
+    ) -> None:
         self._session = session
+        self._chat = chat
+        self._model = model
         self.options = options
-        self.system = system
-        self.turns: list[Turn] = []
+        self._system = system if chat is None else chat.system
+        self.turns: list[Turn] = [] if chat is None else turns_of(chat)
+        self._summary = "" if chat is None else summary_of(chat)
+        self.unsaved = ""
+
+    @property
+    def system(self) -> str | None:
+        """The system prompt."""
+        return self._system
+
+    @system.setter
+    def system(self, text: str | None) -> None:
+        self._system = text
+        with self._writing() as chat:
+            if chat is not None:
+                chat.system = text
 
     def ask(self, question: str) -> TextStream:
         """Start an answer to `question`. Raises EdgeInferError where it cannot."""
@@ -44,18 +78,29 @@ class Dialogue:
     def keep(self, question: str, stream: TextStream) -> None:
         """Count an answer to a new question, whole or partial."""
         self.turns.append(Turn(question, stream.text, stream.stats))
+        with self._writing() as chat:
+            if chat is not None:
+                _, answer = chat.ask(question, (), self._model)
+                _finish(chat, answer.number, stream)
 
     def keep_instead(self, stream: TextStream) -> None:
         """Count an answer in place of the last one."""
         last = self.turns[-1]
         self.turns[-1] = replace(last, answer=stream.text, stats=stream.stats, n_retries=last.n_retries + 1)
+        with self._writing() as chat:
+            if chat is not None:
+                _finish(chat, chat.answer_again(self._model).number, stream)
 
     def clear(self) -> None:
         """Begin anew; system prompt and options stay."""
         self.turns.clear()
+        self._summary = ""
+        if self._chat is not None:
+            self._chat = self._chat.successor()
 
     def _answer(self, question: str, before: list[Turn], n_retries: int) -> TextStream:
-        messages = [] if not self.system else [{"role": "system", "content": self.system}]
+        told = "\n\n".join(filter(None, (self.system, self._summary)))
+        messages = [{"role": "system", "content": told}] if told else []
         for turn in before:
             messages += [{"role": "user", "content": turn.question}, {"role": "assistant", "content": turn.answer}]
         messages.append({"role": "user", "content": question})
@@ -64,3 +109,31 @@ class Dialogue:
         if seed is not None:
             options["seed"] = seed + n_retries
         return self._session.chat(messages, **options)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Chat | None]:
+        """The kept chat, to write to; what goes wrong is noted."""
+        try:
+            yield self._chat
+        except EdgeInferError as error:
+            self.unsaved = str(error)
+
+
+def turns_of(chat: Chat) -> list[Turn]:
+    """The turns of the branch that is shown: questions with their answers."""
+    said = [message for message in told_of(chat.branch) if message.role != "summary"]
+    return [
+        Turn(with_attachments(question.text, question.attachments), answer.text, None)
+        for question, answer in pairwise(said)
+        if (question.role, answer.role) == ("user", "assistant")
+    ]
+
+
+def summary_of(chat: Chat) -> str:
+    """What the branch was summed up to, for the system prompt; "" where it was not."""
+    return "\n\n".join(f"{SUMMARY}\n{message.text}" for message in chat.branch if message.role == "summary")
+
+
+def _finish(chat: Chat, answer: int, stream: TextStream) -> None:
+    assert stream.stats is not None
+    chat.finish(answer, text_of(stream.text, stream.stats), state_of(stream.stats), figures_of(stream.stats))

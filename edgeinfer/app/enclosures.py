@@ -43,6 +43,7 @@ class Enclosures:
 
     items: list[Enclosure] = field(default_factory=list)
     refused: set[Path] = field(default_factory=set)  # mentioned, and not to be attached
+    failed: dict[Path, str] = field(default_factory=dict)  # mentioned, and why it could not be read
 
     @property
     def attachments(self) -> tuple[Attachment, ...]:
@@ -53,6 +54,7 @@ class Enclosures:
         """Let go of files that the draft no longer mentions; the mentioned ones that are still to be read."""
         wanted = list(mentioned)
         self.items = [item for item in self.items if item.origin != "mention" or item.path in wanted]
+        self.failed = {path: reason for path, reason in self.failed.items() if path in wanted}
         held = {item.path for item in self.items}
         return [path for path in wanted if path not in held and path not in self.refused]
 
@@ -69,7 +71,7 @@ class Enclosures:
         number = 1 + sum(item.origin == "pasted" for item in self.items)
         while any(item.label.startswith(f"pasted text {number} ") for item in self.items):
             number += 1
-        label = f"pasted text {number} ({counted(text.count(chr(10)) + 1, 'line')})"
+        label = f"pasted text {number} ({counted(text.removesuffix(chr(10)).count(chr(10)) + 1, 'line')})"
         attachment = Attachment(f"pasted text {number}", text)
         item = Enclosure(label, (attachment,), "pasted", attachment.n_bytes)
         self.items.append(item)

@@ -11,20 +11,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from edgeinfer.engine.experience import Adjustment
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.stats import Stats
     from edgeinfer.scheduling.profile import Profile
 
-READ_MIN, MADE_MIN = 128, 32
-"""Fewer tokens than these tell nothing of what a prediction is worth: short prompts are mostly what surrounds them."""
+MADE_MIN = 32
+"""Fewer tokens of an answer tell nothing of what a prediction is worth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Predicted tokens per second: of reading the prompt, and one at a time, None where nothing was read or made."""
+    """Predicted tokens per second: of this prompt's new tokens, and one at a time at this depth.
+
+    None where nothing was read or made, and of prompts too short to predict before any was measured. `is_whole`: with
+    what a step takes besides its pass, which earlier answers tell.
+    """
 
     prefill_tok_s: float | None
     plain_tok_s: float | None
+    is_whole: bool = True
 
 
 def expected_of(llm: LLM, stats: Stats) -> Expected | None:
@@ -33,27 +39,30 @@ def expected_of(llm: LLM, stats: Stats) -> Expected | None:
     if found is None:
         return None
     profile, read_s, made_s = found
-    prefill, decode = corrections_of(profile, streams=llm.streamed is not None)
+    adjustment = adjustment_of(profile, streams=llm.streamed is not None, is_first=stats.is_first)
     n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
-    return Expected(n_read / read_s / prefill if n_read else None, n_made / made_s / decode if n_made else None)
+    is_known = n_read > 0 and adjustment.knows_prompt(n_read)
+    return Expected(
+        n_read / adjustment.prompt_s(read_s) if is_known else None,
+        n_made / adjustment.tokens_s(made_s, n_made) if n_made else None,
+        adjustment.step_s is not None,
+    )
 
 
 def note_experience(llm: LLM, stats: Stats) -> None:
     """Keep what an answer took beside its prediction, if that tells something and nothing held the machine back."""
-    from edgeinfer.engine.experience import PHASES, STREAMED_PHASES
     from edgeinfer.engine.profiles import ProfileStore
 
     found = _predicted(llm, stats) if llm.policy.idle_work else None
     if found is None:
         return
     profile, read_s, made_s = found
-    experience = ProfileStore().experience(profile.fingerprint)
-    prefill, decode = PHASES if llm.streamed is None else STREAMED_PHASES
+    experience = ProfileStore().experience(profile.fingerprint, streams=llm.streamed is not None)
     n_read, n_made = stats.n_prompt - stats.n_cached, stats.n_generated
-    if n_read >= READ_MIN and stats.prefill_tok_s:
-        experience.note(prefill, read_s, n_read / stats.prefill_tok_s)
+    if n_read > 0 and stats.prefill_tok_s:
+        experience.note_prompt(n_read, read_s, n_read / stats.prefill_tok_s, is_first=stats.is_first)
     if n_made >= MADE_MIN and stats.plain_tok_s:
-        experience.note(decode, made_s, n_made / stats.plain_tok_s)
+        experience.note_tokens(made_s / n_made, 1 / stats.plain_tok_s, stats.step_s)
     experience.save()
 
 
@@ -111,14 +120,14 @@ def _cores_of(affinity: Sequence[Sequence[int]], known: Sequence[int]) -> Sequen
     return pinned if len(pinned) == len(affinity) else known[: len(affinity)]
 
 
-def corrections_of(profile: Profile, *, streams: bool = False) -> tuple[float, float]:
-    """What prompts and decoding took on this machine so far, of what was predicted; of models that stream apart."""
-    from edgeinfer.engine.experience import PHASES, STREAMED_PHASES
+def adjustment_of(profile: Profile, *, streams: bool = False, is_first: bool = True) -> Adjustment:
+    """What answers on this machine make of predictions, for all who predict; of models that stream apart.
+
+    `is_first`: for the first answer of a model that has just been loaded, as `run` gives it.
+    """
     from edgeinfer.engine.profiles import ProfileStore
 
-    experience = ProfileStore().experience(profile.fingerprint)
-    prefill, decode = STREAMED_PHASES if streams else PHASES
-    return experience.factor(prefill), experience.factor(decode)
+    return ProfileStore().experience(profile.fingerprint, streams=streams).adjustment(is_first=is_first)
 
 
 def expectation_lines(
@@ -128,13 +137,14 @@ def expectation_lines(
     if expected is None:
         return [f"predicted: nothing, as {_missing(device, cores)}"]
     parts = []
-    for what, predicted, measured in (
-        ("prompt", expected.prefill_tok_s, stats.prefill_tok_s),
-        ("one token at a time", expected.plain_tok_s, stats.plain_tok_s),
+    whole = "" if expected.is_whole else " by passes alone, as no answer was measured here yet"
+    for what, predicted, measured, but in (
+        (f"prompt of {stats.n_prompt - stats.n_cached}", expected.prefill_tok_s, stats.prefill_tok_s, ""),
+        ("one token at a time", expected.plain_tok_s, stats.plain_tok_s, whole),
     ):
         if predicted is not None:
             found = "" if measured is None else f" (measured {measured:.1f})"
-            parts.append(f"{what} {predicted:.1f} tok/s{found}")
+            parts.append(f"{what} {predicted:.1f} tok/s{but}{found}")
     return ["predicted: " + ", ".join(parts)] if parts else []
 
 

@@ -11,11 +11,12 @@ from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
     from edgeinfer.models.spec import ModelSpec
     from edgeinfer.scheduling.plan import Plan, Speeds
-    from edgeinfer.settings import KVKind
+    from edgeinfer.settings import KVKind, Settings
 
 
 def plan_for(
@@ -78,6 +79,34 @@ def check_fits(
     return _read_in_part(header, spec, plan.need.n_context, nbytes, freed_bytes)
 
 
+def require_model_file(path: Path) -> Header | None:
+    """The header of a model file; None of a folder with a decoder. Raises BadGGUF for what is no model."""
+    from edgeinfer.models.decoder_folder import is_decoder_folder
+    from edgeinfer.models.download.header import file_header
+
+    return None if is_decoder_folder(path) else file_header(path)
+
+
+def require_room_beside(path: Path, settings: Settings) -> None:
+    """Raise DoesNotFit for a model that should not be loaded while another one is open, BadGGUF for what is no model.
+
+    Half of the memory available has to stay free: devices are raced while it is loaded, and weights that were read in
+    part because of a model that is closed soon would stay so.
+    """
+    from edgeinfer.errors import DoesNotFit, UnsupportedModel
+    from edgeinfer.scheduling import memory
+
+    header, machine = require_model_file(path), settings.machine
+    if header is None:
+        return
+    try:
+        _, plan = plan_for(header.metadata, header.tensors, n_context=settings.generation.ctx, kv=machine.kv)
+    except UnsupportedModel:  # another program may run it
+        return
+    if machine.ram is not None or memory.missing_bytes(plan.need, plan.available_bytes // 2):
+        raise DoesNotFit(f"{path.name} has no room in memory beside the model that is open; close that one first")
+
+
 def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, freed_bytes: int) -> str | None:
     """How fast a model can be at most that does not fit as a whole. Raises DoesNotFit, also where the disk is full."""
     from edgeinfer.engine.bundle_room import require_room_after_download
@@ -91,6 +120,13 @@ def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, 
         return None
     require_room_after_download(name, nbytes, kept.total_bytes)
     return f"{name} does not fit in memory as a whole: {told(kept, disk)}"
+
+
+def share_text(text: str, n_bytes: int, of: str = "available memory") -> str | None:
+    """What a size such as "60%" means: "60% of available memory = 9.85 GB"; None for one that is in bytes."""
+    from edgeinfer.size_text import size_text
+
+    return f"{text.strip()} of {of} = {size_text(n_bytes)}" if text.strip().endswith("%") else None
 
 
 def size_in_bytes(text: str, available_bytes: int) -> int:

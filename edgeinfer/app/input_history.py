@@ -14,11 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from edgeinfer.temporary import temporary_path
+
 ENTRIES_CAP = 1000
 ENTRY_CAP_CHARACTERS = 65_536
 READ_CAP_BYTES = 16 << 20
 PRIVATE = 0o600
-LOCK_PATIENCE_S = 0.05
+LOCK_STEP_S = 0.005
+LOCK_PATIENCE_S = 0.5
+"""Shortening takes milliseconds, more on a busy machine; what is typed must not wait for long."""
 
 
 def history_path() -> Path:
@@ -78,7 +82,7 @@ class InputHistory:
             if not held:
                 return
             self._entries, _ = _entries_of(path)  # another instance may have added to it before it was locked
-            temporary = path.with_name(f"{path.name}.{os.getpid()}")
+            temporary = temporary_path(path)
             try:
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE)
                 with os.fdopen(descriptor, "wb") as file:
@@ -160,7 +164,7 @@ def _locked(path: Path) -> Iterator[bool]:
                 if time.monotonic() > ends:
                     yield False
                     return
-                time.sleep(LOCK_PATIENCE_S / 10)
+                time.sleep(LOCK_STEP_S)
             else:
                 yield True
                 return

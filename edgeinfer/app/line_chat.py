@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +21,7 @@ from edgeinfer.app.dialogue import Dialogue
 from edgeinfer.app.disk_reading import read_since, reading_lines, skipped_lines
 from edgeinfer.app.first_look import look_once
 from edgeinfer.app.opening import record_speed
+from edgeinfer.app.progress_line import ProgressLine
 from edgeinfer.app.slash_commands import Then, is_command, run_line
 from edgeinfer.engine.llm import LLM
 from edgeinfer.errors import EdgeInferError, EngineClosed
@@ -31,21 +33,32 @@ HISTORY_LINES = 1000
 class LineChat:
     """A chat at a terminal, or over a pipe where `terminal` is False."""
 
-    def __init__(self, llm: LLM, dialogue: Dialogue, *, terminal: bool, stats: bool = False) -> None:
+    def __init__(
+        self, llm: LLM, dialogue: Dialogue, progress: ProgressLine, *, terminal: bool, stats: bool = False
+    ) -> None:
+        """`progress`: where answers show how their prompts are read."""
         self._llm = llm
         self._dialogue = dialogue
+        self._progress = progress
         self._terminal = terminal
         self._stats = stats
+        self._unsaved = ""
 
-    def run(self) -> None:
-        """Take turns until the lines end or the user leaves. Raises EdgeInferError where no one can correct it."""
+    def run(self, question: str = "") -> None:
+        """Take turns until the lines end or the user leaves, the first with a question that is known already.
+
+        Raises EdgeInferError where no one can correct it.
+        """
         facts = self._llm.facts
         print_notices(facts.notices)
         if self._terminal:
             approx = "" if facts.approx is None else f", approximate ({facts.approx:g})"
             where = f"{facts.name} on {facts.device}{approx}, {facts.n_context} tokens of context"
             typer.echo(f"{where}. /help shows the commands.")
-        for line in self._lines():
+        if question and self._terminal:
+            typer.echo(f"{PROMPT}{question}")
+        said = f"/{question}" if question.startswith("/") else question
+        for line in chain((said,) if question else (), self._lines()):
             try:
                 if not self._take(line):
                     return
@@ -75,7 +88,7 @@ class LineChat:
         dialogue = self._dialogue
         started, before = time.perf_counter(), self._llm.reading
         stream = dialogue.ask_again() if question is None else dialogue.ask(question)
-        interrupted = print_answer(stream)
+        interrupted = print_answer(stream, progress=self._progress)
         read, seconds = read_since(before, self._llm.reading), time.perf_counter() - started
         stats = stream.stats
         assert stats is not None
@@ -86,6 +99,7 @@ class LineChat:
         if interrupted and not self._terminal:
             raise KeyboardInterrupt
         print_notices((*stats.notices, *(("stopped; what there is of the answer is kept",) if interrupted else ())))
+        self._tell_unsaved()
         record_speed(self._llm, stats)
         if self._terminal:
             look_once(self._llm)
@@ -93,6 +107,13 @@ class LineChat:
             skipped = skipped_lines(read, self._llm.facts.approx)
             for line in (stats_text(stats), *reading_lines(read, seconds), *skipped):
                 typer.echo(line, err=True)
+
+    def _tell_unsaved(self) -> None:
+        """Say once what keeps the chat from being written."""
+        reason = self._dialogue.unsaved
+        if reason and reason != self._unsaved:
+            print_notices((f"not saved: {reason}",))
+        self._unsaved = reason
 
     def _lines(self) -> Iterator[str]:
         if not self._terminal:

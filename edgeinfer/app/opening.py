@@ -6,6 +6,8 @@ nothing itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ from edgeinfer.settings import Settings, declared_options, load_settings, repeat
 if TYPE_CHECKING:
     from edgeinfer.app.opening_face import OpeningFace
     from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.racing.afterwards import Compared
+    from edgeinfer.engine.racing.choosing import Race
     from edgeinfer.engine.request import Options
     from edgeinfer.engine.stats import Stats
 
@@ -34,11 +38,18 @@ def given_settings(context: typer.Context) -> Settings:
 
 def open_llm(settings: Settings, face: OpeningFace | None = None) -> LLM:
     """Choose the model (pulling it if need be) and load it, shown on `face`; None: on stderr. Raises EdgeInferError."""
-    from edgeinfer.app.model_choice import choose_model
+    from edgeinfer.app.first_look import looks_after_answers
+    from edgeinfer.app.model_choice import open_chosen
 
     _check_schedule(settings)
     shown = face or TerminalFace()
-    return load_model(choose_model(settings, face=shown).path, settings, shown)
+    race: Race = "after" if looks_after_answers() else "first"
+
+    def load(path: Path) -> LLM:
+        shown.found(path, settings)
+        return load_model(path, settings, shown, race=race)
+
+    return open_chosen(settings, load, shown)
 
 
 def _check_schedule(settings: Settings) -> None:
@@ -52,16 +63,21 @@ def _check_schedule(settings: Settings) -> None:
 
 
 def load_model(
-    path: Path, settings: Settings, face: OpeningFace, n_sessions: int = 1, parallel: int | None = None
+    path: Path,
+    settings: Settings,
+    face: OpeningFace,
+    n_sessions: int = 1,
+    parallel: int | None = None,
+    race: Race = "first",
 ) -> LLM:
-    """Load a model as the settings say, shown on `face`. Raises EdgeInferError."""
+    """Load a model as the settings say, shown on `face`. `race`: when devices are compared. Raises EdgeInferError."""
     from edgeinfer.engine.loading import load
 
     _check_schedule(settings)
-    machine = settings.machine
+    machine, ram_bytes = settings.machine, weights_bytes(settings.machine.ram)
     with face.loading() as progress:
         progress("loading the model", 0, 0)
-        return load(
+        llm = load(
             path,
             n_sessions=n_sessions,
             parallel=parallel,
@@ -73,16 +89,26 @@ def load_model(
             kv=machine.kv,
             mode=machine.mode,
             isolate=machine.isolate,
-            ram_bytes=weights_bytes(machine.ram),
+            ram_bytes=ram_bytes,
             packs=machine.pack,
             approx=settings.model.approx,
             spec=settings.speculation.spec,
             verify_cost=settings.speculation.verify_cost,
             draft_from=settings.speculation.draft_from,
             history=settings.speculation.history,
-            race=True,
+            race=race,
             progress=progress,
         )
+    llm.facts = replace(llm.facts, notices=(*_ram_notices(machine.ram, ram_bytes), *llm.facts.notices))
+    return llm
+
+
+def _ram_notices(ram: str | None, ram_bytes: int | None) -> tuple[str, ...]:
+    """What a share of memory came to."""
+    from edgeinfer.app.fit import share_text
+
+    said = None if ram is None or ram_bytes is None else share_text(ram, ram_bytes)
+    return () if said is None else (f"weights may take {said}",)
 
 
 def weights_bytes(ram: str | None) -> int | None:
@@ -109,18 +135,22 @@ def answer_options(settings: Settings) -> Options:
     }
 
 
-def note_answer(llm: LLM, stats: Stats) -> None:
-    """Remember how fast an answer was, for predictions, and measure the machine once if nobody did."""
+def note_answer(llm: LLM, stats: Stats, found: Callable[[Compared], None] | None = None) -> None:
+    """Remember how fast an answer was, for predictions; measure the machine and compare devices once, if nobody did.
+
+    `found` hears, in a thread of its own, what was found of devices.
+    """
     from edgeinfer.app.first_look import look_once
 
     record_speed(llm, stats)
-    look_once(llm)
+    look_once(llm, found=found)
 
 
 def record_speed(llm: LLM, stats: Stats) -> None:
     """Note how fast an answer was, if it was long enough to tell and nothing had to be spared."""
     from edgeinfer.app.expectation import note_experience
     from edgeinfer.app.speeds import TOKENS_MIN, SpeedLog
+    from edgeinfer.scheduling.plan import Speeds
 
     facts = llm.facts
     if llm.device != facts.device or facts.approx is not None:
@@ -129,13 +159,20 @@ def record_speed(llm: LLM, stats: Stats) -> None:
     if llm.streamed is not None:
         return  # what a plan shows as measured is of models in memory
     if stats.n_generated >= TOKENS_MIN and llm.policy.idle_work:
-        long_prompt = stats.n_prompt - stats.n_cached >= TOKENS_MIN
-        prefill_tok_s = stats.prefill_tok_s if long_prompt else None
-        SpeedLog().record(
-            facts.fingerprint,
-            facts.device,
-            facts.n_threads,
-            kv=facts.kv,
-            decode_tok_s=stats.decode_tok_s,
-            prefill_tok_s=prefill_tok_s,
-        )
+        _note_device(llm, stats)
+        n_read = stats.n_prompt - stats.n_cached
+        prefill_tok_s = stats.prefill_tok_s if n_read >= TOKENS_MIN else None
+        measured = Speeds(prefill_tok_s, stats.decode_tok_s, stats.ttft_s, n_read, stats.plain_tok_s)
+        SpeedLog().record(facts.fingerprint, facts.device, facts.n_threads, kv=facts.kv, measured=measured)
+
+
+def _note_device(llm: LLM, stats: Stats) -> None:
+    """Compare a short answer with what another device was found to do; a choice that looks wrong is made again."""
+    from edgeinfer.engine.racing.child import N_CONTEXT
+    from edgeinfer.engine.racing.choosing import note_speed
+    from edgeinfer.scheduling.topology import read_topology
+
+    facts, decode_tok_s = llm.facts, stats.plain_tok_s
+    if decode_tok_s is None or stats.n_prompt + stats.n_generated > N_CONTEXT:
+        return  # far into a text every device is slower
+    note_speed(facts.fingerprint, facts.device, read_topology(), facts.kv, facts.cores, decode_tok_s)

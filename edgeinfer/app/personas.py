@@ -63,6 +63,10 @@ class Personas:
         hint = f"did you mean {names[near[0]].name}?" if near else others
         raise BadSetting(f"no persona is called {name!r}; {hint}")
 
+    def of_text(self, text: str) -> Persona | None:
+        """The persona of a text, if there is one."""
+        return next((persona for persona in self.all() if persona.text == text.strip()), None)
+
     def save(self, name: str, text: str) -> Persona:
         """Keep a persona, in place of one of the same name. Raises BadSetting for a name that cannot be one."""
         name = name.strip()

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgeinfer.app.planning import Planned
+from edgeinfer.app.sizes import Fit, memory_record
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import threshold_of
 from edgeinfer.scheduling.core_plan import CorePlan
@@ -24,22 +25,26 @@ Value = object
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a header says of a model."""
+    """What a header says of a model. `weight_bytes`: of the tensors that are read, in the file; `file_bytes`: of it."""
 
     spec: ModelSpec
     work: ModelWork
     n_params: int
-    file_bytes: int
+    weight_bytes: int
     kv_bytes_per_token: int
+    file_bytes: int = 0
 
 
-def record_of(facts: ModelFacts, here: Plan | None, planned: Planned | None, speeds: Speeds) -> dict[str, Value]:
+def record_of(
+    facts: ModelFacts, here: Plan | None, planned: Planned | None, speeds: Speeds, fit: Fit
+) -> dict[str, Value]:
     """The plan. `here`: what this machine's device takes, None for another machine; `planned`: None without rates."""
     return {
         "model": {
             "arch": facts.spec.architecture,
             "params": facts.n_params,
-            "weight_bytes": facts.file_bytes,
+            "file_bytes": facts.file_bytes,
+            "weight_bytes": facts.weight_bytes,
             "kv_bytes_per_token": facts.kv_bytes_per_token,
         },
         "approx": threshold_of(facts.spec),
@@ -47,9 +52,15 @@ def record_of(facts: ModelFacts, here: Plan | None, planned: Planned | None, spe
         "assumptions": [] if planned is None else list(planned.profile.assumptions),
         "schedule": None if planned is None else planned.decode.schedule,
         "refused": None if planned is None or not planned.refused else planned.refused,
-        "predicted": _predicted(here, planned),
-        "measured": {"prefill_tok_s": speeds.prefill_tok_s, "decode_tok_s": speeds.decode_tok_s},
-        "memory": None if here is None else _memory(here),
+        "predicted": _predicted(here, planned, fit),
+        "measured": {
+            "prefill_tok_s": speeds.prefill_tok_s,
+            "decode_tok_s": speeds.decode_tok_s,
+            "n_prompt": speeds.n_prompt,
+            "plain_tok_s": speeds.plain_tok_s,
+        },
+        "memory": memory_record(fit.need, fit.available_bytes),
+        "fit": fit.record,
         "plan": here.line if planned is None and here is not None else placed_line(planned) if planned else None,
         "batch": None if planned is None or planned.batch is None else _batch(planned),
         "cores": None if planned is None else _cores(planned),
@@ -57,14 +68,13 @@ def record_of(facts: ModelFacts, here: Plan | None, planned: Planned | None, spe
     }
 
 
-def _predicted(here: Plan | None, planned: Planned | None) -> dict[str, Value]:
+def _predicted(here: Plan | None, planned: Planned | None, fit: Fit) -> dict[str, Value]:
     if planned is None:
-        needed = None if here is None else here.need.total_bytes
         kept = None if here is None else here.kept
         unknown = ("prefill_tok_s", "decode_tok_s", "ttft_s", "verify_cost", "bound_by")
         return {
             **dict.fromkeys(unknown),
-            "ram_bytes": needed,
+            "ram_bytes": fit.need.total_bytes,
             "vram_bytes": 0,
             "flash_bytes_per_token": 0 if kept is None else kept.flash_bytes,
             **_kept(kept),
@@ -76,11 +86,16 @@ def _predicted(here: Plan | None, planned: Planned | None) -> dict[str, Value]:
         "n_prompt": planned.n_prompt,
         "n_sequences": planned.n_sequences,
         "verify_cost": planned.verify.seconds / planned.decode.seconds if planned.n_sequences == 1 else None,
-        "ram_bytes": planned.ram_bytes if here is None else here.need.total_bytes,
+        "ram_bytes": fit.need.total_bytes,
         "vram_bytes": planned.vram_bytes,
         "flash_bytes_per_token": planned.flash_bytes_per_token,
         "bound_by": planned.decode.time.bound_by,
-        "corrections": {"prefill": planned.corrections[0], "decode": planned.corrections[1]},
+        "corrections": {
+            "prefill": planned.adjustment.prompt,
+            "decode": planned.adjustment.token,
+            "begin_s": planned.adjustment.begin_s,
+            "step_s": planned.adjustment.step_s,
+        },
         "prefill_bound_by": planned.prefill[-1].bound_by,
         **_kept(planned.kept),
     }
@@ -96,17 +111,6 @@ def _kept(kept: Kept | None) -> dict[str, Value]:
         "neuron_bytes": None if kept is None else kept.residency.neuron_bytes,
         "by_neurons": None if kept is None else kept.by_neurons,
         "why_layout": None if kept is None or not kept.why else kept.why,
-    }
-
-
-def _memory(here: Plan) -> dict[str, Value]:
-    need = here.need
-    return {
-        "weight_bytes": need.weight_bytes,
-        "kv_bytes": need.kv_bytes,
-        "buffer_bytes": need.buffer_bytes,
-        "n_context": need.n_context,
-        "available_bytes": here.available_bytes,
     }
 
 

@@ -1,77 +1,67 @@
 """A plan for people: sizes, where everything runs, how fast, and what bounds it.
 
-In: a model's facts and a `Planned`. Out: lines. Equal stages that follow each other are one line.
+In: a model's facts and a `Planned`. Out: lines. Stages that run alike are one line, so that a plan fits on a screen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 
 from edgeinfer.app.counting import counted
 from edgeinfer.app.plan_record import ModelFacts, placed_line
 from edgeinfer.app.planning import VERIFIED, Planned
+from edgeinfer.app.sizes import Fit, memory_text
+from edgeinfer.engine.experience import Adjustment
 from edgeinfer.models.thresholds import threshold_of, told
 from edgeinfer.scheduling.core_plan import CorePlan
-from edgeinfer.scheduling.memory import in_gigabytes
 from edgeinfer.scheduling.placement import Part, StagePlacement
 from edgeinfer.scheduling.plan import Plan, Speeds
 from edgeinfer.scheduling.profile import QUIET_SHARE, Profile
 from edgeinfer.scheduling.step_time import StageTime, attention_device
 from edgeinfer.scheduling.streaming import Kept
 from edgeinfer.scheduling.work import StageShape, StageWork
+from edgeinfer.size_text import size_text
+
+SIMILAR = 1.5
+"""Prompts so many times as long still take about as long for each token."""
+
+LEAST_ROWS = 4
+"""Lines for stages however many others there are."""
 
 Placed = tuple[StageWork, StagePlacement, StageTime]
 
 
-def model_lines(
-    name: str,
-    facts: ModelFacts,
-    here: Plan | None,
-    n_context: int,
-    planned: Planned | None = None,
-    *,
-    refused: bool = False,
-) -> list[str]:
-    """What the model is, and what it takes on this machine (`here`), if it is about this one.
-
-    `refused`: it cannot be run, so that what it takes is all of it, and nothing is placed.
-    """
+def model_lines(name: str, facts: ModelFacts, here: Plan | None, fit: Fit, planned: Planned | None = None) -> list[str]:
+    """What the model is, its sizes, and whether it fits. `here`: where it is, if the plan is about this machine."""
     spec = facts.spec
     lines = [
         f"{name}: {spec.architecture}, {facts.n_params / 1e6:.0f} M parameters, {counted(spec.n_layers, 'layer')}",
-        *([] if here is None or refused else [f"plan      {_plan_line(here, planned)}"]),
+        *([] if here is None or fit.refusal else [f"plan      {_plan_line(here, planned)}"]),
     ]
     threshold = threshold_of(spec)
     lines += [] if threshold is None else [told(threshold)]
     kept = here.kept if here is not None else planned.kept if planned is not None else None
-    held = ""
-    if here is not None and kept is None:
-        held = f", {in_gigabytes(here.need.weight_bytes)} as {here.device} holds them"
-    lines.append(f"weights   {in_gigabytes(facts.file_bytes)} in the file{held}")
+    lines += [f"file      {size_text(facts.file_bytes)}", f"fits      {fit.line}"]
+    total, parts = memory_text(fit.need, fit.available_bytes).split(": ")
+    lines += [f"memory    {total}", f"          {parts}"]
     if kept is not None:
         lines.append(_kept_line(kept))
-    kv_bytes = facts.kv_bytes_per_token * n_context if here is None else here.need.kv_bytes
-    per_token = facts.kv_bytes_per_token if here is None else here.need.kv_bytes_per_token
-    lines.append(f"KV cache  {per_token} bytes a token, {in_gigabytes(kv_bytes)} for {n_context} tokens")
-    if here is not None:
-        need = in_gigabytes(here.need.total_bytes)
-        lines.append(f"memory    {need} of {in_gigabytes(here.available_bytes)} available")
+    lines.append(f"context   {fit.need.n_context} tokens, {fit.need.kv_bytes_per_token} bytes of KV cache each")
     return lines
 
 
 def _kept_line(kept: Kept) -> str:
     """What stays in memory, and how the rest passes through it."""
-    through = f"through a window of {in_gigabytes(kept.window_bytes)}"
+    through = f"through a window of {size_text(kept.window_bytes)}"
     if kept.cache_bytes:
-        experts = f"a cache of {in_gigabytes(kept.cache_bytes)} for experts"
+        experts = f"a cache of {size_text(kept.cache_bytes)} for experts"
         through = f"{through} and {experts}" if kept.window_bytes else f"into {experts}"
     if kept.by_neurons:
-        room = f"room for {in_gigabytes(kept.residency.neuron_bytes)} of single neurons"
+        room = f"room for {size_text(kept.residency.neuron_bytes)} of single neurons"
         through = f"{through} and {room}" if kept.window_bytes else f"into {room}"
     why = f"\nlayers    {kept.why}" if kept.why else ""
     return (
-        f"streams   {in_gigabytes(kept.pinned_bytes)} of weights stay in memory, {in_gigabytes(kept.flash_bytes)} are "
+        f"streams   {size_text(kept.pinned_bytes)} of weights stay in memory, {size_text(kept.flash_bytes)} are "
         f"read from disk in every pass, {through}, {counted(kept.residency.n_readers, 'read')} at a time{why}"
     )
 
@@ -107,20 +97,15 @@ def core_lines(planned: Planned) -> Iterator[str]:
 
 def speed_lines(planned: Planned, speeds: Speeds) -> Iterator[str]:
     """Predictions, with what was measured beside them."""
-    if planned.corrections != (1.0, 1.0):
-        prefill, decode = planned.corrections
-        yield f"corrected by what answers took here: prompts {prefill:.2f}, decoding {decode:.2f} times as long"
     if planned.n_sequences == 1:
         yield (
-            f"prompt    {planned.prefill_tok_s:.0f} tok/s{_measured(speeds.prefill_tok_s)}, first token of "
-            f"{planned.n_prompt} after {_seconds(planned.ttft_s)}; bound by {planned.prefill[-1].bound_by}"
+            f"prompt    {planned.prefill_tok_s:.0f} tok/s for {planned.n_prompt} tokens, first token after "
+            f"{_seconds(planned.ttft_s)}{measured_prompt(speeds, planned.n_prompt)}; "
+            f"bound by {planned.prefill[-1].bound_by}"
         )
     several = "" if planned.n_sequences == 1 else f" for {planned.n_sequences} sequences together"
     bound = "" if planned.batch is not None else f"; bound by {planned.decode.time.bound_by}"
-    yield (
-        f"decode    {_rate(planned.decode_tok_s)} tok/s{several}, one token at a time"
-        f"{_measured(speeds.decode_tok_s, ' with drafts')}{bound}"
-    )
+    yield (f"decode    {_rate(planned.decode_tok_s)} tok/s{several}, one token at a time{_measured(speeds)}{bound}")
     if planned.n_sequences == 1:
         times = planned.verify.seconds / planned.decode.seconds
         yield f"drafts    a pass over {VERIFIED} tokens costs {times:.2f} times one"
@@ -132,24 +117,102 @@ def speed_lines(planned: Planned, speeds: Speeds) -> Iterator[str]:
         )
 
 
-def placement_lines(stages: Sequence[StageWork], planned: Planned) -> Iterator[str]:
-    """Where every stage runs in decoding: equal neighbours together, with the seconds of all of them."""
+def adjustment_line(adjustment: Adjustment) -> str:
+    """What answers on this machine make of predictions."""
+    if adjustment == Adjustment():
+        return "estimate  by passes alone, as no answer was measured here yet"
+    prompt, token = adjustment.prompt, adjustment.token
+    begin = "" if adjustment.begin_s is None else f" + {_seconds(adjustment.begin_s)}"
+    step = "" if adjustment.step_s is None else f" + {_seconds(adjustment.step_s)}"
+    return f"corrected by answers given here: prompts x {prompt:.2f}{begin}, tokens x {token:.2f}{step}"
+
+
+def placement_lines(stages: Sequence[StageWork], planned: Planned, room: int | None = None) -> list[str]:
+    """Where every stage runs in decoding, and its seconds, in `room` lines: layers that run alike are one of them.
+
+    `room` None: a line for each stage.
+    """
+    rest = list(_device_lines(planned))
     placed = zip(stages, planned.decode.placement.stages, planned.decode.time.stages, strict=True)
-    for _, found in groupby(placed, key=lambda each: (each[0].shape, _where(each[0].shape, each[1]))):
-        run: list[Placed] = list(found)
-        first, last = run[0][0].name, run[-1][0].name
-        name = first if first == last else f"{first} to {last}"
-        seconds = sum(took.seconds for _, _, took in run)
-        yield f"{name:20s} {_seconds(seconds):>8s}  {_where(run[0][0].shape, run[0][1])}"
+    groups: dict[object, list[Placed]] = {}
+    for number, each in enumerate(placed):
+        kind = each[0].name.partition(".")[0]  # of layers all the same, whatever formats their weights have
+        groups.setdefault(number if room is None else (kind, _lanes(each[0].shape, each[1])), []).append(each)
+    runs = list(groups.values())
+    most = len(runs) if room is None else max(LEAST_ROWS, room - len(rest))
+    shown = runs if len(runs) <= most else sorted(runs, key=_group_s, reverse=True)[: most - 1]
+    rows = []
+    for run in (run for run in runs if run in shown):
+        stage, where, _ = run[0]
+        text = _where(stage.shape, where) if len(run) == 1 else _range_of(run)
+        rows.append(_row(_names([stage.name for stage, _, _ in run]), run, text))
+    others = [each for run in runs if run not in shown for each in run]
+    rows += [_row(f"{len(others)} others", others, "otherwise; --verbose has each")] if others else []
+    return rows + rest
+
+
+def _group_s(group: Sequence[Placed]) -> float:
+    return sum(took.seconds for _, _, took in group)
+
+
+def _row(name: str, group: Sequence[Placed], where: str) -> str:
+    """Stages that run alike, and the seconds of all of them."""
+    return f"{name:20s} {_seconds(_group_s(group)):>8s}  {where}"
+
+
+def _lanes(shape: StageShape, placed: StagePlacement) -> tuple[object, ...]:
+    """Which devices work on a stage and how they have its weights, whatever the shares."""
+    attends = None if shape.attention is None else attention_device(placed)
+    return placed.home, attends, frozenset((part.device, part.held) for part in _parts(placed))
+
+
+def _parts(placed: StagePlacement) -> list[Part]:
+    return [part for found in placed.products for part in found if part.n_rows]
+
+
+def _range_of(group: Sequence[Placed]) -> str:
+    """Where stages run whose lanes are the same, with the least and the largest share of rows that each device has."""
+    stage, placed, _ = group[0]
+    if len({placed.home, *(part.device for part in _parts(placed))}) == 1:
+        return _where(stage.shape, placed)
+    shares: dict[str, list[float]] = {}
+    for other, where, _ in group:
+        for product, parts in zip(other.shape.products, where.products, strict=True):
+            for part in (part for part in parts if part.n_rows):
+                name = part.device if part.held == "own" else f"{part.device} {part.held}"
+                shares.setdefault(name, []).append(100 * part.n_rows / product.n_rows)
+    rows = ", ".join(f"{name} {_percents(found)}" for name, found in sorted(shares.items()))
+    attends = "" if stage.shape.attention is None else f"; attention: {attention_device(placed)}"
+    return f"home {placed.home}; rows: {rows}{attends}"
+
+
+def _percents(shares: Sequence[float]) -> str:
+    low, high = f"{min(shares):.0f}", f"{max(shares):.0f}"
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _names(names: Sequence[str]) -> str:
+    """Names of stages: "head", "blk.0 to blk.31", or "12 layers from blk.3 on" where others lie between."""
+    if len(names) == 1:
+        return names[0]
+    first, last = names[0], names[-1]
+    numbers = [int(name.partition(".")[2] or 0) for name in names]
+    if numbers[-1] - numbers[0] == len(names) - 1:
+        return f"{first} to {last}"
+    return f"{len(names)}: {first} … {last.partition('.')[2]}"
+
+
+def _device_lines(planned: Planned) -> Iterator[str]:
+    """What devices hold, and what comes over links and from disk."""
     usage = planned.decode.usage
     for device, n_bytes in usage.vram_bytes.items():
-        yield f"{device:20s} holds {in_gigabytes(int(n_bytes))} of weights and cache"
+        yield f"{device:20s} holds {size_text(int(n_bytes))} of weights and cache"
     if usage.streamed_bytes:
-        yield f"links                carry {in_gigabytes(int(usage.streamed_bytes))} of weights in every pass"
+        yield f"links                carry {size_text(int(usage.streamed_bytes))} of weights in every pass"
     if planned.prefill_placement is not planned.decode.placement:
         yield "prompts              stream other rows than decoding: --json has both"
     if usage.flash_bytes:
-        yield f"disk                 gives {in_gigabytes(int(usage.flash_bytes))} of weights in every pass"
+        yield f"disk                 gives {size_text(int(usage.flash_bytes))} of weights in every pass"
 
 
 def _where(shape: StageShape, placed: StagePlacement) -> str:
@@ -189,8 +252,22 @@ def _share(part: Part, n_rows: int) -> str:
     return f"{part.device}{held} {100 * part.n_rows / n_rows:.0f} %"
 
 
-def _measured(rate: float | None, how: str = "") -> str:
-    return "" if rate is None else f" (measured {_rate(rate)}{how})"
+def _measured(speeds: Speeds) -> str:
+    """What answers took: one token at a time, and with drafts."""
+    plain, drafted = speeds.plain_tok_s, speeds.decode_tok_s
+    parts = [] if plain is None else [_rate(plain)]
+    parts += [] if drafted is None else [f"{_rate(drafted)} with drafts"]
+    return f" (measured {', '.join(parts)})" if parts else ""
+
+
+def measured_prompt(speeds: Speeds, n_prompt: int) -> str:
+    """What prompts took, and of how many tokens where they were clearly longer or shorter than `n_prompt`."""
+    if speeds.prefill_tok_s is None:
+        return ""
+    n = speeds.n_prompt
+    is_alike = n is None or n_prompt / SIMILAR <= n <= n_prompt * SIMILAR
+    length = "" if is_alike else f" for {n} tokens"
+    return f" (measured {_rate(speeds.prefill_tok_s)} tok/s{length})"
 
 
 def _rate(rate: float) -> str:

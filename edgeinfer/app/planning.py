@@ -7,10 +7,11 @@ runs nothing; a machine that is not there is planned for by the same code as thi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal, get_args
 
+from edgeinfer.engine.experience import Adjustment
 from edgeinfer.engine.lanes.choosing import N_DECODED, N_PROMPT
 from edgeinfer.engine.staffing import CorePlans, core_plans, teams_of
 from edgeinfer.errors import BadSetting, UnknownKey
@@ -21,7 +22,7 @@ from edgeinfer.scheduling.budgets import Budgets, Caching, Usage, budgets_of
 from edgeinfer.scheduling.core_plan import NodePlan, replica_plan
 from edgeinfer.scheduling.cost import Pass, chunks
 from edgeinfer.scheduling.governor import Condition, Governor
-from edgeinfer.scheduling.memory import RUNTIME_BYTES
+from edgeinfer.scheduling.memory import MemoryNeed
 from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.planner import MachinePlan, Task
 from edgeinfer.scheduling.predict import MOST_TOKENS, reading_tokens
@@ -67,7 +68,7 @@ class Planned:
     batch        how several sequences share an accelerator, where that was asked for
     prefill      the passes of a prompt of `n_prompt` tokens, whose rows may be elsewhere than those of decoding
     verify       a pass over VERIFIED tokens
-    corrections  what prompts and decoding took here so far, of what was predicted
+    adjustment   what answers here make of what passes are predicted to take
     cores        of decoding and of prompts, where single cores are known
     nodes        whether each NUMA node should have a replica, where that was asked for
     duty         the part of the time that is spent computing
@@ -83,7 +84,7 @@ class Planned:
     n_prompt: int
     n_sequences: int
     batch: Prediction | None = None
-    corrections: tuple[float, float] = (1.0, 1.0)
+    adjustment: Adjustment = field(default_factory=Adjustment)
     cores: CorePlans | None = None
     nodes: NodePlan | None = None
     duty: float = 1.0
@@ -92,12 +93,12 @@ class Planned:
 
     @property
     def answer_s(self) -> float:
-        """Of the prompt and N_DECODED tokens after it, uncorrected."""
+        """Of the prompt and N_DECODED tokens after it, by passes alone."""
         return sum(step.seconds for step in self.prefill) + N_DECODED * self.decode.seconds
 
     @property
     def prefill_s(self) -> float:
-        return self.corrections[0] * sum(step.seconds for step in self.prefill) / self.duty
+        return self.adjustment.prompt_s(sum(step.seconds for step in self.prefill)) / self.duty
 
     @property
     def prefill_tok_s(self) -> float:
@@ -108,7 +109,7 @@ class Planned:
         """Of all sequences together."""
         if self.batch is not None:
             return self.batch.tok_s
-        found = self.n_sequences / (self.decode.seconds * self.corrections[1]) * self.duty
+        found = self.n_sequences / self.adjustment.tokens_s(self.decode.seconds, self.n_sequences) * self.duty
         return found if self.nodes is None else max(found, self.nodes.tok_s)
 
     @property
@@ -116,9 +117,11 @@ class Planned:
         """Until the first token of an answer to the prompt: choosing it comes with the last pass."""
         return self.prefill_s
 
-    @property
-    def ram_bytes(self) -> int:
-        return int(self.decode.usage.ram_bytes) + RUNTIME_BYTES
+    def need(self, whole: MemoryNeed) -> MemoryNeed:
+        """What the machine's memory holds of a model: of its `whole` need what is not held by accelerators."""
+        usage = self.decode.usage
+        weight_bytes = int(usage.ram_weight_bytes)
+        return replace(whole, weight_bytes=weight_bytes, kv_bytes=int(usage.ram_bytes) - weight_bytes)
 
     @property
     def vram_bytes(self) -> int:

@@ -6,11 +6,12 @@ In: a path and text, or the language of a code fence. Out: a file, a free name, 
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.path_text import user_path
+from edgeinfer.temporary import temporary_file
 
 DEFAULT_SUFFIX = ".txt"
 _SUFFIXES = {
@@ -75,13 +76,13 @@ def free_name(folder: Path, stem: str, suffix: str) -> Path:
 
 def save_text(path: Path, text: str) -> Path:
     """Write a new file, whole or not at all; the path it has. Raises EdgeInferError, with what would work."""
-    path = path.expanduser()
+    path = user_path(path)
     temporary: Path | None = None
     try:
         if os.path.lexists(path):
             free = free_name(path.parent, path.stem, path.suffix)
             raise EdgeInferError(f"{path} is there already; {free.name} is free")
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+        descriptor, name = temporary_file(path)
         temporary = Path(name)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace", newline="") as file:
             file.write(text)

@@ -78,7 +78,8 @@ def _help(dialogue: Dialogue, argument: str) -> Outcome:
 
 def _new(dialogue: Dialogue, argument: str) -> Outcome:
     dialogue.clear()
-    return Outcome("a new conversation")
+    stays = "; its system prompt stays, /system none removes it" if dialogue.system else ""
+    return Outcome(f"a new conversation{stays}")
 
 
 def _system(dialogue: Dialogue, argument: str) -> Outcome:

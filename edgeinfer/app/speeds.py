@@ -1,12 +1,14 @@
 """Speeds measured in use: what `plan` knows about models that have run on this machine.
 
-In: a generation's numbers. Out: medians of the last few, by model fingerprint, device and threads. One small JSON file
-in the user's data folder; a damaged one counts as empty, one that cannot be written is left alone.
+In: a generation's numbers. Out: medians of the last few, by model fingerprint, device and threads; of prompts those
+whose length is nearest to the one that plans are about. One small JSON file in the user's data folder; a damaged one
+counts as empty, one that cannot be written is left alone.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from pathlib import Path
 
@@ -18,6 +20,11 @@ from edgeinfer.settings import KVKind
 N_KEPT = 7
 TOKENS_MIN = 16
 """Fewer tokens than these measure nothing."""
+ALIKE = 2.0
+"""Prompts whose lengths differ by such a factor at most are taken together."""
+
+PROMPT_RATES, PROMPT_TOKENS = "prompt_tok_s", "prompt_tokens"
+"""Lists of one length: how fast each prompt was read, and its tokens."""
 
 Table = dict[str, dict[str, list[float]]]
 
@@ -35,7 +42,13 @@ class SpeedLog:
     def find(self, fingerprint: str, device: str, threads: int | None, kv: KVKind = "f16") -> Speeds:
         """What was measured for a model on a device with so many threads (None: as many as the device chose)."""
         found = self._read().get(_key(fingerprint, device, threads, kv), {})
-        return Speeds(prefill_tok_s=_median(found, "prefill_tok_s"), decode_tok_s=_median(found, "decode_tok_s"))
+        prefill_tok_s, n_prompt = _prompts(found)
+        return Speeds(
+            prefill_tok_s,
+            _median(found.get("decode_tok_s")),
+            n_prompt=n_prompt,
+            plain_tok_s=_median(found.get("plain_tok_s")),
+        )
 
     def record(
         self,
@@ -44,13 +57,15 @@ class SpeedLog:
         threads: int | None,
         *,
         kv: KVKind = "f16",
-        decode_tok_s: float | None = None,
-        prefill_tok_s: float | None = None,
+        measured: Speeds,
     ) -> None:
         """Add one measurement."""
         table = self._read()
         entry = table.setdefault(_key(fingerprint, device, threads, kv), {})
-        for name, value in (("decode_tok_s", decode_tok_s), ("prefill_tok_s", prefill_tok_s)):
+        values = {"decode_tok_s": measured.decode_tok_s, "plain_tok_s": measured.plain_tok_s}
+        if measured.prefill_tok_s is not None and measured.n_prompt is not None:
+            values |= {PROMPT_RATES: measured.prefill_tok_s, PROMPT_TOKENS: float(measured.n_prompt)}
+        for name, value in values.items():
             if value is not None:
                 entry[name] = [*entry.get(name, []), round(value, 3)][-N_KEPT:]
         if entry:
@@ -82,8 +97,19 @@ def _numbers(entry: dict[str, object]) -> dict[str, list[float]]:
     return kept
 
 
-def _median(entry: dict[str, list[float]], name: str) -> float | None:
-    values = entry.get(name)
+def _prompts(entry: dict[str, list[float]]) -> tuple[float | None, int | None]:
+    """How fast prompts were read whose length is nearest to N_PROMPT, and their length."""
+    from edgeinfer.engine.lanes.choosing import N_PROMPT
+
+    rates, lengths = entry.get(PROMPT_RATES, []), entry.get(PROMPT_TOKENS, [])
+    if not rates or len(rates) != len(lengths):
+        return None, None
+    nearest = min(lengths, key=lambda n: abs(math.log(n / N_PROMPT)))
+    alike = [(rate, n) for rate, n in zip(rates, lengths, strict=True) if nearest / ALIKE <= n <= nearest * ALIKE]
+    return statistics.median(rate for rate, _ in alike), round(statistics.median(n for _, n in alike))
+
+
+def _median(values: list[float] | None) -> float | None:
     return statistics.median(values) if values else None
 
 

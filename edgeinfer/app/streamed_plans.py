@@ -14,8 +14,10 @@ from edgeinfer.errors import BadSetting
 if TYPE_CHECKING:
     from edgeinfer.app.plan_record import ModelFacts
     from edgeinfer.app.planning import Planned, Wanted
+    from edgeinfer.app.sizes import Fit
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.spec import ModelSpec
+    from edgeinfer.scheduling.memory import MemoryNeed
     from edgeinfer.scheduling.plan import Plan
     from edgeinfer.scheduling.profile import Profile
     from edgeinfer.settings import Settings
@@ -85,3 +87,19 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts
         if kept is not None:
             return plan_streamed(profile, facts.work, replace(wanted, most_tokens=limits.max_tokens), kept)
     return plan_model(profile, facts.work, wanted)
+
+
+def fit_there(whole: MemoryNeed, planned: Planned, wanted: Wanted) -> Fit:
+    """What a model of which the cpu would take `whole` takes of another machine, and how it fits."""
+    from edgeinfer.app.sizes import Fit
+
+    profile, usage, kept = planned.profile, planned.decode.usage, planned.kept
+    available, need = profile.cpu.memory_bytes, whole
+    if kept is not None:
+        need = replace(whole, weight_bytes=kept.held_bytes)
+    elif usage.vram_bytes or planned.n_sequences > 1:
+        need = planned.need(whole)
+    in_part = kept is not None or usage.flash_bytes > 0
+    sizes = {name: profile.device(name).memory_bytes for name, n_bytes in usage.vram_bytes.items() if n_bytes}
+    vram = {name: min(size, size if wanted.vram_bytes is None else wanted.vram_bytes) for name, size in sizes.items()}
+    return Fit(need, available, whole if in_part else None, vram_bytes=vram)

@@ -1,7 +1,7 @@
-"""Opening a model as commands show it: progress on stderr, a question where someone answers.
+"""Opening a model as commands show it: progress on stderr, questions where someone answers.
 
-In: reports and a model's header. Out: text on stderr, and DoesNotFit for a model that is not to be fetched. Opens no
-model.
+In: reports, a model's header, a download that nobody asked for. Out: text on stderr; DoesNotFit and ModelNotFound for a
+model that is not to be fetched. Opens no model.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from edgeinfer.app.progress_line import ProgressLine
-from edgeinfer.app.pull_progress import PullProgress
-from edgeinfer.errors import DoesNotFit
+from edgeinfer.app.pull_progress import PullProgress, waiting_text
+from edgeinfer.errors import DoesNotFit, ModelNotFound
 
 if TYPE_CHECKING:
+    from edgeinfer.app.opening_face import Download
     from edgeinfer.backends.base import Progress
+    from edgeinfer.models.download.policy import Progress as PullReport
     from edgeinfer.models.gguf import Header
+    from edgeinfer.settings import Settings
 
 
 class TerminalFace:
@@ -27,22 +31,63 @@ class TerminalFace:
 
     def __init__(self) -> None:
         self._pull: PullProgress | None = None
+        self._line: ProgressLine | None = None
 
     def loading(self) -> AbstractContextManager[Progress]:
-        """A line on stderr."""
-        return ProgressLine()
+        """A line on stderr; now and then a line of its own where that is no terminal."""
+        return ProgressLine(lines=True)
 
     @contextmanager
-    def pulling(self, source: str) -> Iterator[PullProgress]:
+    def pulling(self, source: str) -> Iterator[PullReport]:
         """A bar on stderr, or lines where that is no terminal."""
-        with PullProgress(source) as self._pull:
-            yield self._pull
+        with ProgressLine() as self._line, PullProgress(source) as self._pull:
+            self._line(f"looking up {source}", 0, 0)
+            yield self._pulled
+
+    def _pulled(self, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
+        """A report of the download, which takes the place of looking the model up."""
+        assert self._line is not None
+        assert self._pull is not None
+        self._line.clear()
+        self._pull(done_bytes, total_bytes, bytes_per_s)
+
+    def waiting(self, source: str, pid: int | None, done_bytes: int, total_bytes: int | None) -> None:
+        """The bar of the download, with who makes it."""
+        if self._line is not None:
+            self._line.clear()
+        if self._pull is not None:
+            self._pull.follow(waiting_text(pid, source), done_bytes, total_bytes)
+
+    def found(self, path: Path, settings: Settings) -> None:
+        """No other model is open: there is nothing to decide."""
+
+    def note(self, text: str) -> None:
+        """A line on stderr."""
+        typer.echo(f"note: {text}", err=True)
 
     def approve(self, header: Header, nbytes: int) -> None:
         """Ask where someone answers. Raises DoesNotFit."""
+        self._make_way()
+        approve_fit(header, nbytes)
+
+    def agree(self, download: Download) -> None:
+        """Say what is about to be fetched, and ask where someone answers. Raises ModelNotFound for a no."""
+        self._make_way()
+        typer.echo(str(download), err=True)
+        if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+            return
+        if not typer.confirm("Fetch it?", default=True, err=True):
+            raise ModelNotFound(download.refused)
+
+    def chosen(self, name: str, nbytes: int) -> None:
+        """Nothing: whoever runs a command knows."""
+
+    def _make_way(self) -> None:
+        """Take progress off the terminal, for text."""
+        if self._line is not None:
+            self._line.clear()
         if self._pull is not None:
             self._pull.pause()
-        approve_fit(header, nbytes)
 
 
 def approve_fit(header: Header, nbytes: int) -> None:

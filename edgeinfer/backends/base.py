@@ -2,8 +2,8 @@
 
 `Device`: compiles the ops of a ModelSpec into a `Lane` that runs one `Step` after another and owns the KV memory.
 `FragmentDevice`: compiles part of a model too, which then runs beside other devices.
-KV memory is cut into pages of PAGE positions; a slot is page * PAGE + offset. Which page holds what is decided by the
-engine (`engine.kvcache`); a lane only reads and writes the slots it is told. Programs that run whole models by
+Which page of the KV memory holds what is decided by the engine (`engine.kvcache`); a lane only reads and writes the
+slots it is told. Programs that run whole models by
 themselves are the other kind of entry in DEVICES: `backends.evaluator`.
 """
 
@@ -17,67 +17,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.stored import Prepacked, Stored
-from edgeinfer.errors import DeviceUnavailable, UnsupportedModel
+from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Op
 from edgeinfer.registry import Registry
 from edgeinfer.settings import KVKind
 
 if TYPE_CHECKING:
     from edgeinfer.backends.evaluator import EvaluatorKind
 
-PAGE = 64
-"""Positions of a KV page; also the attention's fixed chunk, so that sums never depend on the batch."""
-
 PATIENCE_S = 300.0
 """A device that has not finished a step by then has failed."""
 
-Int32s = NDArray[np.int32]
-Floats = NDArray[np.float32]
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much is done and how much there is."""
 
 
 def no_progress(what: str, done: int, total: int) -> None:
     """A Progress that shows nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """T tokens to evaluate in one pass, in an order where parents precede children.
-
-    tokens     int32[T]
-    sequences  int32[T]  id of the sequence each token continues
-    positions  int32[T]  position of each token in its sequence
-    parents    int32[T]  index in this batch of the token before it, or -1: the last cached token of its sequence
-    outputs    int32[O]  indices of the tokens whose logits are wanted, increasing
-    """
-
-    tokens: Int32s
-    sequences: Int32s
-    positions: Int32s
-    parents: Int32s
-    outputs: Int32s
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A batch placed in KV memory.
-
-    rows    int32[T]     row of `tables` that belongs to each token's sequence
-    slots   int32[T]     KV slot each token's key and value are written to
-    starts  int32[T]     positions below it are read through `tables`, from it on they are the token's ancestors
-                         in the batch and the token itself
-    tables  int32[B, P]  page of each PAGE positions of a sequence; -1 where none is needed
-    """
-
-    batch: Batch
-    rows: Int32s
-    slots: Int32s
-    starts: Int32s
-    tables: Int32s
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,16 +327,19 @@ class DeviceKind:
     folders: EvaluatorKind | None = None
 
 
-_SEAMS = ("stored", "meanings", "showing", "base", "cache_rows", "evaluator", "host", "stopping", "weights")
+_SEAMS = (
+    "stored",
+    "meanings",
+    "showing",
+    "base",
+    "cache_rows",
+    "device_ops",
+    "evaluator",
+    "host",
+    "stopping",
+    "weights",
+)
 DEVICES: Registry[DeviceKind | EvaluatorKind] = Registry("edgeinfer.backends", "DEVICE", "device", skip=_SEAMS)
-
-
-def refuse_experts(spec: ModelSpec, device: str) -> None:
-    """Raise UnsupportedModel for a mixture of experts, on behalf of a device that has none."""
-    if spec.has_experts:
-        raise UnsupportedModel(
-            f"{spec.name} is a mixture of experts, which {device} does not run; --device cpu does, and llamacpp"
-        )
 
 
 def kind_of(name: str) -> DeviceKind | EvaluatorKind:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Int32s, Step
+from edgeinfer.graph.step import PAGE, Int32s, Step
 
 Bools = NDArray[np.bool_]
 Int64s = NDArray[np.int64]

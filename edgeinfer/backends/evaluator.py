@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Footprint, Int32s, Limits, Progress
+from edgeinfer.backends.base import DeviceOptions, Footprint, Limits, Progress
 from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.text import Vocabulary

@@ -10,17 +10,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import (
-    DeviceKind,
-    DeviceOptions,
-    Floats,
-    Footprint,
-    Int32s,
-    Limits,
-    Progress,
-    Step,
-    no_progress,
-)
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits, Progress, no_progress
+from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.work import Work, pass_work

@@ -9,76 +9,32 @@ says, which may replay another device's own rounding; `kv="f16"` rounds keys and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import (
-    PAGE,
-    DeviceKind,
-    DeviceOptions,
-    Floats,
-    Footprint,
-    Int32s,
-    Limits,
-    Progress,
-    Step,
-    no_progress,
-)
-from edgeinfer.backends.meanings import (
-    ACTIVATIONS,
-    context_slots,
-    cut,
-    layer_norm,
-    rms_norm,
-    rotate,
-    round_activations,
-    round_cached,
-    routed_shares,
-)
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits, Progress, no_progress
+from edgeinfer.backends.meanings import round_activations, round_cached
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import (
-    Act,
-    Add,
-    Attention,
-    Embed,
-    Experts,
-    GatedAct,
-    LayerNorm,
-    MatMul,
-    Op,
-    PositionEmbed,
-    RMSNorm,
-    Rope,
-    RopeTable,
-    Router,
-    Rows,
-    SoftCap,
-    StoreKV,
-    TakeOutputs,
-    Weight,
-)
 from edgeinfer.settings import KVKind
 
-RoundingOp: TypeAlias = MatMul | Experts | StoreKV | Attention
-Rounding: TypeAlias = Callable[[RoundingOp, str, Floats], Floats]
+Rounding: TypeAlias = Callable[[Op, str, Floats], Floats]
 """What an op reads instead of a buffer: (op, buffer, float32[n, width]) -> the same shape, rounded.
 
-The rows that `Experts` multiplies by its down matrices are called HIDDEN; they come expert by expert.
+Asked for rows that products read, and for keys, values and queries where the cache is met.
 """
-HIDDEN = "hidden of experts"
-
-
-def round_source(op: RoundingOp, name: str, source: Floats) -> Floats:
-    """The rounding that integer devices do; keys, values and queries are rounded where the cache is met."""
-    return round_activations(source) if isinstance(op, MatMul | Experts) else source
 
 
 class ReferenceDevice:
@@ -91,7 +47,7 @@ class ReferenceDevice:
         self,
         activations: Literal["f32", "int8"] = "f32",
         kv: Literal["f32"] | KVKind | None = None,
-        rounding: Rounding = round_source,
+        rounding: Rounding | None = None,
     ) -> None:
         self._activations = activations
         self._kv = kv
@@ -124,38 +80,38 @@ class ReferenceLane:
         limits: Limits,
         int8_activations: bool,
         kv: Literal["f32"] | KVKind,
-        rounding: Rounding,
+        rounding: Rounding | None,
         progress: Progress,
     ) -> None:
         self._spec = spec
-        self._int8, self._kv, self._rounding = int8_activations, kv, rounding
-        self._matrices: dict[Weight, Floats] = {}
-        self._vectors: dict[Weight, Floats] = {}
-        self._rounded: dict[Weight, bool] = {}
-        self._rotations: dict[RopeTable, tuple[Floats, Floats]] = {}
+        self.int8, self.kv, self.rounding = int8_activations, kv, rounding
+        self.matrices: dict[Weight, Floats] = {}
+        self.vectors: dict[Weight, Floats] = {}
+        self.is_quantised: dict[Weight, bool] = {}
+        self.rotations: dict[RopeTable, tuple[Floats, Floats]] = {}
         self._last: dict[str, Floats] = {}
         self._load(file, limits, progress)
         n_slots, kv_type = limits.n_pages * PAGE, np.float16 if kv == "f16" else np.float32
-        self._keys = [np.zeros((n_slots, kv.kv_heads, kv.head_width), kv_type) for kv in spec.kv]
-        self._values = [np.zeros_like(keys) for keys in self._keys]
+        self.keys = [np.zeros((n_slots, kv.kv_heads, kv.head_width), kv_type) for kv in spec.kv]
+        self.cached_values = [np.zeros_like(keys) for keys in self.keys]
 
     def _load(self, file: GGUFFile, limits: Limits, progress: Progress) -> None:
         all_weights, matrices = list(dict.fromkeys(self._spec.weights())), set(self._spec.matrices())
         for done, weight in enumerate(all_weights):
             if weight in matrices:
-                self._matrices[weight] = weights.matrix(file, weight)
+                self.matrices[weight] = weights.matrix(file, weight)
                 form = format_of(file.tensors[weight.tensor].ggml_type)
-                self._rounded[weight] = isinstance(form, BlockFormat)
+                self.is_quantised[weight] = isinstance(form, BlockFormat)
             else:
-                self._vectors[weight] = weights.vector(file, weight)
+                self.vectors[weight] = weights.vector(file, weight)
             progress("loading weights", done + 1, len(all_weights))
         for table in {op.table for op in self._spec.ops() if isinstance(op, Rope)}:
             factors = weights.rope_factors(file, table)
-            self._rotations[table] = rope.rotations(table, limits.n_context, factors)
+            self.rotations[table] = rope.rotations(table, limits.n_context, factors)
 
     @property
     def resident_bytes(self) -> int:
-        arrays = [*self._matrices.values(), *self._vectors.values(), *self._keys, *self._values]
+        arrays = [*self.matrices.values(), *self.vectors.values(), *self.keys, *self.cached_values]
         return sum(array.nbytes for array in arrays)
 
     def run(self, step: Step) -> Floats:
@@ -174,132 +130,30 @@ class ReferenceLane:
             n_rows = len(step.batch.tokens) if buffer.rows is Rows.TOKENS else len(step.batch.outputs)
             values[buffer.name] = np.zeros((n_rows, buffer.width), np.float32)
         values.update({name: given.copy() for name, given in inputs.items()})
-        contexts = [context_slots(step, token) for token in range(len(step.batch.tokens))]
+        context = _Pass(self, step, values)
         for op in self._spec.ops():
-            self._apply(op, values, step, contexts)
+            op.evaluate(context)
         return values
-
-    def _apply(self, op: Op, values: dict[str, Floats], step: Step, contexts: list[NDArray[np.int64]]) -> None:
-        match op:
-            case Embed():
-                rows = self._matrices[op.weight][step.batch.tokens]
-                values[op.out] = rows * np.float32(op.scale)
-            case PositionEmbed():
-                values[op.out] = values[op.out] + self._matrices[op.weight][step.batch.positions]
-            case LayerNorm():
-                vectors = self._vectors[op.weight], self._vectors[op.bias]
-                values[op.out] = layer_norm(values[op.source], *vectors, op.epsilon)
-            case RMSNorm():
-                values[op.out] = rms_norm(values[op.source], self._vectors[op.weight], op.groups, op.epsilon)
-            case MatMul():
-                product = self._product(op, values[op.source])
-                values[op.out] = values[op.out] + product if op.accumulate else product
-            case Rope():
-                cosines, sines = (table[step.batch.positions] for table in self._rotations[op.table])
-                values[op.value] = rotate(values[op.value], op.heads, cosines, sines)
-            case StoreKV():
-                self._store(op, op.key, self._keys[op.layer], values, step)
-                self._store(op, op.value, self._values[op.layer], values, step)
-            case Attention():
-                queries = self._queries(op, values[op.query])
-                for token, slots in enumerate(contexts):
-                    values[op.out][token] = self._attend(op, queries[token], slots)
-            case GatedAct():
-                values[op.out] = cut(ACTIVATIONS[op.activation](values[op.gate]), op.threshold) * values[op.up]
-            case Router():
-                values[op.out] = routed_shares(values[op.scores], op)
-            case Experts():
-                values[op.out] = values[op.out] + self._experts(op, values[op.source], values[op.shares])
-            case Act():
-                values[op.out] = cut(ACTIVATIONS[op.activation](values[op.source]), op.threshold)
-            case Add():
-                values[op.out] = values[op.out] + values[op.source]
-            case TakeOutputs():
-                values[op.out] = values[op.source][step.batch.outputs]
-            case SoftCap():
-                values[op.value] = np.float32(op.cap) * np.tanh(values[op.value] / np.float32(op.cap))
-
-    def _product(self, op: MatMul, source: Floats) -> Floats:
-        if self._int8 and self._rounded[op.weight]:
-            source = self._rounding(op, op.source, source)
-        product: Floats = source @ self._matrices[op.weight].T
-        return product if op.bias is None else product + self._vectors[op.bias]
-
-    def _experts(self, op: Experts, source: Floats, shares: Floats) -> Floats:
-        """What the experts give each row, in the order of their numbers."""
-        total = np.zeros_like(source)
-        rounded = self._rounding(op, op.source, source) if self._int8 and self._rounds(op.gate + op.up) else source
-        pairs = [(expert, np.flatnonzero(shares[:, expert])) for expert in range(shares.shape[1])]
-        hidden = [self._hidden(op, expert, rows, source, rounded, shares) for expert, rows in pairs]
-        if self._int8 and self._rounds(op.down):
-            joined = self._rounding(op, HIDDEN, np.concatenate(hidden))
-            hidden = np.split(joined, np.cumsum([len(each) for each in hidden])[:-1])
-        for (expert, rows), each in zip(pairs, hidden, strict=True):
-            total[rows] += each @ self._matrices[op.down[expert]].T
-        return total
-
-    def _hidden(
-        self, op: Experts, expert: int, rows: NDArray[np.int64], source: Floats, rounded: Floats, shares: Floats
-    ) -> Floats:
-        """share * activation(gate) * up of one expert, for its rows: float32[n, F]."""
-        gate, up = (
-            (rounded if self._rounded[weight] else source)[rows] @ self._matrices[weight].T
-            for weight in (op.gate[expert], op.up[expert])
-        )
-        hidden: Floats = ACTIVATIONS[op.activation](gate) * up * shares[rows, expert, None]
-        return hidden
-
-    def _rounds(self, matrices: tuple[Weight, ...]) -> bool:
-        """Whether any of these is multiplied by rounded activations."""
-        return any(self._rounded[weight] for weight in matrices)
-
-    def _store(
-        self, op: StoreKV, name: str, cache: NDArray[np.generic], values: Mapping[str, Floats], step: Step
-    ) -> None:
-        value = self._rounding(op, name, values[name]) if self._kv != "f32" else values[name]
-        value = value.reshape(-1, op.kv_heads, op.head_width)
-        cache[step.slots] = round_cached(value) if self._kv == "int8" else value
-
-    def _queries(self, op: Attention, queries: Floats) -> Floats:
-        """The scaled queries as the cache meets them: float32[T, G, H / G, K]."""
-        queries = self._rounding(op, op.query, queries) if self._kv != "f32" else queries
-        scaled = queries.reshape(-1, op.head_width) * np.float32(op.scale)
-        scaled = round_activations(scaled) if self._kv == "int8" else scaled
-        return scaled.reshape(len(queries), op.kv_heads, -1, op.head_width)
-
-    def _attend(self, op: Attention, query: Floats, slots: NDArray[np.int64]) -> Floats:
-        """Attention of one token, float32[G, H / G, K], over its context: float32[H * K]."""
-        if op.window is not None:
-            slots = slots[-op.window :]
-        keys = self._keys[op.layer][slots].astype(np.float32)
-        values = self._values[op.layer][slots].astype(np.float32)
-        scores = np.einsum("grk,sgk->grs", query, keys)
-        if op.soft_cap is not None:
-            scores = np.float32(op.soft_cap) * np.tanh(scores / np.float32(op.soft_cap))
-        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        shares = powers / powers.sum(axis=-1, keepdims=True)
-        attended: Floats = np.einsum("grs,sgk->grk", shares, values).reshape(-1)
-        return attended
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots in all layers."""
-        for array in (*self._keys, *self._values):
+        for array in (*self.keys, *self.cached_values):
             array[targets] = array[sources]
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
         """Contents of pages: uint8[len(pages), page_bytes]."""
-        parts = [self._paged(array)[pages].reshape(len(pages), -1) for array in (*self._keys, *self._values)]
+        parts = [self._paged(array)[pages].reshape(len(pages), -1) for array in (*self.keys, *self.cached_values)]
         if not parts:
             return np.zeros((len(pages), 0), np.uint8)
         return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
         """Put back contents of pages."""
-        if not self._keys:
+        if not self.keys:
             return
-        numbers = np.ascontiguousarray(contents).view(self._keys[0].dtype)
+        numbers = np.ascontiguousarray(contents).view(self.keys[0].dtype)
         start = 0
-        for array in (*self._keys, *self._values):
+        for array in (*self.keys, *self.cached_values):
             paged = self._paged(array)
             width = paged[0].size
             paged[pages] = numbers[:, start : start + width].reshape(len(pages), *paged.shape[1:])
@@ -311,7 +165,50 @@ class ReferenceLane:
 
     def close(self) -> None:
         """Drop the arrays."""
-        self._matrices, self._vectors, self._keys, self._values = {}, {}, [], []
+        self.matrices, self.vectors, self.keys, self.cached_values = {}, {}, [], []
+
+
+class _Pass:
+    """What the meanings of ops are computed in, for one step."""
+
+    def __init__(self, lane: ReferenceLane, step: Step, values: dict[str, Floats]) -> None:
+        self.step, self.values, self._lane = step, values, lane
+        self.visible_slots: Sequence[NDArray[np.int64]] = [
+            step.context_slots(token) for token in range(len(step.batch.tokens))
+        ]
+
+    def matrix(self, weight: Weight) -> Floats:
+        return self._lane.matrices[weight]
+
+    def vector(self, weight: Weight) -> Floats:
+        return self._lane.vectors[weight]
+
+    def rotations(self, table: RopeTable) -> tuple[Floats, Floats]:
+        cosines, sines = self._lane.rotations[table]
+        return cosines[self.step.batch.positions], sines[self.step.batch.positions]
+
+    def rounds(self, weight: Weight) -> bool:
+        return self._lane.int8 and self._lane.is_quantised[weight]
+
+    def rounded(self, op: Op, name: str, rows: Floats) -> Floats:
+        return round_activations(rows) if self._lane.rounding is None else self._lane.rounding(op, name, rows)
+
+    def kept(self, op: Op, name: str, head_width: int) -> Floats:
+        rows = self._met(op, name)
+        return round_cached(rows.reshape(-1, head_width)).reshape(rows.shape) if self._lane.kv == "int8" else rows
+
+    def queried(self, op: Op, name: str, scale: float, head_width: int) -> Floats:
+        rows = self._met(op, name)
+        scaled = rows.reshape(-1, head_width) * np.float32(scale)
+        return (round_activations(scaled) if self._lane.kv == "int8" else scaled).reshape(rows.shape)
+
+    def _met(self, op: Op, name: str) -> Floats:
+        """Rows as they meet the cache."""
+        rows, rounding = self.values[name], self._lane.rounding
+        return rows if self._lane.kv == "f32" or rounding is None else rounding(op, name, rows)
+
+    def cache(self, layer: int) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+        return self._lane.keys[layer], self._lane.cached_values[layer]
 
 
 class ReferenceFragment:

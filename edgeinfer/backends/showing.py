@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from edgeinfer.backends.base import Floats
+from edgeinfer.graph.step import Floats
 
 
 @runtime_checkable

@@ -11,9 +11,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.graph.ops.rope import RopeTable
+from edgeinfer.graph.weights import Unpair, Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import dequantise
-from edgeinfer.ops import RopeTable, Unpair, Weight
 
 
 def unpair_order(unpair: Unpair, n_rows: int) -> NDArray[np.int64]:
@@ -44,9 +45,9 @@ def matrix(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
 
 
 def vector(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
-    """Exact values of a 1-D weight (a norm or a bias): float32[n_rows]."""
+    """Exact values of a weight of single numbers (a norm, a bias, the biases of all experts): float32[n_rows]."""
     info = file.tensors[weight.tensor]
-    values = dequantise(file.raw(weight.tensor), info.shape, info.ggml_type)[weight.start : weight.stop]
+    values = dequantise(file.raw(weight.tensor), info.shape, info.ggml_type).reshape(-1)[weight.start : weight.stop]
     return values if weight.unpair is None else values[unpair_order(weight.unpair, weight.n_rows)]
 
 

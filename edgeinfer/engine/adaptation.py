@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from edgeinfer.backends.base import Batch, Crew, DeviceOptions, Staffed
+from edgeinfer.backends.base import Crew, DeviceOptions, Staffed
+from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.balance import Assignment, Balance
 from edgeinfer.scheduling.governor import Policy
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.constraints import allowed_nodes
@@ -28,6 +27,7 @@ from edgeinfer.engine.speculation.speculator import ALONE, Attributing, Beside, 
 from edgeinfer.engine.speculation.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.stats import FinishReason, Meter, Stats
 from edgeinfer.engine.stops import StopStrings
+from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.models.text import StreamDecoder, Tokenizer
 
 READING = "reading the prompt"
@@ -37,7 +37,7 @@ MOST_FORCED = 256
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A batch that an answer wants evaluated, begun when it `started`.
+    """A batch that an answer wants evaluated, begun when it `started`, made when it was `ready`.
 
     `draft`: what it was made of; None for a chain, which is kept whole. `expected`: tokens it should give.
     """
@@ -46,6 +46,7 @@ class Work:
     draft: Draft | None
     started: float
     expected: float = 1.0
+    ready: float = field(default_factory=time.perf_counter)
 
 
 class Answer:
@@ -82,7 +83,7 @@ class Answer:
         self._joules = self._regime.joules if counts_energy else _unknown
         self._meter, self._read_before = Meter(), 0
         self._history = list(request.prompt)
-        self._n_reused, self._ran_full = 0, False
+        self._n_reused, self._ran_full, self._is_first = 0, False, False
         self._finish_reason: FinishReason | None = None
         self._shown: list[str] = []
         self._attributing: Attributing | None = None
@@ -166,8 +167,9 @@ class Answer:
         """End the answer before its next step, from any thread; what there is of it is kept."""
         self.stop_asked.set()
 
-    def begin(self) -> None:
-        """Start: keep what is cached of the prompt. Raises EngineClosed."""
+    def begin(self, *, is_first: bool = False) -> None:
+        """Start: keep what is cached of the prompt; `is_first`: nothing was answered before. Raises EngineClosed."""
+        self._is_first = is_first
         self._meter, self._read_before = Meter(joules=self._joules), self.cached.reading.n_bytes
         self.cached.begin(self.stop, self.stop_asked)
         try:
@@ -245,6 +247,7 @@ class Answer:
         cost. `show` each of the tokens afterwards.
         """
         draft, speculator = work.draft, self._speculator
+        pass_s = time.perf_counter() - work.ready if batch is work.batch else None
         if draft is None or speculator is None:
             nodes = np.arange(len(work.batch.tokens), dtype=np.int32)
             walked = Walk([self._choose(logits, peaks, (), node, []) for node in range(len(logits))], nodes)
@@ -264,7 +267,7 @@ class Answer:
                 self._tell_progress(len(self.request.prompt))
         if walked.tokens:
             self._force(walked.tokens)
-            self._meter.step(len(walked.tokens))
+            self._meter.step(len(walked.tokens), pass_s)
         return walked.tokens
 
     def _force(self, tokens: list[int]) -> None:
@@ -332,8 +335,12 @@ class Answer:
         return piece
 
     def rest(self) -> str:
-        """The text that was held back: an unfinished character, the beginning of a stop string."""
-        piece = self._stops.push(self._decoder.finish()) + self._stops.finish()
+        """The text that was held back: an unfinished character, the beginning of a stop string.
+
+        A character whose rest will not come, as the answer was stopped or cut, is left out.
+        """
+        ended_itself = self._finish_reason == "stop"
+        piece = self._stops.push(self._decoder.finish() if ended_itself else "") + self._stops.finish()
         self._shown.append(piece)
         return piece
 
@@ -363,6 +370,8 @@ class Answer:
             joules=meter.joules,
             weights_read_bytes=self.cached.reading.n_bytes - self._read_before,
             draft=None if self._speculator is None else self._speculator.report(),
+            is_first=self._is_first,
+            step_s=meter.step_s,
         )
 
 

@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.bundles.file import BundleFile
 from edgeinfer.backends.cpu.bundles.header import is_bundle_file
 from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.backends.cpu.bundles.repair import Damage, find_damage, mend
-from edgeinfer.backends.cpu.bundles.writing import pack_bundles, pack_lock, write_failure
+from edgeinfer.backends.cpu.bundles.writing import pack_bundles, pack_lock, wait_for_packing, write_failure
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.errors import BadBundle, BadSetting, DownloadFailed, PackFailed
@@ -60,10 +60,12 @@ class Bundling:
         return BundleFile.open(self.path, self._contents, self._fingerprint)
 
     def pack(self, progress: Progress) -> Bundled:
-        """Have a file: the one that is there, or a new one.
+        """Have a file: the one that is there, the one that another process is packing, or a new one.
 
         Raises BadBundle for a file that is there and not this model's, PackFailed as `pack_bundles` does.
         """
+        if not self.path.exists():
+            wait_for_packing(self.path, progress)
         if not self.path.exists():
             return self._packed(progress)
         with self.open() as bundles:

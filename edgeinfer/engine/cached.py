@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats, Int32s
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.fair_lock import FairLock
@@ -19,6 +18,7 @@ from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.speculation.tree import Draft
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
+from edgeinfer.graph.step import Batch, Floats, Int32s
 
 if TYPE_CHECKING:
     from edgeinfer.engine.pool import Pool

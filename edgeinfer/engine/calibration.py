@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.base import Int32s, Progress
+from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.bundles.contents import contents_of
 from edgeinfer.backends.cpu.bundles.orders import Orders
 from edgeinfer.engine.fingerprint import fingerprint
@@ -19,6 +19,7 @@ from edgeinfer.engine.neuron_watch import MOST_TOKENS, firing_limits, watch_firi
 from edgeinfer.engine.residency import Holding, stored
 from edgeinfer.engine.texts import check_vocabulary, own_texts
 from edgeinfer.errors import BadSetting
+from edgeinfer.graph.step import Int32s
 from edgeinfer.models.load import Model
 from edgeinfer.models.text import vocabulary_of
 

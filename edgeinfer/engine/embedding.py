@@ -12,14 +12,16 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from edgeinfer.backends.base import Floats, Progress, no_progress
-from edgeinfer.backends.meanings import layer_norm, rms_norm
+from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.backends.weights import vector
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.evaluators import Showing, Subject
 from edgeinfer.engine.pool import Pool
 from edgeinfer.errors import BadSetting, ContextOverflow, UnsupportedModel
-from edgeinfer.ops import LayerNorm, RMSNorm, TakeOutputs
+from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
+from edgeinfer.graph.ops.rms_norm import RMSNorm, rms_norm
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.step import Floats
 
 Pooling = Literal["mean", "last", "first"]
 _BY_NUMBER: dict[int, Pooling] = {1: "mean", 2: "first", 3: "last"}

@@ -14,11 +14,8 @@ from typing import Protocol, runtime_checkable
 
 from edgeinfer.backends.base import (
     DEVICES,
-    Batch,
     DeviceKind,
     DeviceOptions,
-    Floats,
-    Int32s,
     Limits,
     Progress,
     device_kinds,
@@ -34,6 +31,7 @@ from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.limits import memory_need
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of

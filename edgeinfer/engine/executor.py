@@ -8,21 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.base import (
-    PAGE,
-    Batch,
-    Device,
-    DeviceOptions,
-    Floats,
-    Int32s,
-    Lane,
-    Limits,
-    Peaked,
-    Pinned,
-    Progress,
-    Staffed,
-    no_progress,
-)
+from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, Peaked, Pinned, Progress, Staffed, no_progress
 from edgeinfer.backends.showing import Shown
 from edgeinfer.backends.stored import Streaming
 from edgeinfer.engine.adaptation import Adaptation
@@ -37,6 +23,7 @@ from edgeinfer.engine.pressure import Pressure
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
 from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.engine.live import Live
+from edgeinfer.scheduling.memory import MemoryNeed
 from edgeinfer.scheduling.serving.priority import Priority
 from edgeinfer.settings import KVKind, Mode
 
@@ -31,6 +32,8 @@ class Facts:
     """Below which activations count as zero: answers are not those of the model itself."""
     cores: tuple[int, ...] = ()
     """What devices other than the cpu alone were given."""
+    need: MemoryNeed | None = None
+    """Memory that it takes, by its parts, with a full context."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind, ProgramText
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
 from edgeinfer.errors import EngineClosed
+from edgeinfer.graph.step import Batch, Floats, Int32s
 
 if TYPE_CHECKING:
     from edgeinfer.engine.evaluators import Subject

@@ -1,4 +1,4 @@
-"""How much of the machine nothing uses: measured between runs, while every engine of the bench waits.
+"""How much of the machine nothing uses: between runs, while every engine of the bench waits, or beside one process.
 
 In: the operating system's counters of CPU time. Out: the idle share of all logical CPUs, and whether that leaves a run
 the cores it needs. Time that a virtual machine's host takes away counts as used.
@@ -20,14 +20,41 @@ NEEDED_SHARE = 0.9
 def idle_share() -> float:
     """Share of all logical CPUs' time that was idle, over WINDOW_S from shortly after now."""
     time.sleep(SETTLE_S)
-    before = psutil.cpu_times()
+    before = _seconds()
     time.sleep(WINDOW_S)
-    after = psutil.cpu_times()
-    spent = {name: getattr(after, name) - getattr(before, name) for name in after._fields}
-    doubled = spent.get("guest", 0.0) + spent.get("guest_nice", 0.0)  # within user and nice already
-    total = sum(spent.values()) - doubled
-    idle = spent["idle"] + spent.get("iowait", 0.0)
+    after = _seconds()
+    total, idle = (late - early for late, early in zip(after, before, strict=True))
     return min(1.0, max(0.0, idle / total)) if total > 0 else 1.0
+
+
+class IdleBeside:
+    """From now on: the idle share of all logical CPUs, had one process not run."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._before = pid, (*_seconds(), _spent_s(pid))
+
+    def share(self) -> float:
+        """Share of all logical CPUs' time since then that was idle or that the process took."""
+        after = *_seconds(), _spent_s(self._pid)
+        total, idle, own = (late - early for late, early in zip(after, self._before, strict=True))
+        return min(1.0, max(0.0, (idle + own) / total)) if total > 0 else 1.0
+
+
+def _seconds() -> tuple[float, float]:
+    """CPU time of all logical CPUs so far, and what of it was idle."""
+    times = psutil.cpu_times()
+    spent = {name: getattr(times, name) for name in times._fields}
+    doubled = spent.get("guest", 0.0) + spent.get("guest_nice", 0.0)  # within user and nice already
+    return sum(spent.values()) - doubled, spent["idle"] + spent.get("iowait", 0.0)
+
+
+def _spent_s(pid: int) -> float:
+    """CPU time of a process so far, 0 for one that is over."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system)
 
 
 def is_busy(idle: float, threads: int) -> bool:

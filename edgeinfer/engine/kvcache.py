@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Batch, Int32s, KVMemory, Step
+from edgeinfer.backends.base import KVMemory
 from edgeinfer.errors import ContextOverflow, DoesNotFit
+from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 
 WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 
 import psutil
 
-from edgeinfer.backends.base import PAGE, Limits, kind_of
+from edgeinfer.backends.base import Limits, kind_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.scheduling.memory import RUNTIME_BYTES, MemoryNeed
+from edgeinfer.scheduling.memory import PROGRAM_BYTES, MemoryNeed
 from edgeinfer.scheduling.topology import available_bytes
 from edgeinfer.settings import CTX_CAP, KVKind
 
@@ -36,7 +37,7 @@ def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16") -> Limit
 def memory_for_model() -> int:
     """Bytes that a model, with the program that runs it, may take: what is available, and what the program has."""
     rss_bytes: int = psutil.Process().memory_info().rss
-    return available_bytes() + min(rss_bytes, RUNTIME_BYTES)
+    return available_bytes() + min(rss_bytes, PROGRAM_BYTES)
 
 
 def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:

@@ -1,19 +1,18 @@
 """A loaded model, ready to answer: the object behind `edgeinfer.load`.
 
 In: a model's name or path and what to run it on. Out: an `LLM`, with streams of text and sessions. Owns the open file,
-the executor and all sessions, and gives everything back on `close()`. Pulls nothing from the network, installs no
-signal handler, prints nothing.
+the executor and all sessions, and gives everything back on `close()`. No network, no signal handlers, no printing.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Unpack
 
-from edgeinfer.backends.base import PAGE, Floats, Limits, Progress, no_progress
+from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.batching.batcher import Batcher
 from edgeinfer.engine.batching.leading import Leader
@@ -28,14 +27,17 @@ from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.observed import LastStep, StageSeconds, StepTelling, median_stages, stage_seconds
 from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.prompts import Prompts
+from edgeinfer.engine.racing.afterwards import Comparison
 from edgeinfer.engine.request import Options, Request
 from edgeinfer.engine.residency import StageBytes, stage_bytes_of, streamed_of
+from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
-from edgeinfer.engine.speculation.setup import priming_of
+from edgeinfer.engine.speculation.setup import LaterDrafts, priming_of
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
+from edgeinfer.graph.step import PAGE, Floats
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
@@ -68,8 +70,10 @@ class LLM:
         *,
         primes: bool = False,
         parallel: int | None = None,
+        comparison: Comparison | None = None,
+        later_drafts: LaterDrafts | None = None,
     ) -> None:
-        """`parallel`: answers in the making at a time; None: as many as a pass has outputs."""
+        """`parallel`: requests at a time; None: as many as a pass has outputs. `later_drafts`: see `begin_drafting`."""
         self._subject = subject
         self._pool = pool
         self._leader = Leader(Scheduler(pool, parallel))
@@ -79,9 +83,18 @@ class LLM:
         self._recent: deque[Generation] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
         self.facts = facts
-        if drafts is not None and primes and drafts.n_primed < drafts.n_vocab:
-            priming = priming_of(pool.executor, tokenizer, drafts)
-            self._idle_priming = IdlePriming(priming, drafts.n_primed, pool.lock, self._idle_s, drafts.prime)
+        self._note = RunningNote(OpenModel(facts.name, facts.path))
+        self.comparison = comparison
+        """Of devices, which is still to be made; None: nothing is to be compared."""
+        self._primes, self.later_drafts = primes, later_drafts
+        self._start_priming()
+
+    def _start_priming(self) -> None:
+        """Make what is missing of the table of successors while nothing is generated."""
+        drafts = self.drafts
+        if drafts is not None and self._primes and drafts.n_primed < drafts.n_vocab:
+            priming = priming_of(self._pool.executor, self._tokenizer, drafts)
+            self._idle_priming = IdlePriming(priming, drafts.n_primed, self._pool.lock, self._idle_s, drafts.prime)
 
     def __enter__(self) -> LLM:
         return self
@@ -226,11 +239,23 @@ class LLM:
             )
         return work_of(self._subject.spec, self._subject.file.tensors)
 
+    def begin_drafting(self, progress: Progress = no_progress) -> None:
+        """Compile what drafts tokens, where loading put that off, and draft from the next answer on.
+
+        Raises whatever `progress` raises, and EngineClosed.
+        """
+        if (later := self.later_drafts) is not None:
+            later.compile(progress)
+            with self._pool.lock:
+                self._pool.check_open()
+                self.drafts, self.later_drafts = later.drafts(), None
+            self._start_priming()
+
     def session(self) -> Session:
         """A new session, which shares the model with the others. Raises EngineClosed."""
-        return self.session_with(self.drafts)
+        return self.session_with(lambda: self.drafts)
 
-    def session_with(self, drafts: ModelDrafts | None) -> Session:
+    def session_with(self, drafts: Callable[[], ModelDrafts | None]) -> Session:
         """A new session that drafts from these, or not at all: for measurements. Raises EngineClosed."""
         own = self._pool.open(), self.prompts, drafts
         return Session(*own, kv_bytes_per_token=self.kv_bytes_per_token, leader=self._leader)
@@ -350,8 +375,9 @@ class LLM:
         drafts.keep_primed()
 
     def _idle_s(self) -> float:
-        """Seconds that could have been used while nothing was generated."""
-        return self._pool.idle_s if self.policy.idle_work else 0.0
+        """Seconds that could have been used while nothing was generated, nor measured."""
+        measures = self.comparison is not None and self.comparison.runs
+        return self._pool.idle_s if self.policy.idle_work and not measures else 0.0
 
     def stop(self) -> None:
         """End every answer, in the making or waiting for its turn, within one step; from any thread."""
@@ -360,6 +386,7 @@ class LLM:
 
     def close(self) -> None:
         """Stop, close all sessions and give everything back; may be called twice."""
+        self._note.remove()
         self._pool.stop()
         self._leader.close()
         if self._idle_priming is not None:

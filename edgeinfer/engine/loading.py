@@ -7,7 +7,7 @@ handler, prints nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,11 +34,14 @@ from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
 from edgeinfer.engine.limits import context_of, limits_for, memory_for_model, memory_need, unknown_need
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.pool import Pool
-from edgeinfer.engine.race import Choices, chosen_device
+from edgeinfer.engine.racing.afterwards import Comparison
+from edgeinfer.engine.racing.choices import Choices
+from edgeinfer.engine.racing.choosing import Chosen, Race, chosen_device
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.residency import Holding, room_for, stored
+from edgeinfer.engine.running import OpenModel, RunningNote
 from edgeinfer.engine.speculation.second_model import draft_bytes, split_sources
-from edgeinfer.engine.speculation.setup import Loops, Speculation, drafts_for
+from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, Speculation, drafts_for, may_draft_later
 from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
@@ -47,10 +50,11 @@ from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import vocabulary_of
 from edgeinfer.models.thresholds import told as told_of
-from edgeinfer.scheduling.memory import in_gigabytes, require_fit
+from edgeinfer.scheduling.memory import MemoryNeed, require_fit
 from edgeinfer.scheduling.topology import CoreKind, read_topology
 from edgeinfer.scheduling.work import work_of
 from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
+from edgeinfer.size_text import size_text
 
 AUTO = "auto"
 """The device that is fastest for the model, as far as that was found out."""
@@ -75,7 +79,7 @@ def load(
     verify_cost: Mapping[int, float] | None = None,
     draft_from: Sequence[str | Path] = (),
     history: bool = False,
-    race: bool = False,
+    race: Race = "never",
     sharing: SequenceSharing | None = None,
     parallel: int | None = None,
     progress: Progress = no_progress,
@@ -84,7 +88,8 @@ def load(
 
     `device`: a name, or several with commas between them, which then share the model by a plan; `schedule` says how,
     "auto" as is predicted to be fastest, which may be the cpu alone. `race`: at first use of a model "auto" is
-    found by trying all there are; else it is the one found so before, or the cpu.
+    found by trying all there are ("first"), or is the cpu until they are compared after an answer ("after", of small
+    models); else it is the one found so before, or the cpu.
     `n_context` tokens (default: what it was trained for, CTX_CAP at most) for each of `n_sessions` whose whole context
     is kept at a time; more sessions may be open, and read their text again when memory is short. `kv`: how keys and
     values are kept; "int8" takes about half the memory of "f16" and rounds more. `mode`: how much of the machine may
@@ -128,6 +133,12 @@ def load(
     )
     if wanted.device == AUTO and (only := only_device(local.path)) is not None:
         wanted = replace(wanted, device=only)
+    with RunningNote(OpenModel(local.name, local.path, is_loading=True)):
+        return _load_somewhere(local, wanted, started)
+
+
+def _load_somewhere(local: LocalModel, wanted: _Wanted, started: float) -> LLM:
+    """Load a model as it is wanted; on another device where the cpu cannot run it and nobody named one."""
     try:
         return _load(local, wanted, started)
     except UnsupportedModel as reason:
@@ -176,10 +187,16 @@ def _must_stream(subject: Subject, wanted: _Wanted) -> bool:
 
 def _start_fastest(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
     """Compile an open model for the device found fastest, or for the cpu where that one cannot run it after all."""
-    choices, options, may_race = Choices(), _staff(wanted, subject)[0], wanted.race and not wanted.isolate
-    found = chosen_device(
-        subject, read_topology(), options, kv=wanted.kv, may_race=may_race, progress=wanted.progress, choices=choices
-    )
+    choices, race = Choices(), wanted.race if not wanted.isolate else "never"
+    arguments = subject, read_topology(), _staff(wanted, subject)[0]
+    found = chosen_device(*arguments, kv=wanted.kv, race=race, progress=wanted.progress, choices=choices)
+    if found.compares_later:
+
+        def compare(progress: Progress) -> Chosen:
+            with choices.alone():
+                return chosen_device(*arguments, kv=wanted.kv, race="first", progress=progress, choices=choices)
+
+        wanted = replace(wanted, compare=compare)
     notices += () if found.notice is None else (found.notice,)
     try:
         return _start(subject, name, replace(wanted, device=found.device), started, notices)
@@ -196,7 +213,7 @@ class _Wanted:
     """What `load` was asked for, besides the model."""
 
     device: str
-    race: bool
+    race: Race
     schedule: str
     sharing: SequenceSharing | None
     parallel: int | None
@@ -211,6 +228,7 @@ class _Wanted:
     cores: Sequence[int] | None
     speculation: Speculation
     progress: Progress
+    compare: Callable[[Progress], Chosen] | None = None
 
 
 def _staff(wanted: _Wanted, subject: Subject) -> tuple[DeviceOptions, tuple[CoreKind, ...]]:
@@ -237,7 +255,7 @@ def _held(
         taken = beside + memory_need(wanted.device, spec, subject.file.tensors, found).weight_bytes
         if not beside or holding.ram_bytes is None or taken <= holding.ram_bytes:
             return found, speculation, notices
-        reason = f"both take {in_gigabytes(taken)} and may have {in_gigabytes(holding.ram_bytes)}"
+        reason = f"both take {size_text(taken)} and may have {size_text(holding.ram_bytes)}"
     except DoesNotFit as refusal:
         if not beside:
             raise
@@ -245,7 +263,7 @@ def _held(
         found, notices = stored(*arguments, holding, progress)
     texts, path = split_sources(speculation.draft_from)
     assert path is not None
-    notices += (f"nothing is drafted by {path.name}, which takes {in_gigabytes(beside)} beside {name}: {reason}",)
+    notices += (f"nothing is drafted by {path.name}, which takes {size_text(beside)} beside {name}: {reason}",)
     return found, replace(speculation, draft_from=texts), notices
 
 
@@ -282,18 +300,18 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
 def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
     """Compile an open model for its device."""
     subject, limits, trained, speculation, told = _fitting(subject, name, wanted)
-    metadata = subject.file.metadata
     options, kinds = _staff(wanted, subject)
-    loops = None if wanted.speculation.spec == "off" else Loops()
+    drafts_later = wanted.race == "after" and not wanted.isolate and may_draft_later(speculation)
+    loops = None if drafts_later or wanted.speculation.spec == "off" else Loops()
     executor: SequenceEvaluator | None = None
     try:
         regime = Regime.of_machine(wanted.mode, kinds)
         with ThreadPoolExecutor(1) as beside:
             texts = None
             if is_own(wanted.device) and subject.spec is not None:
-                vocabulary = vocabulary_of(metadata)
+                vocabulary = vocabulary_of(subject.file.metadata)
                 check_vocabulary(subject.file.path, vocabulary.n_tokens, subject.spec.n_vocab)
-                texts = beside.submit(own_texts, metadata, vocabulary)
+                texts = beside.submit(own_texts, subject.file.metadata, vocabulary)
             if wanted.isolate:
                 from edgeinfer.engine.isolation.isolated import Isolated
 
@@ -312,18 +330,12 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
         raise
     subject.file.release()
     notices += told + (executor.notices if isinstance(executor, Noted) else ()) + draft_notices
-    if wanted.schedule != AUTO_SCHEDULE and "," not in wanted.device:
-        notices += (
-            f"schedule {wanted.schedule} says how several devices share a model and changes nothing on "
-            f"{executor.device} alone; --device cpu,openvino, say, names two",
-        )
-    if limits.n_context > trained:
-        notices += (f"a context of {limits.n_context} tokens is more than the {trained} this model was trained for",)
+    notices += _doubtful(wanted, executor.device, limits.n_context, trained)
     facts = Facts(
         name=name,
         path=subject.file.path,
         fingerprint=subject.fingerprint,
-        architecture=metadata.text("general.architecture"),
+        architecture=subject.file.metadata.text("general.architecture"),
         device=executor.device,
         n_context=limits.n_context,
         n_context_trained=trained,
@@ -335,11 +347,35 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
         notices=notices,
         approx=subject.approx,
         cores=shared_cores(options, read_topology()),
+        need=_need(subject, wanted.device, executor.limits),
     )
     # a table of every token's successors takes hundreds of passes, each of which would read from disk
     primes = wanted.speculation.history and limits.stored is None
-    own = subject, Pool(executor), tokenizer, template, facts, drafts
-    return LLM(*own, primes=primes, parallel=wanted.parallel)
+    pool = Pool(executor)
+    comparison = None if wanted.compare is None else Comparison(wanted.compare, lambda: pool.idle_s, executor.device)
+    own = subject, pool, tokenizer, template, facts, drafts
+    later = LaterDrafts(executor, tokenizer, subject.fingerprint, speculation) if drafts_later else None
+    return LLM(*own, primes=primes, parallel=wanted.parallel, comparison=comparison, later_drafts=later)
+
+
+def _doubtful(wanted: _Wanted, device: str, n_context: int, trained: int) -> tuple[str, ...]:
+    """What was asked for and may not be what was meant."""
+    notices: tuple[str, ...] = ()
+    if wanted.schedule != AUTO_SCHEDULE and "," not in wanted.device:
+        notices += (
+            f"schedule {wanted.schedule} says how several devices share a model and changes nothing on "
+            f"{device} alone; --device cpu,openvino, say, names two",
+        )
+    if n_context > trained:
+        notices += (f"a context of {n_context} tokens is more than the {trained} this model was trained for",)
+    return notices
+
+
+def _need(subject: Subject, device: str, limits: Limits) -> MemoryNeed:
+    """The memory that a model takes."""
+    if subject.spec is None:
+        return unknown_need(subject.file.metadata, subject.file.tensors, limits)
+    return memory_need(device, subject.spec, subject.file.tensors, limits)
 
 
 def _program_texts(subject: Subject, executor: SequenceEvaluator) -> Texts:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.base import Floats
+from edgeinfer.graph.step import Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Int32s
+from edgeinfer.graph.step import Int32s
 
 FRIENDS = 48
 """Neurons most alike that one may be linked to."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, Int32s, Limits, Progress, Step
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.sparse import SparseLayer
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 from edgeinfer.models.load import Model
-from edgeinfer.ops import Op
 
 CONTEXT = 256
 """Tokens of the text that are read together: later ones begin anew, as another text would."""

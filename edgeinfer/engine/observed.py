@@ -14,13 +14,15 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from edgeinfer.backends.base import PAGE, WHOLE, Batch, Lane, Limits, OpSeconds, Pinned, Staffed, Timed
+from edgeinfer.backends.base import WHOLE, Lane, Limits, OpSeconds, Pinned, Staffed, Timed
 from edgeinfer.backends.stored import Reading, with_activations
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.pressure import Pressure
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, GatedAct
 
 SPARE_PAGES = 2
 """That a timed pass leaves free, its own one among them."""

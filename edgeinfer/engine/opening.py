@@ -5,8 +5,9 @@ In: an open device, a spec and its file, limits. Out: a lane. Knows what a short
 
 from __future__ import annotations
 
-from edgeinfer.backends.base import PAGE, Device, Lane, Limits, Progress
+from edgeinfer.backends.base import Device, Lane, Limits, Progress
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.evaluators import FromDisk, Interruptible, Overlapping, SequenceEvaluator, Telling
 from edgeinfer.engine.fair_lock import FairLock
 from edgeinfer.errors import DoesNotFit, EngineClosed
+from edgeinfer.graph.step import Batch, Floats
 
 
 class Pool:
@@ -127,5 +127,6 @@ class Pool:
         self.stop()
         with self.lock:
             self._closed = True
+            self._rests_since = time.monotonic()  # what idle time is used for ends
             self._members.clear()
             self.executor.close()

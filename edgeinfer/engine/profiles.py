@@ -29,9 +29,9 @@ class ProfileStore:
         """Where the profile of a machine is kept."""
         return self.folder / f"{fingerprint}.toml"
 
-    def experience(self, fingerprint: str) -> Experience:
-        """What answers took on a machine, beside what its profile predicts."""
-        return Experience(self.folder / f"{fingerprint}.experience.json")
+    def experience(self, fingerprint: str, *, streams: bool = False) -> Experience:
+        """What answers took on a machine, beside what its profile predicts; of models that stream apart."""
+        return Experience(self.folder / f"{fingerprint}.experience.json", streams=streams)
 
     def forget_experience(self, fingerprint: str) -> None:
         """A new profile begins without corrections of an old one."""

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats, Int32s, Limits, Progress, no_progress
+from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.engine.batching.passes import join
 from edgeinfer.engine.evaluators import Noted, Overlapping, SequenceEvaluator, Sharing, Tally, Telling
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
+from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.schedules import Schedule

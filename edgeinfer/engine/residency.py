@@ -20,13 +20,13 @@ from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle, DoesNotFit
+from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.models.bundle_places import NEURONS, WHOLE, bundle_path, pack_options
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import has_threshold, threshold_of
-from edgeinfer.ops import Experts
 from edgeinfer.scheduling.firing import Firing
-from edgeinfer.scheduling.memory import RESERVE_SHARE, RUNTIME_BYTES, enough, in_gigabytes, require_fit
+from edgeinfer.scheduling.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, require_fit
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import (
     USUAL,
@@ -43,6 +43,7 @@ from edgeinfer.scheduling.residency import (
 from edgeinfer.scheduling.small_reads import SMALL_READERS, read_times
 from edgeinfer.scheduling.streaming import Kept, Streamed, kept_of
 from edgeinfer.scheduling.topology import read_topology, usable_cores
+from edgeinfer.size_text import size_text
 
 if TYPE_CHECKING:
     from edgeinfer.backends.cpu.bundles.contents import Contents
@@ -97,7 +98,7 @@ def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding,
     budget = 0
     for max_tokens in (limits.max_tokens, *SMALLER_PASSES):
         need = memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=max_tokens))
-        room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - RUNTIME_BYTES
+        room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - PROGRAM_BYTES
         budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
         if need.weight_bytes <= budget:
             return Room(None, max_tokens)
@@ -348,7 +349,7 @@ def known_disk() -> Disk | None:
 
 def told(kept: Kept, disk: Disk | None) -> str:
     """What happens in every pass, in a sentence."""
-    read, total = in_gigabytes(kept.flash_bytes), in_gigabytes(kept.total_bytes)
+    read, total = size_text(kept.flash_bytes), size_text(kept.total_bytes)
     text = f"{read} of the {total} of weights are read from disk for every token"
     if kept.why:
         text = f"{text}, {kept.why}"

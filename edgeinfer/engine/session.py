@@ -7,11 +7,10 @@ that the last call left in the cache is not read again. Knows no files but its o
 from __future__ import annotations
 
 import os
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Unpack
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.conversation import Messages
@@ -24,7 +23,9 @@ from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.graph.step import PAGE
 from edgeinfer.scheduling.serving.priority import Priority
+from edgeinfer.temporary import temporary_file
 
 MAGIC = b"EDGEINFER SESSION 1\n"
 
@@ -36,16 +37,19 @@ class Session:
         self,
         cached: CachedSequence,
         prompts: Prompts,
-        drafts: ModelDrafts | None = None,
+        drafts: Callable[[], ModelDrafts | None] = lambda: None,
         *,
         kv_bytes_per_token: float | None = None,
         leader: Leader | None = None,
     ) -> None:
-        """`leader`: shared with all that may take part in the same passes; None: it has them alone."""
+        """`drafts`: what is drafted from, asked before an answer until there is something.
+
+        `leader`: shared with all that may take part in the same passes; None: it has them alone.
+        """
         self._cached = cached
         self._prompts = prompts
         self._drafts = drafts
-        self._speculator = None if drafts is None else drafts.session()
+        self._speculator: SessionDrafts | None = None
         self._kv_bytes_per_token = kv_bytes_per_token
         self._leader = leader
         self._last: Generation | None = None
@@ -70,6 +74,8 @@ class Session:
     @property
     def speculator(self) -> SessionDrafts | None:
         """Who drafts, if anyone does."""
+        if self._speculator is None and (drafts := self._drafts()) is not None:
+            self._speculator = drafts.session()
         return self._speculator
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
@@ -146,7 +152,7 @@ class Session:
 
     def _start(self, request: Request, priority: Priority) -> TextStream:
         self._cached.check_open()
-        own = self._cached, self._prompts.tokenizer, request, self._speculator
+        own = self._cached, self._prompts.tokenizer, request, self.speculator
         self._last = Generation(*own, leader=self._leader, priority=priority)
         return TextStream(self._last)
 
@@ -159,7 +165,7 @@ class Session:
 def _write(path: Path, data: bytes) -> None:
     """Write a file beside its place, then move it there."""
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = temporary_file(path)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)

@@ -25,7 +25,9 @@ class Stats:
     draft: what was drafted, None without speculation. joules: energy that the CPU's packages took from the beginning of
     the prompt to the end of the answer, all of it: what other programs used meanwhile, and waiting, is in it, and
     memory is not; None where the system does not tell. weights_read_bytes: of weights that do not stay in memory, read
-    for all answers in the making. policy: how much of the machine could be used, in words.
+    for all answers in the making. policy: how much of the machine could be used, in words. is_first: nothing was
+    answered since the model was loaded, so that memory was touched for the first time. step_s: what a step took besides
+    its pass, on average: choosing tokens, drafting, text; None where others took part in passes.
     """
 
     n_prompt: int
@@ -44,6 +46,8 @@ class Stats:
     draft: DraftReport | None = None
     joules: float | None = None
     weights_read_bytes: int = 0
+    is_first: bool = False
+    step_s: float | None = None
 
     @property
     def plain_tok_s(self) -> float | None:
@@ -75,17 +79,20 @@ class Meter:
         self.steps = 0
         self.n_evaluated = 0
         self._read_at: float | None = None
+        self._passes_s: float | None = 0.0
 
     def prompt(self, n_tokens: int) -> None:
         """A piece of the prompt was evaluated."""
         self.n_evaluated += n_tokens
         self._read_at = self._clock()
 
-    def step(self, n_tokens: int) -> None:
-        """A pass gave this many tokens."""
+    def step(self, n_tokens: int, pass_s: float | None = None) -> None:
+        """A pass gave this many tokens; it took `pass_s`, None for one that others took part in."""
         self._last = self._clock()
         if self._first is None:
             self._first, self._n_first = self._last, n_tokens
+        else:
+            self._passes_s = None if pass_s is None or self._passes_s is None else self._passes_s + pass_s
         self.steps += 1
         self.n_sampled += n_tokens
 
@@ -110,6 +117,13 @@ class Meter:
         if self._first is None or self._last is None:
             return None
         return _rate(self.n_sampled - self._n_first, self._last - self._first)
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds that a step took besides its pass, on average."""
+        if self._first is None or self._last is None or self._passes_s is None or self.steps < 2:
+            return None
+        return max(0.0, self._last - self._first - self._passes_s) / (self.steps - 1)
 
     @property
     def joules(self) -> float | None:

@@ -6,15 +6,16 @@ In: a path and a text. Out: whether it could be written. Others see all of it or
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
+
+from edgeinfer.temporary import temporary_file
 
 
 def write_whole(path: Path, text: str) -> bool:
     """Write a file; False where the disk, or the folder, does not take it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = temporary_file(path)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 file.write(text)

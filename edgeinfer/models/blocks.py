@@ -1,8 +1,8 @@
 """The decoder-only transformer that all families share, as ops; a `LayerStyle` says what differs.
 
 In: Hyperparameters, sizes and a style for each layer. Out: a ModelSpec. Knows GGUF's tensor names, not the families.
-Biases, fused query-key-value projections, tied heads and an activation of the file's own (`feed_forward_activation`)
-are used wherever the file has them.
+Biases, sinks, fused query-key-value projections, tied heads and an activation of the file's own
+(`feed_forward_activation`) are used wherever the file has them.
 """
 
 from __future__ import annotations
@@ -12,32 +12,27 @@ from dataclasses import dataclass
 from typing import get_args
 
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.activations import Activation
+from edgeinfer.graph.buffers import Buffer, Rows
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.add import Add
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.soft_cap import SoftCap
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.weights import Unpair, Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.sizes import Sizes
 from edgeinfer.models.spec import KVLayer, ModelSpec, Stage
-from edgeinfer.ops import (
-    Act,
-    Activation,
-    Add,
-    Attention,
-    Buffer,
-    Embed,
-    GatedAct,
-    LayerNorm,
-    MatMul,
-    Op,
-    PositionEmbed,
-    RMSNorm,
-    Rope,
-    RopeTable,
-    Rows,
-    SoftCap,
-    StoreKV,
-    TakeOutputs,
-    Unpair,
-    Weight,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +44,7 @@ class LayerStyle:
     `ops.Attention`, a scale of None being 1 / sqrt(head width). `head_norms`: queries and keys are normed per head.
     `whole_norms`: they are normed over all heads at once. `mixture`: experts are in place of gate, up and down.
     `fused_ffn`: gate and up are the row halves of ffn_up. `post_norms`: a branch is normed before it is added.
+    `ffn_norm`: what the norm before the feed-forward network is called.
     """
 
     rope: RopeTable | None
@@ -63,6 +59,7 @@ class LayerStyle:
     fused_ffn: bool = False
     post_norms: bool = False
     mixture: Mixture | None = None
+    ffn_norm: str = "ffn_norm"
 
 
 def decoder(
@@ -126,7 +123,7 @@ def _layer(hp: Hyperparameters, sizes: Sizes, number: int, style: LayerStyle) ->
         _norm(hp, sizes, "x", "normed", f"{prefix}attn_norm.weight"),
         *_attention(hp, sizes, number, style),
         *_rejoin(hp, sizes, f"{prefix}post_attention_norm.weight", style),
-        _norm(hp, sizes, "x", "normed", f"{prefix}ffn_norm.weight"),
+        _norm(hp, sizes, "x", "normed", f"{prefix}{style.ffn_norm}.weight"),
         *_feed_forward(hp, sizes, prefix, style),
         *_rejoin(hp, sizes, f"{prefix}post_ffw_norm.weight", style),
     ]
@@ -159,14 +156,14 @@ def _attention(hp: Hyperparameters, sizes: Sizes, number: int, style: LayerStyle
     """Projections of `normed`, rotary embedding, cache write, attention and output projection."""
     prefix, heads, kv_heads, width = f"blk.{number}.", sizes.heads, sizes.kv_heads, sizes.head_width
     scale = hp.number("attention.scale", 0.0) or (width**-0.5 if style.scale is None else style.scale)
-    rope = style.rope
+    rope, sinks = style.rope, hp.bias(f"{prefix}attn_sinks.weight", heads)
     return [
         *_qkv(hp, sizes, prefix, style),
         *(_head_norms(hp, sizes, prefix) if style.head_norms else []),
         *(_whole_norms(hp, sizes, prefix) if style.whole_norms else []),
         *([] if rope is None else [Rope("query", heads, width, rope), Rope("key", kv_heads, width, rope)]),
         StoreKV("key", "value", number, kv_heads, width),
-        Attention("query", "attended", number, heads, kv_heads, width, scale, style.window, style.soft_cap),
+        Attention("query", "attended", number, heads, kv_heads, width, scale, style.window, style.soft_cap, sinks),
         _project_back(hp, sizes, "attended", f"{prefix}attn_output", sizes.query_width, style),
     ]
 
@@ -212,7 +209,7 @@ def _feed_forward(hp: Hyperparameters, sizes: Sizes, prefix: str, style: LayerSt
     """The second branch of a layer."""
     if style.mixture is None:
         return _ffn(hp, sizes, prefix, style)
-    return style.mixture.ops(hp, prefix, sizes.width, "silu", "x")
+    return style.mixture.ops(hp, prefix, sizes.width, "x")
 
 
 def _activation(hp: Hyperparameters, usual: Activation) -> Activation:

@@ -10,6 +10,8 @@ import os
 import re
 from pathlib import Path
 
+from edgeinfer.path_text import user_path
+
 SUFFIX = ".bundles"
 WHOLE = ".whole"
 """Ends the name of a file whose layers are read whole though they could be read by neurons, before the suffix."""
@@ -26,7 +28,7 @@ def bundles_folder() -> Path:
     """The folder of bundle files: in $EDGEINFER_HOME, else where the platform keeps what can be made again."""
     home = os.environ.get("EDGEINFER_HOME")
     if home:
-        return Path(home).expanduser() / "bundles"
+        return user_path(home) / "bundles"
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("edgeinfer", appauthor=False)) / "bundles"
@@ -40,7 +42,12 @@ def bundle_path(name: str, fingerprint: str, variant: str = "") -> Path:
     ending = f"-{fingerprint[:FINGERPRINT_DIGITS]}{variant}{SUFFIX}"
     folder = bundles_folder()
     found = sorted(path for path in folder.glob(f"*{ending}") if path.is_file())
-    return found[0] if found else folder / f"{_UNSAFE.sub('_', name)[:100]}{ending}"
+    return found[0] if found else folder / f"{file_stem(name)}{ending}"
+
+
+def file_stem(name: str) -> str:
+    """How names of bundle files begin that are written for a model of this name."""
+    return _UNSAFE.sub("_", name)[:100]
 
 
 def is_whole(path: Path) -> bool:

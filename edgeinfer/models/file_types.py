@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from types import MappingProxyType
 
-from edgeinfer.models.gguf import Header
+from edgeinfer.models.gguf import Header, Metadata
 
 FILE_TYPES = MappingProxyType(
     {
@@ -50,6 +50,12 @@ FILE_TYPES = MappingProxyType(
 )
 
 
+def quant_of_type(metadata: Metadata) -> str | None:
+    """What the file says it is; None where it does not, or says something unknown."""
+    said = metadata.get("general.file_type")
+    return FILE_TYPES.get(said) if isinstance(said, int) else None
+
+
 def quant_name(header: Header) -> str | None:
     """What the file says it is; else the type most of its bytes are in; None for a file without tensors."""
     sizes: Counter[str] = Counter()
@@ -57,7 +63,4 @@ def quant_name(header: Header) -> str | None:
         sizes[tensor.type_name] += tensor.nbytes
     if not sizes:
         return None
-    said = header.metadata.get("general.file_type")
-    if isinstance(said, int) and said in FILE_TYPES:
-        return FILE_TYPES[said]
-    return sizes.most_common(1)[0][0]
+    return quant_of_type(header.metadata) or sizes.most_common(1)[0][0]

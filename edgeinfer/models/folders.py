@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from edgeinfer.path_text import user_path
+
 
 def default_root() -> Path:
     """The folder of models: in $EDGEINFER_HOME, else where the platform keeps a user's data."""
     home = os.environ.get("EDGEINFER_HOME")
     if home:
-        return Path(home).expanduser() / "models"
+        return user_path(home) / "models"
     import platformdirs
 
     return Path(platformdirs.user_data_dir("edgeinfer", appauthor=False)) / "models"

@@ -19,6 +19,7 @@ from edgeinfer.models.download.http import ConnectionCutError, Refused, Remote, 
 from edgeinfer.models.download.policy import Policy
 from edgeinfer.models.download.space import FULL, disk_full
 from edgeinfer.models.download.transfer import ask
+from edgeinfer.privacy import refuse_telemetry
 
 MISSING_CLIENT = (
     "hf: sources need the client of the Hugging Face hub; run: python -m pip install 'edgeinfer[hub]' - "
@@ -34,6 +35,7 @@ def require_client() -> None:
 
 def client() -> tuple[Any, Any]:
     """The client's package and its errors. It is an extra, so nothing can be imported from it by name."""
+    refuse_telemetry()
     hub = importlib.import_module("huggingface_hub")
     importlib.import_module("huggingface_hub.constants")
     return hub, importlib.import_module("huggingface_hub.errors")
@@ -84,8 +86,8 @@ def _check_reachable(endpoint: str, text: str, policy: Policy) -> None:
         return
     except ConnectionCutError as cut:
         if not cut.answered:
-            raise _unreachable(text, cut) from None
+            raise _unreachable(text, cut.cause) from None
 
 
-def _unreachable(text: str, error: Exception) -> DownloadFailed:
-    return DownloadFailed(f"{text}: the hub could not be reached ({error}); check the network, or give a path")
+def _unreachable(text: str, cause: object) -> DownloadFailed:
+    return DownloadFailed(f"{text}: the hub could not be reached ({cause}); check the network, or give a path")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.weights import Unpair, Weight
 from edgeinfer.models.gguf import Metadata, TensorInfo
-from edgeinfer.ops import Unpair, Weight
 
 COUNT_MAX = 1 << 31
 """Largest size or count that is believed: every known model is far below it, and products of two stay exact."""
@@ -103,6 +103,11 @@ class Hyperparameters:
         self._check(name, (length,))
         start, stop = rows or (0, length)
         return Weight(name, start, stop, 1, unpair)
+
+    def table(self, name: str, shape: tuple[int, int]) -> Weight:
+        """All numbers of the 2-D tensor `name` in a row. Raises BadGGUF as `matrix` does."""
+        self._check(name, shape)
+        return Weight(name, 0, shape[0] * shape[1], 1)
 
     def bias(
         self, name: str, length: int, rows: tuple[int, int] | None = None, unpair: Unpair | None = None

@@ -5,7 +5,6 @@ In: a source's text. Out: `Look`, or why there is none. Keeps nothing on this ma
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from edgeinfer.models.file_names import quant_of
 from edgeinfer.models.file_types import quant_name
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.sources import SOURCES, parse_source
+from edgeinfer.temporary import temporary_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def look(source: str, policy: Policy | None = None) -> Look:
     def see(header: Header, nbytes: int) -> None:
         raise _Seen(header, nbytes)
 
-    with tempfile.TemporaryDirectory(prefix="edgeinfer-look-") as folder:
+    with temporary_folder("edgeinfer-look") as folder:
         pull = Pull(
             Path(folder),
             silent,

@@ -11,6 +11,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeinfer.path_text import path_bytes, path_text
+from edgeinfer.temporary import temporary_path
+
 FORMAT = 1
 MANIFEST_CAP_BYTES = 1 << 20
 
@@ -51,7 +54,12 @@ class Manifest:
             for file in self.files
         ]
         record = {"format": FORMAT, "name": self.name, "source": self.source, "key": self.key, "asked": self.asked}
-        write_text(path, json.dumps({**record, "files": files}, indent=2, ensure_ascii=False) + "\n")
+        write_paths(path, json.dumps({**record, "files": files}, indent=2, ensure_ascii=False) + "\n")
+
+
+def manifest_file_name(name: str) -> str:
+    """The name of a model's manifest: that of the model, which may hold signs that names of files may not."""
+    return f"{name.replace('/', '%2F').replace(':', '%3A')}.json"
 
 
 def read_manifest(path: Path) -> Manifest | None:
@@ -59,24 +67,36 @@ def read_manifest(path: Path) -> Manifest | None:
     try:
         if path.stat().st_size > MANIFEST_CAP_BYTES:
             return None
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path_text(path.read_bytes()))
         files = tuple(
             ModelFile(path.parent / str(file["path"]), int(file["nbytes"]), file["sha256"] and str(file["sha256"]))
             for file in record["files"]
         )
-        if record["format"] != FORMAT or not files or record["name"] != path.name.removesuffix(".json"):
+        if record["format"] != FORMAT or not files or manifest_file_name(record["name"]) != path.name:
             return None
         return Manifest(record["name"], str(record["source"]), str(record["key"]), str(record["asked"]), files)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old one or the new one, never half of it."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    """Write a small file so that a reader sees the old one or the new one, never half of it.
+
+    Raises ValueError for text that is no UTF-8.
+    """
+    _write(path, text.encode("utf-8"))
+
+
+def write_paths(path: Path, text: str) -> None:
+    """The same for text with paths, whose names may be any bytes; `path_text` reads it."""
+    _write(path, path_bytes(text))
+
+
+def _write(path: Path, content: bytes) -> None:
+    fresh = temporary_path(path)
     try:
-        with fresh.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with fresh.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, path)

@@ -7,15 +7,20 @@ families. Old files that hold a tensor for each expert are read too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.activations import ExpertActivation
+from edgeinfer.graph.buffers import Buffer
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.ops import Buffer, Experts, MatMul, Op, Router, Weight
 
 EXPERTS_MAX = 1024
-SOFTMAX_GATING = 1
-"""GGUF's number for shares that are a softmax."""
+SOFTMAX_GATING, CHOSEN_SOFTMAX_GATING = 1, 3
+"""GGUF's numbers for shares that are a softmax over all experts, or over those that are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +37,37 @@ class Mixture:
     normalised: bool
     scale: float = 1.0
     shared_width: int = 0
+    activation: ExpertActivation = "silu"
 
     @classmethod
-    def read(cls, hp: Hyperparameters, width: int, *, normalised: bool, shared_width: int = 0) -> Mixture:
+    def read(
+        cls,
+        hp: Hyperparameters,
+        width: int,
+        *,
+        normalised: bool,
+        shared_width: int = 0,
+        activation: ExpertActivation = "silu",
+    ) -> Mixture:
         """Sizes from the keys that all families share; the arguments are what they are where a file does not say.
 
         Raises BadGGUF where they are impossible, UnsupportedModel where shares are computed in another way.
         """
         count = hp.integer("expert_count", most=EXPERTS_MAX)
         gating = hp.integer("expert_gating_func", SOFTMAX_GATING, least=0)
-        if gating not in (0, SOFTMAX_GATING):
+        if gating not in (0, SOFTMAX_GATING, CHOSEN_SOFTMAX_GATING):
             raise UnsupportedModel(
-                f"{hp.architecture} chooses experts by gating function {gating}; edgeinfer has softmax (1) alone"
+                f"{hp.architecture} chooses experts by gating function {gating}; edgeinfer has softmax (1, 3) alone"
             )
+        normalised = hp.flag("expert_weights_norm", default=normalised) or gating == CHOSEN_SOFTMAX_GATING
         return cls(
             count=count,
             active=hp.integer("expert_used_count", most=count),
             width=hp.integer("expert_feed_forward_length", width),
-            normalised=hp.flag("expert_weights_norm", default=normalised),
+            normalised=normalised,
             scale=hp.number("expert_weights_scale", 0.0) or 1.0,
             shared_width=hp.integer("expert_shared_feed_forward_length", shared_width, least=0),
+            activation=activation,
         )
 
     def buffers(self) -> tuple[Buffer, ...]:
@@ -59,10 +75,8 @@ class Mixture:
         routed = (Buffer("scores", self.count), Buffer("shares", self.count))
         return routed if not self.shared_width else (*routed, Buffer("shared_score", 1), Buffer("shared_share", 1))
 
-    def ops(
-        self, hp: Hyperparameters, prefix: str, width: int, activation: Literal["silu", "gelu_tanh"], out: str
-    ) -> list[Op]:
-        """The experts of a layer, which read `normed` and add to `out`."""
+    def ops(self, hp: Hyperparameters, prefix: str, width: int, out: str) -> list[Op]:
+        """The experts of a layer, which read `normed` and add to `out`; with biases where the file has them."""
         router = hp.matrix(f"{prefix}ffn_gate_inp.weight", (self.count, width))
         gate, up, down = (
             _matrices(hp, f"{prefix}ffn_{name}", self.count, shape)
@@ -73,15 +87,24 @@ class Mixture:
             }.items()
         )
         ops: list[Op] = [
-            MatMul("normed", "scores", router),
+            MatMul("normed", "scores", router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)),
             Router("scores", "shares", self.count, self.active, "softmax", self.normalised, self.scale),
-            Experts("normed", "shares", out, gate, up, down, self.active, activation),
+            Experts(
+                *("normed", "shares", out, gate, up, down, self.active, self.activation),
+                self._biases(hp, prefix, width),
+            ),
         ]
-        return ops + (self._shared(hp, prefix, width, activation, out) if self.shared_width else [])
+        return ops + (self._shared(hp, prefix, width, out) if self.shared_width else [])
 
-    def _shared(
-        self, hp: Hyperparameters, prefix: str, width: int, activation: Literal["silu", "gelu_tanh"], out: str
-    ) -> list[Op]:
+    def _biases(self, hp: Hyperparameters, prefix: str, width: int) -> tuple[Weight, Weight, Weight] | None:
+        """Of gate, up and down, where the file has that of gate."""
+        if f"{prefix}ffn_gate_exps.bias" not in hp.tensors:
+            return None
+        inner, outer = (self.count, self.width), (self.count, width)
+        gate, up = (hp.table(f"{prefix}ffn_{name}_exps.bias", inner) for name in ("gate", "up"))
+        return gate, up, hp.table(f"{prefix}ffn_down_exps.bias", outer)
+
+    def _shared(self, hp: Hyperparameters, prefix: str, width: int, out: str) -> list[Op]:
         """The shared expert: one of one."""
         score = hp.row(f"{prefix}ffn_gate_inp_shexp.weight", width)
         inner = (self.shared_width, width)
@@ -90,7 +113,7 @@ class Mixture:
         return [
             MatMul("normed", "shared_score", score),
             Router("shared_score", "shared_share", 1, 1, "sigmoid"),
-            Experts("normed", "shared_share", out, (gate,), (up,), (down,), 1, activation),
+            Experts("normed", "shared_share", out, (gate,), (up,), (down,), 1, self.activation),
         ]
 
 

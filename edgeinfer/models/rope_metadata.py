@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.graph.ops.rope import RopeTable
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.ops import RopeTable
 
 BASE_LEAST = 1.0
 

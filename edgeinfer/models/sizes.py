@@ -44,7 +44,7 @@ class Sizes:
         if not mixture and hp.integer("expert_count", 0, least=0) > 0:
             raise UnsupportedModel(
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
-                "qwen3moe and olmoe"
+                "qwen3moe, olmoe and gpt-oss"
             )
         width, heads = hp.integer("embedding_length"), hp.integer("attention.head_count")
         kv_heads = hp.integer("attention.head_count_kv", heads)

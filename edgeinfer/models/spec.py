@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edgeinfer.ops import Buffer, Embed, Experts, LayerNorm, MatMul, Op, PositionEmbed, RMSNorm, Weight
+from edgeinfer.graph.buffers import Buffer
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.weights import Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,8 @@ class ModelSpec:
     def weights(self) -> Iterator[Weight]:
         """Every weight the ops read, once per op that reads it (a tied head names the embedding again)."""
         for op in self.ops():
-            if isinstance(op, Embed | PositionEmbed | LayerNorm | RMSNorm | MatMul):
-                yield op.weight
-            if isinstance(op, LayerNorm | MatMul) and op.bias is not None:
-                yield op.bias
-            if isinstance(op, Experts):
-                yield from op.weights
+            yield from op.matrices
+            yield from op.vectors
 
     @property
     def has_experts(self) -> bool:
@@ -71,10 +70,7 @@ class ModelSpec:
     def matrices(self) -> Iterator[Weight]:
         """Those of the weights that are matrices: rows of numbers, not single ones."""
         for op in self.ops():
-            if isinstance(op, Embed | PositionEmbed | MatMul):
-                yield op.weight
-            if isinstance(op, Experts):
-                yield from op.weights
+            yield from op.matrices
 
     def buffer(self, name: str) -> Buffer:
         """The buffer of that name."""

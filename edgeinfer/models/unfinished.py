@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgeinfer.models.delivery import Source
+from edgeinfer.models.download.lock import is_held
 from edgeinfer.models.download.part import record_path
 from edgeinfer.models.download.policy import PullStopped
-from edgeinfer.models.manifest import write_text
+from edgeinfer.models.manifest import write_paths
+from edgeinfer.path_text import path_bytes, path_text
 
 SUFFIX = ".pull"
 NOTE_CAP_BYTES = 1 << 16
@@ -23,7 +25,7 @@ NOTE_CAP_BYTES = 1 << 16
 
 def key_hash(source: Source) -> str:
     """A name for files that are about one source."""
-    return hashlib.sha256(source.key.encode()).hexdigest()[:16]
+    return hashlib.sha256(path_bytes(source.key)).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Unfinished:
 
     source: str
     name: str
-    nbytes: int  # of the whole model, 0 while that is not known
+    nbytes: int  # of all that is received, 0 while that is not known
     parts: tuple[Path, ...] = ()
     note: Path | None = None  # the file that says so
 
@@ -83,22 +85,37 @@ class PullNote:
         """Note how large the model is."""
         self._found = replace(self._found, nbytes=nbytes)
 
+    def measured(self, nbytes: int | None) -> None:
+        """Note how much is received in all, as it is shown; that is less than the model where it comes compressed."""
+        if nbytes and nbytes != self._found.nbytes:
+            self.sized(nbytes)
+            self._write()
+
     def parted(self, path: Path) -> None:
         """Note a file that is about to be received, on the disk too, as the process may be killed."""
         self._found = replace(self._found, parts=(*self._found.parts, path))
-        if self._is_listed:
+        self._write()
+
+    def _write(self) -> None:
+        if self._is_listed and self._found.parts:
             record = {
                 "source": self._found.source,
                 "name": self._found.name,
                 "nbytes": self._found.nbytes,
                 "parts": [str(part) for part in self._found.parts],
             }
-            write_text(self._path, json.dumps(record, ensure_ascii=False))
+            write_paths(self._path, json.dumps(record, ensure_ascii=False))
+
+
+def under_way(folder: Path, source: Source) -> tuple[int, int | None]:
+    """Bytes that the pull of a source has received, and bytes in all if known; for other processes than the one."""
+    found = _read(folder / f".{key_hash(source)}{SUFFIX}")
+    return (0, None) if found is None else (found.done_bytes, found.nbytes or None)
 
 
 def unfinished_in(folder: Path) -> tuple[Unfinished, ...]:
-    """The pulls of which something is kept, by name."""
-    found = [_read(path) for path in folder.glob(f".*{SUFFIX}")]
+    """The pulls that are over and of which something is kept, by name: not those that a process works at now."""
+    found = [_read(path) for path in folder.glob(f".*{SUFFIX}") if not is_held(path.with_suffix(".lock"))]
     kept = (each for each in found if each is not None and each.done_bytes)
     return tuple(sorted(kept, key=lambda each: each.name.casefold()))
 
@@ -107,7 +124,7 @@ def _read(path: Path) -> Unfinished | None:
     try:
         if path.stat().st_size > NOTE_CAP_BYTES:
             return None
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = json.loads(path_text(path.read_bytes()))
         parts = tuple(Path(str(part)) for part in record["parts"])
         if any(part.suffix != ".part" for part in parts):
             return None  # what is listed here may be deleted

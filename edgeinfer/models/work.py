@@ -11,9 +11,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edgeinfer.graph.cost import Cost, Products
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, Experts, LayerNorm, MatMul, Op, PositionEmbed, RMSNorm, TakeOutputs, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,52 +39,34 @@ def weight_bytes(weight: Weight, tensors: Mapping[str, TensorInfo]) -> int:
     return info.nbytes * weight.n_rows * weight.columns // math.prod(info.shape)
 
 
-def share_read(experts: int, active: int, n_tokens: int) -> float:
-    """The share of the experts that `n_tokens` are expected to have, `active` each, all equally likely."""
-    return 1.0 - (1.0 - active / experts) ** n_tokens
-
-
 def unread_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_tokens: int) -> float:
     """Bytes of the file that are weights of experts which no token of a pass is expected to have."""
-    ops = [op for op in spec.ops() if isinstance(op, Experts)]
-    return sum(_expert_bytes(op, tensors) * (1.0 - share_read(len(op.gate), op.active, n_tokens)) for op in ops)
+    products = [each for op in spec.ops() for each in op.cost.products]
+    return sum(products_bytes(each, tensors) * (1.0 - each.share_read(n_tokens)) for each in products)
 
 
-def _expert_bytes(op: Experts, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of the file that all experts of an op take, all as large as the first."""
-    return len(op.gate) * sum(weight_bytes(weight, tensors) for weight in (op.gate[0], op.up[0], op.down[0]))
+def products_bytes(products: Products, tensors: Mapping[str, TensorInfo]) -> int:
+    """Bytes of the file that the matrices of products take."""
+    return products.experts * weight_bytes(products.weight, tensors)
 
 
 def pass_work(
     spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_tokens: int, n_cached: int, n_outputs: int = 1
 ) -> Work:
     """Work of one pass of `n_tokens` after `n_cached` cached ones, with logits of `n_outputs` of them."""
-    total = Work()
-    head = False
+    total, n_rows = Work(), n_tokens
     for op in spec.ops():
-        head = head or isinstance(op, TakeOutputs)
-        total += _op_work(op, tensors, n_outputs if head else n_tokens, n_cached)
+        n_rows = n_outputs if op.takes_outputs else n_rows
+        total += _work_of(op.cost, tensors, n_rows, n_cached)
     return total
 
 
-def _op_work(op: Op, tensors: Mapping[str, TensorInfo], n_rows: int, n_cached: int) -> Work:
-    match op:
-        case Embed() | PositionEmbed():
-            row_bytes = weight_bytes(op.weight, tensors) // op.weight.n_rows
-            return Work(row_bytes * n_rows, 0, 0)
-        case LayerNorm():
-            return Work(weight_bytes(op.weight, tensors) + weight_bytes(op.bias, tensors), 0, 0)
-        case RMSNorm():
-            return Work(weight_bytes(op.weight, tensors), 0, 0)
-        case MatMul():
-            return Work(weight_bytes(op.weight, tensors), 0, op.weight.n_rows * op.weight.columns * n_rows)
-        case Experts():
-            n_bytes = _expert_bytes(op, tensors) * share_read(len(op.gate), op.active, n_rows)
-            one = sum(each.n_rows * each.columns for each in (op.gate[0], op.up[0], op.down[0]))
-            return Work(round(n_bytes), 0, one * op.active * n_rows)
-        case Attention():
-            reach = n_cached + n_rows if op.window is None else min(op.window + n_rows, n_cached + n_rows)
-            seen = sum(min(n_cached + token + 1, op.window or n_cached + token + 1) for token in range(n_rows))
-            return Work(0, 4 * op.kv_heads * op.head_width * reach, 2 * op.heads * op.head_width * seen)
-        case _:
-            return Work()
+def _work_of(cost: Cost, tensors: Mapping[str, TensorInfo], n_rows: int, n_cached: int) -> Work:
+    read = sum(weight_bytes(weight, tensors) for weight in cost.vectors)
+    read += sum(n_rows * (weight_bytes(weight, tensors) // weight.n_rows) for weight in cost.gathered)
+    read += round(sum(products_bytes(each, tensors) * each.share_read(n_rows) for each in cost.products))
+    multiply_adds, kv_bytes = sum(each.multiply_adds(n_rows) for each in cost.products), 0
+    if cost.attention is not None:
+        kv_bytes = round(cost.attention.kv_bytes_per_token() * cost.attention.reach(n_rows, n_cached))
+        multiply_adds += round(cost.attention.multiply_adds(n_rows, n_cached))
+    return Work(read, kv_bytes, multiply_adds)

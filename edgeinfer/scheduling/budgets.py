@@ -12,11 +12,12 @@ from math import inf
 
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.cost import ACTIVATION_BYTES, KV_ELEMENT_BYTES
-from edgeinfer.scheduling.memory import FIXED_BUFFER_BYTES, RESERVE_SHARE, RUNTIME_BYTES, in_gigabytes
+from edgeinfer.scheduling.memory import FIXED_BUFFER_BYTES, PROGRAM_BYTES, RESERVE_SHARE
 from edgeinfer.scheduling.placement import Placement, StagePlacement
 from edgeinfer.scheduling.profile import CPU, DeviceRates, Profile
 from edgeinfer.scheduling.step_time import attention_device
 from edgeinfer.scheduling.work import ModelWork, StageShape
+from edgeinfer.size_text import size_text
 
 STREAM_BUFFER_BYTES = 64 << 20
 """Two pieces of streamed weights: one computes while the other arrives."""
@@ -83,7 +84,7 @@ def budgets_of(
     pass of `most_rows` tokens and those of streaming. `available_vram_bytes`: by name, where it is known;
     `ram_weight_bytes`: as much of RAM at most for weights.
     """
-    ram = available_ram_bytes * (1 - RESERVE_SHARE) - RUNTIME_BYTES - other_bytes
+    ram = available_ram_bytes * (1 - RESERVE_SHARE) - PROGRAM_BYTES - other_bytes
     known = available_vram_bytes or {}
     vram = {
         rates.name: _vram(rates, work, known.get(rates.name, rates.memory_bytes), most_rows)
@@ -171,8 +172,8 @@ def refusal(work: ModelWork, budgets: Budgets, caching: Caching, has_disk: bool)
         if 0 < n_sequences < caching.n_sequences:
             remedy = f"{n_sequences} sequences at once would fit"
     return DoesNotFit(
-        f"{work.name} needs {in_gigabytes(int(work.weight_bytes))} for weights and {in_gigabytes(int(cache))} for "
-        f"{caching.n_sequences} x {caching.n_context} tokens of context; {in_gigabytes(int(ram))} of "
-        f"RAM and {in_gigabytes(int(sum(budgets.vram_bytes.values())))} of accelerator memory may be used"
-        f"{' and the disk' if has_disk else ''}: {in_gigabytes(int(missing))} too much; {remedy}"
+        f"{work.name} needs {size_text(int(work.weight_bytes))} for weights and {size_text(int(cache))} for "
+        f"{caching.n_sequences} x {caching.n_context} tokens of context; {size_text(int(ram))} of "
+        f"RAM and {size_text(int(sum(budgets.vram_bytes.values())))} of accelerator memory may be used"
+        f"{' and the disk' if has_disk else ''}: {size_text(int(missing))} too much; {remedy}"
     )

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES, DeviceCost, Pass
-from edgeinfer.scheduling.memory import RUNTIME_BYTES
+from edgeinfer.scheduling.memory import PROGRAM_BYTES
 from edgeinfer.scheduling.profile import CoreRates, DeviceRates, NodeRates
 from edgeinfer.scheduling.work import ModelWork
 
@@ -85,7 +85,7 @@ def replica_plan(cpu: DeviceRates, work: ModelWork, step: Pass, n_context: int, 
         return None
     each = -(-step.n_sequences // len(cpu.nodes))
     caches = work.kv_bytes_per_token(KV_ELEMENT_BYTES[kv]) * n_context * each
-    return node_plan(cpu, work, step, work.weight_bytes + caches + RUNTIME_BYTES, kv)
+    return node_plan(cpu, work, step, work.weight_bytes + caches + PROGRAM_BYTES, kv)
 
 
 def team_seconds(cpu: DeviceRates, work: ModelWork, step: Pass, team: Sequence[CoreRates], kv: str = "f16") -> float:

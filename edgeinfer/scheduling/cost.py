@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgeinfer.graph.cost import Heads
 from edgeinfer.scheduling.profile import DeviceRates, Link, ProductRates
 from edgeinfer.scheduling.spent import Spent
-from edgeinfer.scheduling.work import Heads, ModelWork, Product, StageShape
+from edgeinfer.scheduling.work import ModelWork, Product, StageShape
 
 KV_ELEMENT_BYTES = {"f16": 2.0, "int8": 34 / 32}
 ACTIVATION_BYTES = 4

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgeinfer.graph.cost import Heads
 from edgeinfer.scheduling.profile import AttentionRates, Curve, ProductRates
-from edgeinfer.scheduling.work import Heads
 
 LEAST_S = 1e-12
 

@@ -9,18 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.size_text import size_text
 
-RUNTIME_BYTES = 144 << 20
-"""Python, NumPy and LLVM with compiled kernels, before any model (measured peak about 135 MB)."""
+PROGRAM_BYTES = 210_000_000
+"""Python, libraries and compiled kernels besides any model, as far as they are resident: 190 to 235 MB on machines that
+were measured, of which more than half are pages of library files, LLVM's above all."""
 FIXED_BUFFER_BYTES = 128 << 20
 """Most that buffers of one pass take whatever the context is (512 tokens of a large model)."""
+LEAST_CONTEXT = 256
+"""Tokens that are worth running a model with."""
 RESERVE_SHARE = 0.05
 """Share of the available memory that is left to others."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Bytes a model takes while it runs with `n_context` tokens of context."""
+    """Bytes a model takes while it runs with `n_context` tokens of context.
+
+    `weight_bytes`: in memory, in the device's own form; `buffer_bytes`: working buffers of a pass.
+    """
 
     weight_bytes: int
     kv_bytes_per_token: int
@@ -29,8 +36,24 @@ class MemoryNeed:
     n_context: int
 
     @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """Everything that memory is the sum of, by the names that all commands and screens use."""
+        return (
+            ("weights", self.weight_bytes),
+            ("KV cache", self.kv_bytes),
+            ("buffers", self.buffer_bytes),
+            ("program", PROGRAM_BYTES),
+        )
+
+    @property
     def total_bytes(self) -> int:
-        return self.weight_bytes + self.kv_bytes + self.buffer_bytes + RUNTIME_BYTES
+        """What is called memory: the sum of the parts."""
+        return sum(n_bytes for _, n_bytes in self.parts)
+
+    @property
+    def parts_text(self) -> str:
+        """The parts for people."""
+        return ", ".join(f"{name} {size_text(n_bytes)}" for name, n_bytes in self.parts)
 
 
 def missing_bytes(need: MemoryNeed, available_bytes: int) -> int:
@@ -43,7 +66,7 @@ def fitting_context(need: MemoryNeed, available_bytes: int) -> int:
 
     Buffers grow with the context too (rotary tables, attention partials); up to FIXED_BUFFER_BYTES they do not shrink.
     """
-    fixed_bytes = need.weight_bytes + RUNTIME_BYTES + min(need.buffer_bytes, FIXED_BUFFER_BYTES)
+    fixed_bytes = need.weight_bytes + PROGRAM_BYTES + min(need.buffer_bytes, FIXED_BUFFER_BYTES)
     room = int(available_bytes * (1.0 - RESERVE_SHARE)) - fixed_bytes
     per_token = need.kv_bytes_per_token + need.buffer_bytes // max(1, need.n_context)
     return max(0, min(need.n_context, room // max(1, per_token)))
@@ -54,27 +77,23 @@ def require_fit(need: MemoryNeed, available_bytes: int) -> None:
     missing = missing_bytes(need, available_bytes)
     if not missing:
         return
-    context = fitting_context(need, available_bytes)
-    remedy = (
-        f"a context of {context} tokens would fit (--ctx {context})"
-        if context >= 256
-        else "a smaller model or a smaller quant would fit"
-    )
     raise DoesNotFit(
-        f"the model needs {in_gigabytes(need.total_bytes)} of memory "
-        f"({in_gigabytes(need.weight_bytes)} weights, {in_gigabytes(need.kv_bytes)} for a context of "
-        f"{need.n_context} tokens) and {in_gigabytes(available_bytes)} are available: "
-        f"{in_gigabytes(missing)} too much; {remedy}"
+        f"the model needs {size_text(need.total_bytes)} of memory ({need.parts_text}) for a context of "
+        f"{need.n_context} tokens, and {size_text(available_bytes)} are available: {size_text(missing)} too much; "
+        f"{would_fit(need, available_bytes)}"
     )
 
 
-def in_gigabytes(n_bytes: int) -> str:
-    """Bytes for people: "1.23 GB", or "45 MB" below a gigabyte."""
-    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"
+def would_fit(need: MemoryNeed, available_bytes: int) -> str:
+    """What would fit instead of a model that does not."""
+    context = fitting_context(need, available_bytes)
+    if context >= LEAST_CONTEXT:
+        return f"a context of {context} tokens would fit (--ctx {context})"
+    return "a smaller model or a smaller quant would fit"
 
 
 def enough(n_bytes: int) -> str:
-    """Bytes to ask for, never fewer than so many: as `in_gigabytes`, and "450 kB" below ten megabytes."""
+    """Bytes to ask for, never fewer than so many: "1.23 GB", "45 MB", and "450 kB" below ten megabytes."""
     if n_bytes >= 1e9:
         return f"{-(-n_bytes // 10**7) / 100:.2f} GB"
     return f"{-(-n_bytes // 10**6)} MB" if n_bytes >= 1e7 else f"{-(-n_bytes // 10**3)} kB"

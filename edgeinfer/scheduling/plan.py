@@ -14,11 +14,17 @@ from edgeinfer.scheduling.streaming import Kept
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Measured on this machine with this model and device, or None."""
+    """Measured on this machine with this model and device, or None.
+
+    `n_prompt`: tokens of the prompts of `prefill_tok_s`, None where they were not noted; `decode_tok_s` is with drafts,
+    if there were any, `plain_tok_s` one token at a time.
+    """
 
     prefill_tok_s: float | None = None
     decode_tok_s: float | None = None
     ttft_s: float | None = None
+    n_prompt: int | None = None
+    plain_tok_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.scheduling.firing import Firing, Neurons
-from edgeinfer.scheduling.memory import enough, in_gigabytes
+from edgeinfer.scheduling.memory import enough
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.small_reads import SMALL_READERS, ReadTimes, read_times
+from edgeinfer.size_text import size_text
 
 USUAL_READERS = 4
 """Reads under way at a time where nobody has measured the disk, and at least."""
@@ -275,7 +276,7 @@ def _check_hope(found: Residency, total: int, disk: Disk | None, what: str) -> N
     if rate is None or found.streamed_bytes / rate <= LONGEST_TOKEN_S:
         return
     raise DoesNotFit(
-        f"{what} would read {in_gigabytes(int(found.streamed_bytes))} of its {in_gigabytes(total)} from disk for every "
+        f"{what} would read {size_text(int(found.streamed_bytes))} of its {size_text(total)} from disk for every "
         f"token, {found.streamed_bytes / rate:.0f} s at {rate / 1e9:.2g} GB/s; a smaller model or a smaller quant "
-        f"would work, or {in_gigabytes(int(found.streamed_bytes - LONGEST_TOKEN_S * rate))} more memory"
+        f"would work, or {size_text(int(found.streamed_bytes - LONGEST_TOKEN_S * rate))} more memory"
     )

@@ -25,11 +25,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from edgeinfer.graph.cost import Heads
 from edgeinfer.scheduling.cost import ACTIVATION_BYTES, KV_ELEMENT_BYTES, DeviceCost, Pass, from_device_s, to_device_s
 from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
 from edgeinfer.scheduling.profile import CPU, Profile
 from edgeinfer.scheduling.spent import Spent
-from edgeinfer.scheduling.work import Heads, ModelWork, StageShape, StageWork
+from edgeinfer.scheduling.work import ModelWork, StageShape, StageWork
 
 SAME_INPUT = (("attn_q", "attn_k", "attn_v", "attn_qkv"), ("ffn_gate", "ffn_up"))
 """Kinds of products that read the same value when they follow each other."""

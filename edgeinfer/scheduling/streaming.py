@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from edgeinfer.models.work import share_read
+from edgeinfer.graph.cost import share_read
 from edgeinfer.scheduling.firing import Firing, NeuronReads, Neurons
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import USUAL, ExpertLoads, Load, NeuronLoads, Residency

@@ -6,31 +6,12 @@ weights and knows no device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edgeinfer.graph.cost import Heads, Products, share_read
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec, Stage
-from edgeinfer.models.work import share_read
-from edgeinfer.ops import (
-    Act,
-    Add,
-    Attention,
-    Embed,
-    Experts,
-    GatedAct,
-    LayerNorm,
-    MatMul,
-    Op,
-    PositionEmbed,
-    RMSNorm,
-    Rope,
-    Router,
-    SoftCap,
-    StoreKV,
-    TakeOutputs,
-    Weight,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +45,6 @@ class Product:
     @property
     def n_bytes(self) -> float:
         return self.n_weights * self.bytes_per_weight
-
-
-@dataclass(frozen=True, slots=True)
-class Heads:
-    """Attention of one layer: query heads, key/value heads, their width, and the window if there is one."""
-
-    heads: int
-    kv_heads: int
-    head_width: int
-    window: int | None = None
-
-    def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
-        """Bytes that a cached token takes in this layer."""
-        return 2 * self.kv_heads * self.head_width * element_bytes
-
-    def reach(self, n_tokens: int, n_cached: int) -> int:
-        """Cached positions that a pass of so many tokens looks at, the tokens' own included."""
-        return n_tokens + min(n_cached, self.window or n_cached)
-
-    def multiply_adds(self, n_tokens: int, n_cached: int) -> float:
-        """Of scores and of blending, for `n_tokens` in a row after `n_cached`."""
-        first, last = n_cached + 1, n_cached + n_tokens
-        if self.window is None or last <= self.window:
-            seen = (first + last) * n_tokens / 2
-        else:
-            below = max(0, self.window - first + 1)  # tokens that see everything before them
-            seen = (first + first + below - 1) * below / 2 + (n_tokens - below) * self.window
-        return 2 * self.heads * self.head_width * seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,57 +113,40 @@ def work_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> ModelWork:
     stages = []
     for stage in spec.stages:
         shape = _shape(stage, tensors)
-        found = tuple(weight.tensor for op in stage.ops for weight, _, _ in _matrices(op))
+        found = tuple(each.weight.tensor for op in stage.ops for each in op.cost.products)
         stages.append(StageWork(stage.name, shapes.setdefault(shape, shape), found))
     return ModelWork(spec.name, tuple(stages), spec.width)
 
 
 def _shape(stage: Stage, tensors: Mapping[str, TensorInfo]) -> StageShape:
-    products = tuple(_product(*each, tensors) for op in stage.ops for each in _matrices(op))
-    heads = [Heads(op.heads, op.kv_heads, op.head_width, op.window) for op in stage.ops if isinstance(op, Attention)]
-    attention = heads[0] if heads else None
-    for_outputs = any(isinstance(op, TakeOutputs) for op in stage.ops)
-    return StageShape(products, attention, sum(map(_elements, stage.ops)), len(stage.ops), for_outputs)
+    costs = [op.cost for op in stage.ops]
+    products = tuple(_product(each, tensors) for cost in costs for each in cost.products)
+    attention = next((cost.attention for cost in costs if cost.attention is not None), None)
+    return StageShape(products, attention, _elements(stage), len(stage.ops), any(op.takes_outputs for op in stage.ops))
 
 
-def _matrices(op: Op) -> Iterator[tuple[Weight, int, int]]:
-    """A matrix of each of an op's products, how many there are of its kind, and how many of them a token has."""
-    if isinstance(op, MatMul):
-        yield op.weight, 1, 1
-    if isinstance(op, Experts):
-        for weights in (op.gate, op.up, op.down):
-            yield weights[0], len(weights), op.active
-
-
-def _product(weight: Weight, experts: int, active: int, tensors: Mapping[str, TensorInfo]) -> Product:
+def _product(products: Products, tensors: Mapping[str, TensorInfo]) -> Product:
+    weight = products.weight
     info = tensors[weight.tensor]
     n_weights = 1
     for side in info.shape:
         n_weights *= side
     parts = weight.tensor.removesuffix(".weight").split(".")
     kind = parts[-1] if parts[0] == "blk" else ".".join(parts)
-    rows = experts * weight.n_rows
-    return Product(kind, info.type_name, info.nbytes / n_weights, rows, weight.columns, experts, active)
+    rows = products.experts * weight.n_rows
+    per_weight = info.nbytes / n_weights
+    return Product(kind, info.type_name, per_weight, rows, weight.columns, products.experts, products.active)
 
 
-def _elements(op: Op) -> int:
-    """Numbers that an op writes for a token, where it is neither product nor attention; a product reads its source."""
-    match op:
-        case Embed() | MatMul():
-            return op.weight.columns if isinstance(op, Embed) or not op.source.startswith("normed") else 0
-        case PositionEmbed():
-            return op.weight.columns
-        case RMSNorm():
-            return op.width * op.groups
-        case Rope():
-            return op.heads * op.head_width
-        case StoreKV():
-            return 2 * op.kv_heads * op.head_width
-        case Router():
-            return op.experts
-        case Experts():
-            return op.active * op.gate[0].n_rows
-        case LayerNorm() | GatedAct() | Act() | Add() | TakeOutputs() | SoftCap():
-            return op.width
-        case Attention():
-            return 0
+def _elements(stage: Stage) -> int:
+    """Numbers that ops write for a token beside products and attention; a product of plain rows reads its source.
+
+    What a norm writes is rounded for the products that follow as it is written.
+    """
+    ready: set[str] = set()
+    count = 0
+    for op in stage.ops:
+        read = {each.source: each.weight.columns for each in op.cost.products if each.source is not None}
+        count += op.cost.n_elements + sum(columns for source, columns in read.items() if source not in ready)
+        ready = ready | op.writes if op.readies_rows else ready - op.writes
+    return count

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
+    GptOssConfig,
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
@@ -205,6 +206,20 @@ def gemma3(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Gemma3TextConfig(**sizes.common() | own | changes)
 
 
+def gpt_oss(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """gpt-oss: two of four experts with biases, sinks, a window in every second layer, YaRN."""
+    rope = scaled("yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=32.0, beta_slow=1.0, truncate=True)
+    own = {
+        "head_dim": sizes.head_width,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": 12,
+        "rope_parameters": rope,
+        "layer_types": [("full", "sliding")[layer % 2 == 0] + "_attention" for layer in range(sizes.layers)],
+    }
+    return GptOssConfig(**sizes.common() | own | changes)
+
+
 def opt(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """OPT: learned positions, a tied head."""
     own = {"ffn_dim": sizes.ffn_width, "word_embed_proj_dim": sizes.width, "max_position_embeddings": OPT_CONTEXT}
@@ -273,4 +288,5 @@ CASES = (
         quiet=QUIET,
     ),
     Case("llama-relu2", "llama", lambda sizes: relu_llama(sizes, "relu2"), ("q8_0", "k"), turn=1),
+    Case("gpt-oss", "gpt-oss", gpt_oss, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=3),
 )

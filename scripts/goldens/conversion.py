@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from goldens import opt
+from goldens import gpt_oss, opt
 from goldens.tokenizer import add_tokenizer
 from goldens.weights import Type, Types, quantise
 
@@ -48,7 +48,10 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
         for target, part in _parts(exact, key, config, architecture):
             values = _to_file(part, key, config, architecture)
             parts.append(_from_file(_add(writer, target, values, types), key, config, architecture))
-        held[key] = np.concatenate(parts, axis=-2) if len(parts) > 1 else parts[0].reshape(exact.shape)
+        if architecture == "gpt-oss" and gpt_oss.parts(key, exact) is not None:
+            held[key] = gpt_oss.parameter(key, parts)
+        else:
+            held[key] = np.concatenate(parts, axis=-2) if len(parts) > 1 else parts[0].reshape(exact.shape)
     for target, factors in ({} if architecture == "opt" else _rope_tensors(config)).items():
         writer.add_tensor(target, factors)
     writer.write_header_to_file()
@@ -60,6 +63,9 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
 
 def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> Iterator[tuple[str, Any]]:
     """GGUF's name and the values of each tensor that a parameter becomes: gate and up of experts are two there."""
+    if architecture == "gpt-oss" and (special := gpt_oss.parts(key, values)) is not None:
+        yield from special
+        return
     if key.endswith(".experts.gate_up_proj"):
         layer = key.split(".")[2]
         for name, half in zip(("gate", "up"), np.split(values, 2, axis=1), strict=True):
@@ -72,7 +78,7 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
 
 def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], types: Types) -> NDArray[np.float32]:
     """Write a tensor, its matrices in the next type but for a router's; returns what the file then holds."""
-    is_exact = values.ndim < 2 or "ffn_gate_inp" in target
+    is_exact = values.ndim < 2 or "ffn_gate_inp" in target or target.endswith(".bias")
     kind = Type.F32 if is_exact else types.next(values.shape[-1])
     rows = values.reshape(-1, values.shape[-1])
     if kind == Type.F32:
@@ -118,6 +124,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     if count:
         writer.add_expert_count(count)
         writer.add_expert_used_count(config.num_experts_per_tok)
+    if architecture == "gpt-oss":
+        writer.add_expert_feed_forward_length(config.intermediate_size)
     if getattr(config, "moe_intermediate_size", None):
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
     if getattr(config, "shared_expert_intermediate_size", None):

@@ -9,18 +9,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from edgeinfer.backends.base import PAGE, Limits
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.lane import CudaFragmentLane
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.step import Shape, chunk_bound
 from edgeinfer.engine.probing.lane_times import placed_step
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.add import Add
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import Model
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import Stage
 from edgeinfer.models.work import weight_bytes
-from edgeinfer.ops import Add, Attention, Embed, GatedAct, MatMul, Op, RMSNorm, Rope, StoreKV, reads, writes
 from gpu.ceilings import Ceilings, seconds_of
 from gpu.sizes import Size, megabytes, share
 
@@ -35,7 +44,7 @@ def lane_of(
     device: CudaDevice, model: Model, ops: Sequence[Op], n_context: int, most_tokens: int
 ) -> Iterator[CudaFragmentLane]:
     """A lane that runs these ops and takes and gives nothing."""
-    names = {name for op in ops for name in (*reads(op), *writes(op))}
+    names = {name for op in ops for name in (*op.reads, *op.writes)}
     buffers = tuple(buffer for buffer in model.spec.buffers if buffer.name in names)
     stages = tuple(Stage(f"op {place}", (op,)) for place, op in enumerate(ops))
     keeps = any(isinstance(op, StoreKV | Attention) for op in ops)
@@ -101,7 +110,7 @@ def other_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings) -> 
             for count in (1, size.counts[-1]):
                 lane.model.send(placed_step(lane.model.limits, count, 0))
                 taken = _seconds(device, lane, Shape(count, 1, 1), size)
-                n_bytes = 4 * count * sum(widths[name] for op in ops for name in (*reads(op), *writes(op)))
+                n_bytes = 4 * count * sum(widths[name] for op in ops for name in (*op.reads, *op.writes))
                 rate = n_bytes / taken
                 each = f"{taken * 1e6 / len(ops):.1f}"
                 rows.append((kind.__name__, count, len(ops), each, f"{rate / 1e9:.1f}", share(rate, best.copy_s)))

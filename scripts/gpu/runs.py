@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgeinfer.backends.base import PAGE, Batch, Device, DeviceOptions, Floats, Lane, Limits, no_progress, open_device
+from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, no_progress, open_device
 from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.footprint import footprint
 from edgeinfer.backends.cuda.gemm import Gemm, cublas
@@ -24,6 +24,7 @@ from edgeinfer.engine.lanes.opening import Together
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.probing.combination import combined_profile
 from edgeinfer.errors import DoesNotFit, EdgeInferError
+from edgeinfer.graph.step import PAGE, Batch, Floats
 from edgeinfer.models.load import Model
 from edgeinfer.scheduling.budgets import Budgets, Caching
 from edgeinfer.scheduling.cost import Pass

@@ -274,8 +274,8 @@ def test_a_machine_of_two_nodes_gets_a_replica_on_each(tiny_model: Path, monkeyp
 
 def test_an_unknown_schedule_is_refused(tiny_model: Path) -> None:
     result = batch(tiny_model, "--schedule", "none")
-    assert result.exit_code == 1
-    assert "no schedule is called 'none'" in result.stderr
+    assert result.exit_code == 2
+    assert "--schedule needs a schedule, not 'none'" in result.stderr
     assert "overlap" in result.stderr
 
 

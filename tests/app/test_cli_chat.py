@@ -14,10 +14,14 @@ from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
 from edgeinfer.app.dialogue import Dialogue
+from edgeinfer.app.sessions.chat import Chat
+from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.slash_commands import Then, is_command, run_line, slash_commands
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadSetting
+from edgeinfer.models.text import Message
 
 OPTIONS = {"temperature": 0.0, "max_tokens": 8}
 WAIT_S = 60
@@ -77,11 +81,66 @@ def test_each_line_of_stdin_is_a_turn_and_only_answers_are_printed(
     assert out(result) == printed(wanted)
 
 
+def test_a_question_of_the_command_line_is_the_first_turn(tiny_model: Path, llm: LLM, home: Path) -> None:
+    result = chat(tiny_model, "an inn\n", "the", "rain")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert out(result) == printed(answers(llm, ["the rain", "an inn"]))
+    assert out(chat(tiny_model, "", "/hen")) == printed(answers(llm, ["/hen"]))
+    assert not (home / "chats.db").exists()  # what a script asks is not kept
+
+
+def test_a_chat_is_continued_and_kept(tiny_model: Path, llm: LLM, home: Path) -> None:
+    first = chat(tiny_model, "the rain\n", "--continue", "--system", "inner")
+    assert first.stderr == "note: there is no earlier chat to continue; this is a new one\n"
+    second = chat(tiny_model, "an inn\n/regen\n", "-c")
+    assert second.stderr == "note: going on with: the rain\n"
+    wanted = answers(llm, ["the rain", "an inn"], "inner")
+    assert out(first) + out(second) == printed([*wanted, wanted[1]])
+    with SessionStore(home / "chats.db") as store:
+        (kept,) = store.sessions()
+        messages = store.messages(kept.number)
+    assert (kept.title, kept.system, kept.model) == ("the rain", "inner", "tiny")
+    assert [message.text for message in messages] == ["the rain", wanted[0], "an inn", wanted[1], wanted[1]]
+    assert [message.state for message in messages] == ["whole"] * 5
+    assert messages[1].figures is not None
+
+
+def test_the_system_prompt_of_the_command_line_goes_before_that_of_the_chat(tiny_model: Path, llm: LLM) -> None:
+    chat(tiny_model, "the rain\n", "-c", "--system", "inner")
+    result = chat(tiny_model, "/regen\n/new\nan inn\n", "-c", "--system", "hens")
+    assert out(result) == printed([*answers(llm, ["the rain"], "hens"), *answers(llm, ["an inn"], "hens")])
+
+
+def test_a_chat_with_a_summary_and_attachments_is_continued(tiny_model: Path, llm: LLM, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    with SessionStore(home / "chats.db") as store:
+        number = store.create("inner", "tiny").number
+        summary = store.add(number, None, "summary", "hens were praised")
+        attached = (Attachment("a.txt", "rain\n"),)
+        question = store.add(number, summary.number, "user", "the rain", attachments=attached)
+        store.add(number, question.number, "assistant", "in the inn")
+        wanted = Chat(store, store.session(number)).prompt()
+    wanted.append(Message("user", "an inn"))
+    with llm.session() as session:
+        answer = session.chat(wanted, **OPTIONS).read()
+    assert out(chat(tiny_model, "an inn\n", "--continue")) == printed([answer])
+
+
+def test_kept_chats_that_cannot_be_read_are_no_reason_to_begin_another(tiny_model: Path, home: Path) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "chats.db").write_bytes(b"no database" * 100)
+    result = chat(tiny_model, "the rain\n", "--continue")
+    assert (result.exit_code, out(result)) == (1, "")
+    assert "chats.db" in result.stderr
+
+
 def test_slash_commands_work_over_a_pipe_and_answer_on_stderr(tiny_model: Path, llm: LLM) -> None:
     result = chat(tiny_model, "the rain\n/new\n/stats\nan inn\n/stats\n/exit\nnever asked\n")
     assert out(result) == printed([*answers(llm, ["the rain"]), *answers(llm, ["an inn"])])
     assert result.stderr.splitlines()[:2] == ["a new conversation", "there is no answer yet"]
     assert "8 tokens" in result.stderr
+    kept = chat(tiny_model, "/new\n/exit\n", "--system", "inner")
+    assert kept.stderr.splitlines()[0] == "a new conversation; its system prompt stays, /system none removes it"
 
 
 def test_no_input_is_no_error_and_errors_exit_1(tiny_model: Path) -> None:
@@ -111,7 +170,7 @@ def test_the_commands_change_what_they_name(dialogue: Dialogue) -> None:
     assert run_line(dialogue, "/exit").then is Then.LEAVE
     shown = run_line(dialogue, "/help").text
     assert all(f"/{command.form}" in shown for command in slash_commands())
-    with pytest.raises(BadSetting, match="at most 100"):
+    with pytest.raises(BadSetting, match="/temp needs a number from 0 to 2, not '1000'"):
         run_line(dialogue, "/temp 1000")
     with pytest.raises(BadSetting, match="/help lists them"):
         run_line(dialogue, "/xyzzy")
@@ -218,3 +277,22 @@ def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_leaves(tiny_model: Pat
     assert terminal.leave() == 0
     assert "\x1b" not in terminal.shown
     assert "the rain" in (home / "chat_history").read_text()
+    with SessionStore(home / "chats.db") as store:
+        (kept,) = store.sessions()
+        question, answer = store.messages(kept.number)
+        assert (question.text, question.state, answer.state) == ("the rain", "whole", "stopped")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_at_a_terminal_a_chat_is_continued_with_a_question(tiny_model: Path, home: Path) -> None:
+    arguments = ["chat", "--plain", "-m", str(tiny_model), "--device", "reference", "--temp", "0", "--max-tokens", "8"]
+    for question in ("the rain", "an inn"):
+        terminal = Terminal([*arguments, "-c", *question.split()], {**os.environ, "TERM": "xterm", "NO_COLOR": "1"})
+        at = terminal.wait_for(f"> {question}", terminal.wait_for("/help shows the commands."))
+        terminal.wait_for("> ", at)
+        terminal.type("\x04")
+        assert terminal.leave() == 0
+    assert "going on with: the rain" in terminal.shown
+    with SessionStore(home / "chats.db") as store:
+        (kept,) = store.sessions()
+        assert [m.text for m in store.messages(kept.number)][::2] == ["the rain", "an inn"]

@@ -60,15 +60,73 @@ def test_a_json_answer_to_set(home: Path, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
-    [("tmep", "1", "did you mean 'temp'"), ("temp", "hot", "a number is wanted"), ("top_p", "2", "at most 1")],
+    [
+        ("tmep", "1", "no setting is called 'tmep'; did you mean temp?"),
+        ("temp", "hot", "temp needs a number from 0 to 2, not 'hot'"),
+        ("temp", "9", "temp needs a number from 0 to 2, not '9'"),
+        ("temp", "-1", "temp needs a number from 0 to 2, not '-1'"),
+        ("temp", "-0.5", "temp needs a number from 0 to 2, not '-0.5'"),
+        ("top_p", "2", "top_p needs a number above 0, 1 at most, not '2'"),
+        ("theme", "nrod", "theme needs a theme, not 'nrod'; did you mean nord?"),
+        ("device", "abacus", "device needs a device, not 'abacus'; there are: auto, cpu"),
+        ("schedule", "x", "schedule needs a schedule, not 'x'"),
+        ("ram", "lots", "ram needs a size such as 3GB"),
+    ],
 )
 def test_what_cannot_be_set(
     home: Path, capsys: pytest.CaptureFixture[str], name: str, value: str, message: str
 ) -> None:
     code, out, err = run(capsys, "config", "set", name, value)
-    assert (code, out) == (1, "")
-    assert message in err
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}")
     assert not (home / "config.toml").exists()
+
+
+def test_the_same_rule_counts_in_every_place(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rule = "needs a number from 0 to 2, not"
+    assert run(capsys, "run", "--temp", "9", "hi")[::2] == (2, f"error: --temp {rule} '9'\n")
+    monkeypatch.setenv("EDGEINFER_TEMP", "9")
+    assert run(capsys, "config", "show")[::2] == (1, f"error: EDGEINFER_TEMP {rule} '9'\n")
+    monkeypatch.delenv("EDGEINFER_TEMP")
+    (tmp_path / "edgeinfer.toml").write_text("temp = 9\n")
+    assert run(capsys, "config", "show")[::2] == (1, f"error: {tmp_path / 'edgeinfer.toml'}: temp {rule} 9\n")
+
+
+def test_a_setting_is_taken_out(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "config", "set", "temp", "0.5")
+    run(capsys, "config", "set", "top-k", "7")
+    code, out, err = run(capsys, "config", "unset", "temp")
+    assert (code, out) == (0, "")
+    assert err.endswith("the default is: 0.7\n")
+    assert tomllib.loads((home / "config.toml").read_text()) == {"top_k": 7}
+    record = json.loads(run(capsys, "config", "unset", "top_k", "--json")[1])
+    assert record == {"name": "top_k", "value": None, "path": str(home / "config.toml")}
+    assert run(capsys, "config", "unset", "tmep")[::2] == (
+        2,
+        "error: no setting is called 'tmep'; did you mean temp?\n",
+    )
+
+
+def test_a_place_that_goes_before_the_file_is_told(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEINFER_TEMP", "1")
+    assert "note: EDGEINFER_TEMP sets temp too" in run(capsys, "config", "set", "temp", "0.5")[2]
+
+
+def test_what_is_not_set_is_shown_with_what_counts(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    long = "/a/folder/with/a/name/that/is/longer/than/the/column/of/values/model.gguf"
+    run(capsys, "config", "set", "model", long)
+    out = run(capsys, "config", "show")[1]
+    assert "(unset)" not in out
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert lines["seed"].endswith("  default")
+    assert "a new one for each answer  " in lines["seed"]
+    assert "1.1, off at temperature 0  " in lines["repeat_penalty"]
+    assert lines["model"].split() == ["model", long, str(home / "config.toml")]  # a long value leaves its place alone
+    assert lines["device"].split() == ["device", "auto", "default"]
 
 
 def test_a_broken_file_is_left_alone(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.app.doctor import STATUSES
+from edgeinfer.app import doctor as doctor_package
+from edgeinfer.app.doctor import STATUSES, Finding, examine
 from edgeinfer.app.doctor import machine as machine_module
+from edgeinfer.app.doctor.machine import this_machine
+from edgeinfer.app.doctor.report import lines
 from edgeinfer.app.doctor.system import System, Window
 
 KEYS = {"name", "status", "message", "fix", "value", "unit"}
@@ -26,6 +29,14 @@ def quiet(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return Window(system.counters(), system.counters(), 0.5, 1.0)
 
     monkeypatch.setattr(machine_module, "watch", watch)
+
+
+@pytest.fixture
+def unchanging(quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is looked at once: its load and free memory do not change from one command to the next."""
+    monkeypatch.setenv("EDGEINFER_SIMD", "mmx")
+    found = examine(this_machine())
+    monkeypatch.setattr(doctor_package, "examine", lambda machine: found)
 
 
 def run(*arguments: str) -> Result:
@@ -51,10 +62,10 @@ def test_json_has_the_contract_keys() -> None:
     assert not [finding for finding in told["findings"] if "could not be looked at" in finding["message"]]
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("unchanging")
 def test_people_are_told_the_same() -> None:
     told = json.loads(run("--json").stdout)
-    result = run()
+    result = run("--verbose")
     assert result.exit_code == 0
     shown = result.stdout.splitlines()
     n_fixes = sum(finding["fix"] is not None for finding in told["findings"])
@@ -63,6 +74,22 @@ def test_people_are_told_the_same() -> None:
     assert "\x1b" not in result.stdout
     names = [line.split()[1] for line in shown[:-1] if not line.startswith(" ")]
     assert names == [finding["name"] for finding in told["findings"]]
+
+
+@pytest.mark.usefixtures("unchanging")
+def test_what_asks_for_something_is_shown_and_what_is_ok_is_counted() -> None:
+    findings = json.loads(run("--json").stdout)["findings"]
+    pressing = [finding for finding in findings if finding["status"] != "ok"]
+    *shown, last = run().stdout.splitlines()
+    assert [line.split()[1] for line in shown if not line.startswith(" ")] == [each["name"] for each in pressing]
+    assert len(shown) == 2 * len(pressing)
+    assert last.endswith(f", {len(findings) - len(pressing)} ok; --verbose shows those that are ok")
+
+
+def test_where_all_is_ok_it_says_so() -> None:
+    fine = [Finding("disk", "ok", "81 GB free"), Finding("load", "ok", "others use 1 %")]
+    assert list(lines(fine, is_whole=False)) == ["nothing to do: 2 ok; --verbose shows those that are ok"]
+    assert len(list(lines(fine))) == 3
 
 
 @pytest.mark.usefixtures("quiet")

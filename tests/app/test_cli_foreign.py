@@ -13,12 +13,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.backends.base import DEVICES, Batch, DeviceOptions, Floats, Limits
+from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.engine.evaluators import Foreign, open_evaluator, open_subject
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.texts import ProgramTokenizer
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel
+from edgeinfer.graph.step import Batch, Floats
 from tests.foreign_models import gpt2_logits, write_gpt2, write_mamba, write_unigram
 from tests.golden.goldens import distance
 from tests.unit.engine.test_executor import chain

@@ -37,9 +37,25 @@ def test_the_version(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "message"),
     [
         ([], "Usage: edgeinfer"),
-        (["modls"], "Did you mean 'models'"),
+        (["modls"], "error: edgeinfer modls: no such command; did you mean models?\n"),
+        (["rnu"], "error: edgeinfer rnu: no such command; did you mean run?\n"),
+        (["help"], "did you mean --help?"),
+        (["list"], "did you mean ls?"),
+        (["xyzzyx"], "edgeinfer --help lists them"),
+        (["why is the sky blue"], "edgeinfer run asks a question"),
+        (["config", "shwo"], "error: edgeinfer config shwo: no such command; did you mean show?\n"),
+        (["config", "--sohw"], "no option --sohw"),
+        (["run", "--tmep", "0", "Hi"], "error: edgeinfer run: no option --tmep; did you mean --temp?"),
+        (["run", "what", "does", "-x", "mean"], "Words of a question that begin with - stand after --"),
+        (["serve", "--port", "http"], "error: --port needs a whole number from 0 to 65535, not 'http'\n"),
+        (["serve", "--port", "70000"], "error: --port needs a whole number from 0 to 65535, not '70000'\n"),
+        (["bench", "--runs", "0"], "error: --runs needs a whole number from 1 up, not '0'\n"),
+        (["bench", "--temp", "hot"], "error: --temp needs a number from 0 to 2, not 'hot'\n"),
+        (["batch", "x", "--vram", "lots"], "'lots' is not a size"),
+        (["chat", "--web", "--continue"], "open earlier chats with Ctrl+O"),
+        (["chat", "--host", "localhost"], "use them with --web"),
         (["pull"], "Missing argument"),
-        (["models", "--jsn"], "No such option"),
+        (["models", "--jsn"], "error: edgeinfer models: no option --jsn; did you mean --json?\n"),
         (["config"], "Usage: edgeinfer config"),
     ],
 )
@@ -53,13 +69,23 @@ def test_usage_errors_exit_2(
     assert message in shown.err + shown.out
 
 
+@pytest.mark.parametrize("arguments", [["-h"], ["run", "-h"], ["config", "-h"], ["config", "show", "-h"]])
+def test_the_short_form_of_help_is_everywhere(
+    home: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 0
+    assert capsys.readouterr().out.startswith(" ".join(["Usage: edgeinfer", *arguments[:-1]]))
+
+
 def test_our_errors_exit_1_in_one_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(["pull", "no-such-thing"])
     assert left.value.code == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("error: 'no-such-thing' names no source")
+    assert shown.err.startswith("error: Don't know where to find 'no-such-thing'. Try hf:USER/REPO")
     assert shown.err.count("\n") == 1
 
 
@@ -108,20 +134,47 @@ def test_help_loads_nothing_heavy(home: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_reader_that_leaves_is_no_traceback(home: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "w") as pipe:
-        done = subprocess.run(
-            [*EDGEINFER, "config", "show"],
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(home),
-            check=False,
-        )
-    assert done.returncode == 1
-    assert done.stderr == ""
+ENDLESS = ("--device", "reference", "--temp", "0", "--ctx", "60000")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["run", "-h"], ["config", "show"], ["models", "--json"], ["run", *ENDLESS, "the rain"], ["batch"]],
+    ids=" ".join,
+)
+def test_a_reader_that_leaves_ends_a_command_quietly(
+    home: Path, tiny_model: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    if arguments == ["batch"]:
+        (tmp_path / "questions.txt").write_text("the rain\n" * 500)
+        arguments = ["batch", str(tmp_path / "questions.txt"), "--device", "reference", "--max-tokens", "200"]
+    if arguments[0] in ("run", "batch") and "-h" not in arguments:
+        arguments = [*arguments, "-m", str(tiny_model)]
+    with subprocess.Popen(
+        [*EDGEINFER, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(home),
+        bufsize=0,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if "run" in arguments:
+            assert process.stdout.read(1)
+        process.stdout.close()
+        errors = process.stderr.read().decode()
+        assert process.wait(60) == 0  # an answer that went on would take hours
+    assert "Traceback" not in errors
+    assert "error" not in errors
+
+
+def test_another_pipe_that_breaks_is_no_reader_that_left() -> None:
+    def broken() -> None:
+        raise BrokenPipeError("of a child")
+
+    with pytest.raises(BrokenPipeError):
+        guarded(broken)()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")

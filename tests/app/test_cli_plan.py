@@ -13,17 +13,19 @@ from edgeinfer.app.cli import build_app
 from edgeinfer.app.fit import check_fits, plan_for, size_in_bytes
 from edgeinfer.app.speeds import SpeedLog
 from edgeinfer.backends.base import DEVICES, DeviceOptions
-from edgeinfer.engine import race
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing import combination
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.engine.racing import choosing
+from edgeinfer.engine.racing.choices import Choices, DeviceChoice
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit
 from edgeinfer.models.gguf import GGUFFile, parse_header
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.scheduling.cost import Pass
 from edgeinfer.scheduling.machines import machine_names, machine_profile
+from edgeinfer.scheduling.plan import Speeds
 from edgeinfer.scheduling.predict import Predictor
 from edgeinfer.scheduling.profile import Link
 from edgeinfer.scheduling.topology import read_topology, usable_cores
@@ -73,14 +75,44 @@ def test_json_has_the_contract_keys_exact_sizes_and_what_the_profile_predicts(ti
 
 def test_what_was_measured_stands_beside_what_is_predicted(tiny):
     with GGUFFile.open(tiny) as file:
-        SpeedLog().record(fingerprint(file), "cpu", len(usable_cores()), decode_tok_s=123.0, prefill_tok_s=456.0)
+        here = fingerprint(file), "cpu", len(usable_cores())
+        SpeedLog().record(*here, measured=Speeds(456.0, 123.0, n_prompt=400, plain_tok_s=99.0))
     assert json.loads(run("-m", str(tiny), "--json").stdout)["measured"] == {
         "decode_tok_s": 123.0,
+        "plain_tok_s": 99.0,
         "prefill_tok_s": 456.0,
+        "n_prompt": 400,
     }
     shown = run("-m", str(tiny)).stdout
-    assert "(measured 123 with drafts)" in shown
-    assert "(measured 456)" in shown
+    assert "(measured 99, 123 with drafts)" in shown
+    assert "(measured 456 tok/s)" in shown
+
+
+def test_a_rate_of_other_prompts_than_the_predicted_one_says_of_how_many_tokens(tiny):
+    with GGUFFile.open(tiny) as file:
+        here = fingerprint(file), "cpu", len(usable_cores())
+    for n_prompt, rate in ((36, 100.0), (40, 200.0), (42, 220.0)):
+        SpeedLog().record(*here, measured=Speeds(rate, n_prompt=n_prompt))
+    assert "(measured 200 tok/s for 40 tokens)" in run("-m", str(tiny)).stdout
+    SpeedLog().record(*here, measured=Speeds(900.0, n_prompt=500))
+    assert "(measured 900 tok/s)" in run("-m", str(tiny)).stdout
+
+
+def test_a_plan_says_whether_answers_have_corrected_it(tiny):
+    assert "no answer was measured here yet" in run("-m", str(tiny)).stdout
+    before = planned("-m", str(tiny))["predicted"]
+    experience = ProfileStore().experience(fingerprint_of(read_topology()))
+    experience.note_prompt(40, 0.001, 0.051, is_first=True)
+    experience.note_tokens(0.001, 0.003, 0.002)
+    experience.save()
+    after = planned("-m", str(tiny))["predicted"]
+    assert after["ttft_s"] == pytest.approx(before["ttft_s"] + 0.05)
+    assert after["prefill_tok_s"] == pytest.approx(511 / after["ttft_s"])
+    assert 1 / after["decode_tok_s"] == pytest.approx(1 / before["decode_tok_s"] + 0.002)
+    assert after["corrections"] == pytest.approx({"prefill": 1.0, "decode": 1.0, "begin_s": 0.05, "step_s": 0.002})
+    shown = run("-m", str(tiny)).stdout
+    assert "corrected by answers given here: prompts x 1.00 + 50 ms, tokens x 1.00 + 2 ms" in shown
+    assert "corrected" not in run("-m", str(tiny), "--machine", "t4-xeon8").stdout
 
 
 def test_a_machine_that_was_never_measured_is_measured_in_short(tiny, monkeypatch):
@@ -115,19 +147,19 @@ def test_a_device_that_nothing_is_known_of_is_not_predicted(tiny):
 
 
 def test_auto_is_planned_for_as_the_device_that_won_before(tiny, monkeypatch):
-    monkeypatch.setattr(race, "LEAST_BYTES", 1)
-    monkeypatch.setattr(race, "_installed", lambda: ["reference:0"])
+    monkeypatch.setattr(choosing, "LEAST_BYTES", 1)
+    monkeypatch.setattr(choosing, "_installed", lambda: ["reference:0"])
     with GGUFFile.open(tiny) as file:
         key = f"{fingerprint_of(read_topology())} {fingerprint(file)} reference:0"
     assert "stages on cpu" in run("-m", str(tiny)).stdout
-    race.Choices().keep(key, "reference")
+    Choices().keep(key, DeviceChoice("reference"))
     assert "stages on reference" in run("-m", str(tiny)).stdout
 
     def rates(name, *others):
         raise DeviceUnavailable("its driver is gone")
 
     monkeypatch.setattr(combination, "accelerator_rates", rates)
-    race.Choices().keep(key, "openvino")
+    Choices().keep(key, DeviceChoice("openvino"))
     assert "stages on cpu" in run("-m", str(tiny)).stdout
     assert "its driver is gone" in run("-m", str(tiny), "--device", "openvino").stderr
 
@@ -146,7 +178,7 @@ def test_several_devices_are_shown_as_they_share_the_model(tiny):
     here = ("-m", str(tiny), "--device", "openvino,cpu", "--schedule", "rows")
     with GGUFFile.open(tiny) as file:
         for name, rate in (("cpu", 123.0), ("cpu+openvino", 77.0)):
-            SpeedLog().record(fingerprint(file), name, len(usable_cores()), decode_tok_s=rate)
+            SpeedLog().record(fingerprint(file), name, len(usable_cores()), measured=Speeds(decode_tok_s=rate))
     shown = run(*here)
     assert shown.exit_code == 0, shown.output
     (line,) = [line for line in shown.stdout.splitlines() if line.startswith("plan ")]
@@ -188,7 +220,8 @@ def test_other_machines_are_planned_for(tiny, name, schedule):
     plan = json.loads(result.stdout)
     assert plan["machine"] == name
     assert plan["schedule"] == schedule
-    assert plan["memory"] is None
+    assert plan["memory"]["available_bytes"] == machine_profile(name).cpu.memory_bytes
+    assert plan["memory"]["total_bytes"] == plan["predicted"]["ram_bytes"]
     assert plan["assumptions"]
     assert plan["predicted"]["decode_tok_s"] > 0
     rows = [lane["rows"] for stage in plan["stages"] if stage["ops"] == "blk.0.ffn_up" for lane in stage["lanes"]]
@@ -210,14 +243,9 @@ def test_a_profile_file_is_a_machine_too(tiny, tmp_path):
     ("arguments", "words"),
     [
         (("--machine", "abacus"), "rtx4060-laptop"),
-        (("--schedule", "nonsense"), "hetegen"),
-        (("--schedule", "nonsense"), "asymmetric"),
-        (("--device", "reference", "--schedule", "nonsense"), "hetegen"),
-        (("--goal", "glory"), "throughput"),
         (("--schedule", "accelerator"), "auto, cpu"),
         (("--schedule", "apex"), "--batch"),
         (("--schedule", "apex", "--batch", "4"), "--machine"),
-        (("--machine", "t4-xeon8", "--vram", "soon"), "such as"),
         (("--cores", "0,9999"), "core 9999 cannot be used here"),
         (("--machine", "t4-xeon8", "--cores", "99"), "t4-xeon8 has no core 99; it has: 0, 1"),
     ],
@@ -226,6 +254,20 @@ def test_what_cannot_be_planned_says_what_could(tiny, arguments, words):
     result = run("-m", str(tiny), *arguments)
     assert result.exit_code == 1
     assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--device", "reference", "--schedule", "nonsense"), "asymmetric"),
+        (("--goal", "glory"), "throughput"),
+        (("--machine", "t4-xeon8", "--vram", "soon"), "such as"),
+        (("--ram", "some"), "such as"),
+    ],
+)
+def test_what_is_no_value_of_an_option_is_a_wrong_command_line(tiny, arguments, words):
+    result = run("-m", str(tiny), *arguments)
+    assert (result.exit_code, words in result.stderr) == (2, True)
 
 
 def planned(*arguments: str) -> dict[str, object]:
@@ -293,6 +335,21 @@ def test_text_names_device_sizes_and_context(tiny):
     assert "512 tokens" in result.stdout
     assert "bound by" in result.stdout
     assert "blk.0 to blk.1" in result.stdout
+
+
+def test_a_share_of_memory_is_not_one_of_the_model(tiny, monkeypatch):
+    monkeypatch.setattr("edgeinfer.scheduling.topology.available_bytes", lambda: 10 * 10**9)
+    here = ("-m", str(tiny), "--device", "cpu")
+    assert "may take 40% of available memory = 4.00 GB" in run(*here, "--ram", "40%").stdout
+    assert "may take" not in run(*here, "--ram", "4GB").stdout
+    there = run(*here, "--machine", "xeon-2node", "--ram", "50%").stdout
+    assert "may take 50% of the memory of xeon-2node = 256.0 GB" in there
+    for command, words in (
+        ("plan", "60% of available memory (not of the model)"),
+        ("run", "a share of the available memory such as 60%"),
+    ):
+        shown = CliRunner().invoke(build_app(), [command, "--help"]).stdout
+        assert words in " ".join(shown.split())
 
 
 def test_a_plan_that_does_not_fit_says_by_how_much(tiny):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -68,6 +69,15 @@ def test_the_question_comes_from_stdin_or_goes_before_it(tiny_model: Path, tmp_p
     assert out(greedy(tiny_model, "the rain", "--system", "inner")) == instructed
 
 
+def test_a_question_needs_no_quotes(tiny_model: Path) -> None:
+    answer = expected(tiny_model, QUESTION) + "\n"
+    assert out(greedy(tiny_model, "the", "rain")) == answer
+    result = run(tiny_model, "--temp", "0", "the", "--max-tokens", "12", "rain")  # options between the words
+    assert out(result) == answer
+    dashed = expected(tiny_model, [{"role": "user", "content": "an --inn -x\n\nthe rain"}]) + "\n"
+    assert out(greedy(tiny_model, "an", "--", "--inn", "-x", stdin="the rain\n")) == dashed
+
+
 def test_raw_continues_the_text_without_a_template(tiny_model: Path) -> None:
     with load(tiny_model, device="reference") as llm:
         wanted = llm.complete("the rain\n", temperature=0, max_tokens=12).read()
@@ -87,6 +97,14 @@ def test_json_has_the_keys_of_the_contract(tiny_model: Path) -> None:
     assert record["peak_rss_bytes"] > 10_000_000
     again = json.loads(run(tiny_model, "the rain", "--json", "--seed", "4", "--max-tokens", "5").stdout)
     assert again["tokens"] == record["tokens"]
+
+
+def test_a_share_of_memory_says_of_what_and_how_much_that_is(tiny_model: Path) -> None:
+    with patch("edgeinfer.scheduling.topology.available_bytes", return_value=10 * 10**9):
+        found = greedy(tiny_model, "the rain", "--device", "cpu", "--ram", "40%", "--max-tokens", "1")
+        exact = greedy(tiny_model, "the rain", "--device", "cpu", "--ram", "4GB", "--max-tokens", "1")
+    assert "note: weights may take 40% of available memory = 4.00 GB" in found.stderr
+    assert "available memory" not in exact.stderr
 
 
 def test_what_was_read_of_weights_is_told(tiny_model: Path) -> None:
@@ -155,15 +173,20 @@ def test_a_cut_answer_is_told_on_stderr_and_in_json(tiny_model: Path) -> None:
     ("arguments", "code", "says"),
     [
         (["x", "--ctx", "8"], 1, "tokens and the context holds 8"),
-        (["x", "--device", "abacus"], 1, "no device is called 'abacus'"),
+        (["x", "--device", "abacus"], 2, "--device needs a device, not 'abacus'; there are: auto, cpu"),
         (["x", "--device", "reference,null"], 1, "need the cpu among them"),
-        (["x", "--temp", "-1"], 1, "temp cannot be -1"),
-        (["x", "--mode", "loud"], 1, "max, balanced, quiet or battery is wanted"),
+        (["x", "--temp", "-1"], 2, "error: --temp needs a number from 0 to 2, not '-1'\n"),
+        (["x", "--temp", "9"], 2, "error: --temp needs a number from 0 to 2, not '9'\n"),
+        (["x", "--temp", "hot"], 2, "error: --temp needs a number from 0 to 2, not 'hot'\n"),
+        (["x", "--threads", "two"], 2, "--threads needs a whole number from 1 up, not 'two'"),
+        (["x", "--schedule", "x"], 2, "--schedule needs a schedule, not 'x'; there are: auto"),
+        (["x", "--ram", "lots"], 2, "--ram needs a size such as 3GB, or a share of available memory such as 60%"),
+        (["x", "--mode", "loud"], 2, "--mode needs max, balanced, quiet or battery, not 'loud'"),
         (["x", "--stop", ""], 1, "stop string cannot be empty"),
         (["x", "-m", "no-such-model"], 1, "no-such-model"),
         (["x", "-f", "no-such-file"], 1, "no-such-file cannot be read"),
         ([" "], 1, "the prompt is empty"),
-        (["x", "--no-such-flag"], 2, "No such option"),
+        (["x", "--no-such-flag"], 2, "no option --no-such-flag"),
     ],
 )
 def test_mistakes_are_told_with_their_exit_code(tiny_model: Path, arguments: list[str], code: int, says: str) -> None:
@@ -274,18 +297,18 @@ def test_drafts_come_from_files(tiny_model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "message"),
     [
-        (("--spec", "maybe"), "auto, on, off or a number"),
-        (("--spec", "65"), "auto, on, off or a number"),
-        (("--verify-cost", "4"), "TOKENS:COST"),
-        (("--verify-cost", "900:2"), "tokens from 1 to 64"),
-        (("--draft-from", "missing-folder"), "cannot be read"),
+        (("--spec", "maybe"), 2, "auto, on, off or a number"),
+        (("--spec", "65"), 2, "auto, on, off or a number"),
+        (("--verify-cost", "4"), 2, "TOKENS:COST"),
+        (("--verify-cost", "900:2"), 2, "tokens from 1 to 64"),
+        (("--draft-from", "missing-folder"), 1, "cannot be read"),
     ],
 )
 def test_speculation_options_that_cannot_be_are_refused(
-    tiny_model: Path, arguments: tuple[str, ...], message: str
+    tiny_model: Path, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     result = run(tiny_model, *arguments, "the rain")
-    assert result.exit_code == 1
+    assert result.exit_code == code
     assert message in result.stderr

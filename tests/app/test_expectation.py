@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock, patch
 
 import pytest
+from typer.testing import CliRunner
 
+from edgeinfer.app.catalogue.forecast import forecast_of
+from edgeinfer.app.cli import build_app
 from edgeinfer.app.expectation import (
     Expected,
-    corrections_of,
+    adjustment_of,
     expectation_lines,
     expected_of,
     note_experience,
@@ -19,11 +23,13 @@ from edgeinfer.app.expectation import (
 )
 from edgeinfer.app.opening import record_speed
 from edgeinfer.app.speeds import SpeedLog
+from edgeinfer.engine.experience import Adjustment
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.engine.stats import Stats
+from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.scheduling.firing import Firing, Neurons
 from edgeinfer.scheduling.predict import Predictor
 from edgeinfer.scheduling.profile import CoreRates, Curve, Disk, Profile
@@ -94,14 +100,14 @@ def test_earlier_answers_correct_the_next_prediction(llm: LLM, profile: Profile)
     first = expected_of(llm, STATS)
     for _ in range(3):
         note_experience(llm, STATS)
-    prefill, decode = corrections_of(profile)
+    adjustment = adjustment_of(profile)
     again = expected_of(llm, STATS)
     assert first is not None
     assert again is not None
     assert first.plain_tok_s is not None
-    assert again.plain_tok_s == pytest.approx(first.plain_tok_s / decode)
-    assert decode == pytest.approx(min(8, max(1 / 8, first.plain_tok_s / 50)), rel=1e-3)
-    assert prefill != 1.0
+    assert again.plain_tok_s == pytest.approx(first.plain_tok_s / adjustment.token)
+    assert adjustment.token == pytest.approx(min(8, max(1 / 8, first.plain_tok_s / 50)), rel=1e-3)
+    assert adjustment.prompt != 1.0
 
 
 def test_an_answer_of_two_devices_is_neither_predicted_nor_recorded(llm: LLM, profile: Profile) -> None:
@@ -113,10 +119,54 @@ def test_an_answer_of_two_devices_is_neither_predicted_nor_recorded(llm: LLM, pr
     assert SpeedLog().path.exists()
 
 
-def test_short_prompts_and_answers_correct_nothing(llm: LLM, profile: Profile) -> None:
+def test_short_answers_correct_nothing_and_short_prompts_no_factor(llm: LLM, profile: Profile) -> None:
     for _ in range(5):
         note_experience(llm, replace(STATS, n_prompt=100, n_generated=10))
-    assert corrections_of(profile) == (1.0, 1.0)
+    assert replace(adjustment_of(profile, is_first=False), begin_s=None) == Adjustment()
+
+
+def test_a_short_prompt_is_predicted_once_one_was_measured_and_for_its_own_length(llm: LLM, profile: Profile) -> None:
+    first = replace(STATS, n_prompt=300, n_cached=263, prefill_tok_s=500.0, is_first=True, step_s=0.001)
+    expected = expected_of(llm, first)
+    assert expected is not None
+    assert expected.prefill_tok_s is None  # passes alone would tell thousands
+    (line,) = expectation_lines(expected, first)
+    assert "prompt" not in line
+    assert "by passes alone" in line
+    note_experience(llm, first)
+    expected = expected_of(llm, first)
+    assert expected is not None
+    assert expected.prefill_tok_s == pytest.approx(500.0, rel=1e-3)
+    (line,) = expectation_lines(expected, first)
+    assert "prompt of 37 500.0 tok/s (measured 500.0)" in line
+    assert "by passes alone" not in line
+    longer = expected_of(llm, replace(first, n_cached=0))
+    assert longer is not None
+    assert longer.prefill_tok_s is not None
+    assert longer.prefill_tok_s > 1000
+    later = expected_of(llm, replace(first, is_first=False))
+    assert later is not None
+    assert later.prefill_tok_s is None
+
+
+def test_one_model_on_one_machine_has_one_prediction_whoever_shows_it(llm: LLM, profile: Profile) -> None:
+    for _ in range(3):
+        note_experience(llm, replace(STATS, step_s=0.001, is_first=True))
+    note_experience(llm, replace(STATS, n_prompt=30, is_first=True))
+    adjustment = adjustment_of(profile)
+    assert None not in (adjustment.begin_s, adjustment.step_s)
+    path = llm.facts.path
+    run = CliRunner().invoke(build_app(), ["plan", "-m", str(path), "--json", "--device", "cpu"])
+    plan = json.loads(run.stdout)["predicted"]
+    with GGUFFile.open(path) as file:
+        forecast = forecast_of(file, path.stat().st_size, None, profile=profile)
+    n_prompt = plan["n_prompt"]
+    asked = replace(STATS, n_prompt=n_prompt, n_generated=1, is_first=True)
+    expected = expected_of(llm, asked)
+    assert expected is not None
+    assert forecast.prefill_tok_s == expected.prefill_tok_s == pytest.approx(plan["prefill_tok_s"])
+    assert forecast.decode_tok_s == pytest.approx(plan["decode_tok_s"])
+    assert expected.plain_tok_s == pytest.approx(plan["decode_tok_s"])
 
 
 def test_without_a_profile_there_is_nothing_to_say(llm: LLM) -> None:
@@ -183,9 +233,8 @@ def test_neurons_are_waited_for_after_everything_else(llm: LLM, profile: Profile
 def test_what_streaming_took_corrects_no_model_in_memory(llm: LLM, profile: Profile, streaming: Streamed) -> None:
     for _ in range(3):
         record_speed(llm, STATS)
-    assert corrections_of(profile) == (1.0, 1.0)
-    _, decode = corrections_of(profile, streams=True)
-    assert decode == pytest.approx(2.0)  # 50 instead of 100 a second
+    assert adjustment_of(profile) == Adjustment()
+    assert adjustment_of(profile, streams=True).token == pytest.approx(2.0)  # 50 instead of 100 a second
     assert not SpeedLog().path.exists()
     expected = expected_of(llm, STATS)
     assert expected is not None

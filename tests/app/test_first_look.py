@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgeinfer.app import first_look, machine_profile
+from edgeinfer.backends.base import Progress
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
+from edgeinfer.engine.racing.afterwards import Compared, Comparison
+from edgeinfer.engine.racing.choosing import Chosen
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.scheduling.topology import read_topology
 from tests.unit.scheduling.profiles import machine
@@ -76,3 +80,42 @@ def test_a_machine_that_cannot_be_measured_answers_all_the_same(llm: LLM, monkey
     thread = first_look.look_once(llm)
     assert thread is not None
     thread.join()
+
+
+def test_devices_are_compared_before_the_machine_is_measured(
+    llm: LLM, probed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal(monkeypatch, is_one=True)
+    order: list[str] = []
+
+    def choose(progress: Progress) -> Chosen:
+        progress("comparing devices, once: cpu", 0, 6)
+        return Chosen("cpu", "cpu is the fastest device here")
+
+    llm.comparison = Comparison(choose, lambda: 1e6 + time.monotonic(), "cpu")
+    found: list[Compared] = []
+    thread = first_look.look_once(llm, lambda what, done, total: order.append(what), found.append)
+    assert thread is not None
+    thread.join()
+    assert [each.notice for each in found] == ["cpu is the fastest device here"]
+    assert order == ["comparing devices, once: cpu; Ctrl-C leaves", "measuring this machine, once; Ctrl-C leaves"]
+    assert probed == [("F32",)]
+    assert first_look.look_once(llm) is None
+
+
+def test_what_an_answer_disturbs_is_done_after_it(
+    llm: LLM, probed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal(monkeypatch, is_one=True)
+    idle_s = [1e6, 0.0]  # at its start, and when it looks
+
+    def choose(progress: Progress) -> Chosen:
+        progress("comparing devices, once: cpu", 0, 6)
+        raise AssertionError("an answer came first")
+
+    llm.comparison = Comparison(choose, lambda: idle_s.pop(0), "cpu")
+    thread = first_look.look_once(llm)
+    assert thread is not None
+    thread.join()
+    assert probed == []
+    assert llm.comparison.is_due

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DEVICES, PAGE, Batch, DeviceOptions, Limits
+from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.evaluators import Interruptible, SequenceEvaluator, is_own, open_evaluator, open_subject
 from edgeinfer.errors import ContextOverflow, DeviceUnavailable, DoesNotFit, EdgeInferError, EngineClosed
+from edgeinfer.graph.step import PAGE, Batch
 from tests import decoder_folders
 from tests.golden.goldens import Golden, distance
 from tests.unit.engine.test_executor import chain

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Batch, Device, Lane, Limits, Step
+from edgeinfer.backends.base import Device, Lane, Limits
+from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.settings import KVKind
@@ -19,7 +20,7 @@ from edgeinfer.settings import KVKind
 DATA = Path(__file__).parent / "data"
 RESULTS = sorted(DATA.glob("*.npz"))
 PAGES = 12
-EXPERTS = ("mixtral", "olmoe", "qwen2moe", "qwen3moe")
+EXPERTS = ("gpt-oss", "mixtral", "olmoe", "qwen2moe", "qwen3moe")
 """Families that are mixtures of experts, which some devices do not run."""
 
 

@@ -14,14 +14,18 @@ from collections import defaultdict, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, Int32s, Limits, Progress, Step, no_progress
+from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.reference import HIDDEN, RoundingOp
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.experts import HIDDEN, Experts
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Experts, MatMul, Op, StoreKV
 
 
 class Replay:
@@ -34,7 +38,7 @@ class Replay:
         """Record what an op read from a buffer."""
         self._values[op, name].append(values)
 
-    def rounding(self, op: RoundingOp, name: str, source: Floats) -> Floats:
+    def rounding(self, op: Op, name: str, source: Floats) -> Floats:
         """The recorded values, oldest first; they must be near what the reference itself would read."""
         values = self._values[op, name].popleft()
         assert np.abs(values - source).max() <= np.abs(source).max() / 100

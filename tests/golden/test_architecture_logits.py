@@ -9,23 +9,21 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import (
-    Act,
-    Attention,
-    Embed,
-    Experts,
-    GatedAct,
-    LayerNorm,
-    MatMul,
-    Op,
-    PositionEmbed,
-    RMSNorm,
-    Rope,
-    Router,
-    SoftCap,
-)
 from tests.golden.conftest import TOLERANCES, Judged
 from tests.golden.goldens import RESULTS, Golden, Player, distance, has_experts
 
@@ -226,6 +224,11 @@ MISTAKES = {
     "olmoe: shares normalised": ("olmoe-f32", change(Router, normalised=True)),
     "olmoe: no norms of queries and keys": ("olmoe-f32", without_head_norms),
     "olmoe: norms of heads": ("olmoe-f32", head_by_head),
+    "gpt-oss: no sinks": ("gpt-oss-f32", change(Attention, sinks=None)),
+    "gpt-oss: no window": ("gpt-oss-f32", change(Attention, window=None)),
+    "gpt-oss: no biases of experts": ("gpt-oss-f32", change(Experts, biases=None)),
+    "gpt-oss: other activation": ("gpt-oss-f32", change(Experts, activation="silu")),
+    "gpt-oss: shares of all experts": ("gpt-oss-f32", change(Router, normalised=False)),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 

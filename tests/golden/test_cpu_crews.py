@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import WHOLE, Batch, Crew, DeviceOptions, Limits, no_progress
+from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Limits, no_progress
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.engine.executor import Executor
+from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model
 from tests.golden.goldens import Golden, Player
 

@@ -36,6 +36,8 @@ FAMILIES = (
     "qwen2moe-q4_0",
     "qwen3moe-k",
     "olmoe-q8_0",
+    "gpt-oss-q4_0",
+    "gpt-oss-bf16",
     "opt-q4_0",
 )
 CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66])

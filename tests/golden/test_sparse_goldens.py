@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import DeviceOptions, Step
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.ops import Op, writes
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.step import Step
 from tests.golden.goldens import Golden, Player
 
 SPARSE = ("opt-sparse-q4_0", "llama-relu-sparse-q4_1", "llama-relu-sparse-q8_0")
@@ -24,7 +25,7 @@ def test_nine_of_ten_activations_are_zero(name: str) -> None:
 
         def seen(op: Op) -> None:
             nonlocal zeros, total
-            if "hidden" in writes(op):
+            if "hidden" in op.writes:
                 value = lane.value("hidden")
                 zeros, total = zeros + int(np.count_nonzero(value == 0)), total + value.size
 

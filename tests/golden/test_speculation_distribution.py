@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Batch, DeviceOptions
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.limits import limits_for
@@ -23,6 +23,7 @@ from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.engine.speculation.costs import Costs
 from edgeinfer.engine.speculation.drafts import ModelDrafts, loops_library
+from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer
 

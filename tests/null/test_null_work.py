@@ -14,12 +14,13 @@ import pytest
 from edgeinfer.app.plan_record import ModelFacts
 from edgeinfer.app.planning import Wanted
 from edgeinfer.app.streamed_plans import planned_there
-from edgeinfer.backends.base import DEVICES, PAGE, Batch, DeviceOptions, Limits, Step
+from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.null import NullDevice, NullLane
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.residency import Holding, planned_weights
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.machines import machine_profile

@@ -54,6 +54,15 @@ def test_models_are_opened_when_they_are_asked_for(models: list[Path]) -> None:
         assert ask(running, "one") == texts["one"]
 
 
+def test_what_is_no_model_closes_none(models: list[Path], tmp_path: Path) -> None:
+    (bad := tmp_path / "bad.gguf").write_bytes(b"no model")
+    with served(models[0], others=[path_model(bad)], most_models=1) as running:
+        ask(running, "one")
+        refused = running.http().post("/models/load", json={"model": "bad"})
+        assert refused.status_code >= 400
+        assert names(running) == ["one"]
+
+
 def test_loading_and_unloading_by_request(models: list[Path], long_model: Path) -> None:
     others = [path_model(models[1]), path_model(long_model)]
     with served(models[0], others=others, most_models=3) as running:

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeinfer.errors import BadSetting
-from edgeinfer.setting_values import THEMES
+from edgeinfer.errors import BadFlag, BadSetting
+from edgeinfer.setting_values import THEMES, core_list
 from edgeinfer.settings import (
     GROUPS,
     Settings,
-    core_list,
     declared_options,
     find_option,
+    flag_of,
     load_settings,
     read_value,
     repeat_penalty_of,
@@ -97,32 +97,36 @@ def test_values_are_read(name: str, value: object, read: object) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("temp", "hot", "a number is wanted"),
-        ("temp", "-0.1", "at least 0"),
-        ("temp", "nan", "finite"),
-        ("temp", True, "a number is wanted"),
-        ("top_p", 0, "more than 0"),
-        ("top_p", 1.5, "at most 1"),
+        ("temp", "hot", "a number from 0 to 2"),
+        ("temp", "-0.1", "a number from 0 to 2"),
+        ("temp", 9, "a number from 0 to 2"),
+        ("temp", "nan", "a number from 0 to 2"),
+        ("temp", True, "a number from 0 to 2"),
+        ("top_p", 0, "above 0, 1 at most"),
+        ("top_p", 1.5, "above 0, 1 at most"),
         ("top_k", 1.5, "whole number"),
-        ("top_k", -1, "at least 0"),
-        ("threads", "0", "at least 1"),
-        ("ctx", "0", "at least 1"),
-        ("cores", "5-2", "5-2"),
+        ("top_k", -1, "from 0 up"),
+        ("threads", "0", "from 1 up"),
+        ("ctx", "0", "from 1 up"),
+        ("cores", "5-2", "0,2-5"),
         ("cores", "a", "0,2-5"),
         ("cores", "0-9999999999", "0,2-5"),
-        ("cores", {}, "a list"),
-        ("device", "auto,cpu", "stands alone"),
+        ("cores", {}, "0,2-5"),
+        ("device", "auto,cpu", "auto alone"),
         ("device", " , ", "device names"),
-        ("kv", "f8", "f16 or int8 is wanted"),
-        ("mode", "loud", "max, balanced, quiet or battery is wanted"),
-        ("model", 3, "text is wanted"),
+        ("kv", "f8", "f16 or int8"),
+        ("mode", "loud", "max, balanced, quiet or battery"),
+        ("ram", "lots", "a size such as 3GB"),
+        ("ram", "0", "a size such as 3GB"),
+        ("ram", "140%", "such as 60%"),
+        ("model", 3, "text"),
     ],
 )
 def test_impossible_values_are_refused(tmp_path: Path, name: str, value: object, reason: str) -> None:
-    with pytest.raises(BadSetting, match=reason) as raised:
+    with pytest.raises(BadFlag, match=f"^{flag_of(name)} needs .*{reason}.*, not ") as raised:
         load(tmp_path, {name: value})
-    assert "command line" in str(raised.value)
-    assert name in str(raised.value)
+    said = str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, str) else str(value)
+    assert str(raised.value).split("; ")[0].endswith(f", not {said}")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +203,7 @@ def test_the_themes_are_those_of_textual() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("theme", "nrod", "did you mean 'nord'"),
+        ("theme", "nrod", "a theme, not 'nrod'; did you mean nord"),
         ("theme", "q", "there are: textual-dark"),
         ("thinking", "never", "fold, show or hide"),
         ("snapshots", "much", "a size such as 1GB"),

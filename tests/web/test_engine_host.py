@@ -17,7 +17,15 @@ from edgeinfer.app.web.engine_host import EngineHost
 from edgeinfer.app.web.joined import JoinedModel, Tab, open_joined
 from edgeinfer.app.web.shared_models import SharedModels
 from edgeinfer.engine.llm import LLM
-from edgeinfer.errors import BadSetting, ContextOverflow, EdgeInferError, EngineClosed, ModelNotFound
+from edgeinfer.errors import (
+    BadGGUF,
+    BadSetting,
+    ContextOverflow,
+    DoesNotFit,
+    EdgeInferError,
+    EngineClosed,
+    ModelNotFound,
+)
 from edgeinfer.settings import Settings, load_settings
 from tests.conftest import write_tiny_llama
 
@@ -232,6 +240,31 @@ def test_opening_is_called_off(engine: Engine, tiny_model: Path) -> None:
     model = engine.open(tiny_model)
     assert "".join(model.session().chat(ASKED, max_tokens=2))
     assert all(engine.models.find(each.number).n_users == 1 for each in engine.models._models)
+    model.close()
+
+
+def test_what_is_no_model_closes_none(engine: Engine, tiny_model: Path, tmp_path: Path) -> None:
+    engine.open(tiny_model).close()
+    until(lambda: all(not each.n_users for each in engine.models._models))
+    (bad := tmp_path / "bad.gguf").write_bytes(b"no model")
+    with pytest.raises(BadGGUF):
+        engine.open(bad)
+    again = engine.open(tiny_model)
+    assert len(engine.opened) == 1
+    again.close()
+
+
+def test_a_model_without_room_beside_the_tabs_own_is_refused_before_it_is_loaded(
+    engine: Engine, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = engine.open(tiny_model)
+    other = write_tiny_llama(tmp_path / "other.gguf")
+    monkeypatch.setattr("edgeinfer.scheduling.topology.available_bytes", lambda: 1000)
+    face = WatchedFace(_nothing, _nothing, _nothing, is_beside=True)
+    with pytest.raises(DoesNotFit, match="beside"):
+        open_joined(engine.address, load_settings({"model": str(other)}), face)
+    assert len(engine.opened) == 1
+    assert "".join(model.session().chat(ASKED, max_tokens=2))
     model.close()
 
 

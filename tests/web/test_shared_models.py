@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edgeinfer.app import model_choice
 from edgeinfer.app.opening_face import OpeningCalledOff, OpeningFace, WatchedFace
 from edgeinfer.app.web import engine_host, shared_models, wire
 from edgeinfer.app.web.engine_host import EngineHost, Told
@@ -55,19 +56,21 @@ class Opener:
 
 
 @pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def chosen(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many tabs choose a model at a time, when each does."""
     found: list[int] = []
     entered: list[None] = []
 
-    def choose(settings: Settings, face: OpeningFace) -> SimpleNamespace:
+    def choose(settings: Settings, store: object, **given: object) -> SimpleNamespace:
         entered.append(None)
         found.append(len(entered))
         time.sleep(0.05)
         entered.pop()
-        return SimpleNamespace(path=Path("tiny.gguf"))
+        return SimpleNamespace(path=Path("tiny.gguf"), name="tiny", nbytes=1)
 
-    monkeypatch.setattr(shared_models, "choose_model", choose)
+    monkeypatch.setattr(model_choice, "choose_model", choose)
+    monkeypatch.setattr(model_choice, "_remembered_as", lambda model, store: "tiny")
+    monkeypatch.setattr(shared_models, "require_model_file", lambda path: None)
     monkeypatch.setattr("edgeinfer.app.readings.service.Readings", lambda llm: None)
     return found
 

@@ -6,11 +6,12 @@ import asyncio
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,7 +52,7 @@ class Tab:
         await until(lambda: text in self.drawn)
 
     async def ask(self, text: str) -> None:
-        await self.shows("ask;")
+        await self.shows("Ask anything")
         self.drawn = ""
         await self.socket.send_json(["stdin", text])
         await self.shows("the draft adds")  # else Return would be part of what is pasted
@@ -171,7 +172,9 @@ async def test_a_tab_ends_with_its_process_and_says_why(home: Path, tiny_model: 
 
 
 async def test_a_tab_whose_process_cannot_begin_says_why(home: Path, tiny_model: Path) -> None:
-    (home / "chats.db").mkdir(parents=True)
+    home.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(home / "chats.db")) as later:  # chats of a later version
+        later.execute("PRAGMA user_version = 999")
     async with program(home, "-m", str(tiny_model)) as running:
         tab = await running.open()
         await until(tab.reader.done)
@@ -212,25 +215,13 @@ async def test_who_listens_everywhere_prints_a_link_that_leads_in(home: Path, ti
         await (await running.open()).shows("tiny")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="named pipes are in no folder")
-def test_a_folder_whose_sockets_have_too_long_names_is_told(home: Path, tmp_path: Path) -> None:
-    folder = tmp_path / ("long" * 25)
-    folder.mkdir()
-    command = [sys.executable, "-m", "edgeinfer", "chat", "--web", "--port", "0"]
-    environ = {**os.environ, "TMPDIR": str(folder), "EDGEINFER_HOME": str(home)}
-    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
-    assert found.returncode == 1
-    assert found.stderr.startswith("error: tabs cannot be heard")
-    assert "TMPDIR" in found.stderr
-
-
 @pytest.mark.parametrize("option", ["--host=0.0.0.0", "--port=8000"])
 def test_where_to_listen_is_for_a_page(option: str, capsys: pytest.CaptureFixture) -> None:
     from edgeinfer.app.cli import main
 
     with pytest.raises(SystemExit) as ended:
         main(["chat", option])
-    assert ended.value.code == 1
+    assert ended.value.code == 2
     assert "edgeinfer chat --web" in capsys.readouterr().err
 
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 
 from edgeinfer.app.bench.messages import DraftRun, Job, Opening, Question, Reply
 from edgeinfer.app.bench.subject import NotMeasurable
-from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.request import Options
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.speculation.tree import Draft, Walk
+from edgeinfer.graph.step import Floats, Int32s
 
 LOOP_TOKENS = 24
 """An answer loops from where so many tokens come for the second time,"""
@@ -92,7 +92,7 @@ class Drafting:
         messages: list[dict[str, str]] = []
         parts: list[_Part] = []
         answers: list[tuple[int, ...]] = []
-        with self._llm.session_with(drafts) as session:
+        with self._llm.session_with(lambda: drafts) as session:
             watch = Watch.over(session.speculator) if session.speculator is not None else None
             for turn in question.turns:
                 messages.append({"role": "user", "content": turn})

@@ -13,9 +13,10 @@ import numpy as np
 
 from edgeinfer.app.bench.messages import Job, Opening, OpTime, Reply
 from edgeinfer.app.bench.subject import NotMeasurable, random_tokens
-from edgeinfer.backends.base import Batch, DeviceOptions, Lane, Step, open_device
+from edgeinfer.backends.base import DeviceOptions, Lane, open_device
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.limits import limits_for
+from edgeinfer.graph.step import Batch, Step
 from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.topology import usable_cores
 

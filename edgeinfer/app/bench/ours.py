@@ -15,7 +15,7 @@ from edgeinfer.app.bench.drafting import Drafting, load_for
 from edgeinfer.app.bench.messages import Job, Opening, Reply
 from edgeinfer.app.bench.op_times import OpTimes
 from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens, answered
-from edgeinfer.backends.base import Batch, DeviceOptions
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.evaluators import Foreign, FromDisk, open_evaluator, open_subject
 from edgeinfer.engine.fingerprint import fingerprint
@@ -23,6 +23,7 @@ from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.residency import Holding, stored
 from edgeinfer.engine.stats import Stats
+from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.topology import usable_cores
 
 

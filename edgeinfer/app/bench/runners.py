@@ -21,6 +21,7 @@ from edgeinfer.app.bench.messages import Job, Opening, Purpose, Reply, encode
 from edgeinfer.app.bench.process import Child, child_environment, ended
 from edgeinfer.app.bench.script import ScriptRunner
 from edgeinfer.children import command
+from edgeinfer.temporary import temporary_folder
 
 FIRST_QUESTION = "Hi"
 PURPOSES: Mapping[str, Purpose] = MappingProxyType({"chat": "answers", "ops": "ops", "drafting": "drafting"})
@@ -95,7 +96,7 @@ class ChildRunner:
             return seconds_to_output(first, child_environment())
         if job.cold and sys.platform != "linux":
             return Reply(problem="a start with nothing compiled is measured on Linux only")
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder("edgeinfer-bench") as folder:
             own = {"EDGEINFER_HOME": folder} | ({"XDG_CACHE_HOME": folder} if job.cold else {})
             return seconds_to_output(self._first_answer(), child_environment() | own)
 

@@ -16,7 +16,7 @@ from edgeinfer.app.counting import counted
 
 HEAD = (
     *("test", "executor", "tokens", "depth", "tok/s", "(least to most)"),
-    *("MB/token", "of bandwidth", "of own size", "T(k)/T(1)"),
+    *("MB/token", "of bandwidth", "of own size", "time / 1-token pass"),
 )
 
 

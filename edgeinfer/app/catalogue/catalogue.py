@@ -21,6 +21,7 @@ from edgeinfer.models.store import Store
 from edgeinfer.settings import CTX_CAP
 
 if TYPE_CHECKING:
+    from edgeinfer.app.removal import Removed
     from edgeinfer.backends.base import Progress
     from edgeinfer.models.gguf import Header
     from edgeinfer.scheduling.profile import Profile
@@ -133,13 +134,11 @@ class Catalogue:
             return None
         return by_size(entry.nbytes, n_context or CTX_CAP, available, "judged by its size; i looks at its header")
 
-    def remove(self, entry: Entry) -> int:
-        """Delete a model, with its packed weights; gives the bytes that came free. Raises ModelNotFound."""
-        from edgeinfer.app.bundled import remove_model
+    def remove(self, entry: Entry) -> Removed:
+        """Delete a model with what was derived from it, or take it off the list. Raises ModelNotFound."""
+        from edgeinfer.app.removal import remove_model
 
-        gone, bundle_bytes = remove_model(self.store, entry.name)
-        was_ours = gone.path.parent.resolve() == self.store.root.resolve()
-        return bundle_bytes + (gone.nbytes if was_ours else 0)
+        return remove_model(self.store, entry.name)
 
     def is_referenced(self, entry: Entry) -> bool:
         """Whether the files of a model belong to someone else, and stay when it is deleted."""

@@ -12,9 +12,8 @@ from edgeinfer.app.bundled import bundle_bytes
 from edgeinfer.errors import EdgeInferError, ModelNotFound
 from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.delivery import Listed
-from edgeinfer.models.download.header import file_header
 from edgeinfer.models.file_names import quant_of
-from edgeinfer.models.file_types import quant_name
+from edgeinfer.models.header_facts import listed_format
 from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, LocalModel, Store
 
 
@@ -22,7 +21,8 @@ from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE, LocalModel, Sto
 class Entry:
     """A model. `path` is None for one that would have to be fetched from `source` first.
 
-    `nbytes`: of all of its files, None while unknown; `bundle_bytes`: of its packed weights; `notice`: what is wrong.
+    `nbytes`: of all of its files, None while unknown; `bundle_bytes`: of its packed weights; `notice`: what is wrong;
+    `place`: the other program in whose folder it is, "" for none.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Entry:
     architecture: str | None = None
     bundle_bytes: int = 0
     is_last_used: bool = False
+    place: str = ""
     notice: str = ""
 
     @property
@@ -76,9 +77,8 @@ def _local(model: LocalModel, *, is_last_used: bool) -> Entry:
         architecture = "onnx decoder"
     else:
         try:
-            header = file_header(model.path)
-            architecture = header.metadata.text("general.architecture", None)
-            quant = quant_name(header) or quant
+            architecture, found = listed_format(model)
+            quant = found or quant
         except EdgeInferError as error:
             notice = str(error)
     return Entry(
@@ -91,5 +91,6 @@ def _local(model: LocalModel, *, is_last_used: bool) -> Entry:
         architecture,
         bundle_bytes(model),
         is_last_used,
+        model.place if model.is_elsewhere else "",
         notice,
     )

@@ -44,7 +44,7 @@ class Forecast:
 
     n_context           tokens that it is about
     fits                whether it can be run: as a whole, or with weights read from disk
-    ram_bytes           what it takes; weight_bytes and kv_bytes are parts of it
+    ram_bytes           memory: the sum of weight_bytes, kv_bytes, buffer_bytes and the program
     available_bytes     what there is
     streamed_bytes      of weights, read from disk for every token; 0 where all stay in memory
     decode_tok_s        at the beginning of a conversation, full_decode_tok_s when the context is full
@@ -62,6 +62,7 @@ class Forecast:
     available_bytes: int
     weight_bytes: int = 0
     kv_bytes: int = 0
+    buffer_bytes: int = 0
     streamed_bytes: int = 0
     decode_tok_s: float | None = None
     full_decode_tok_s: float | None = None
@@ -89,8 +90,7 @@ def estimated(known: Forecast, known_bytes: int, nbytes: int) -> Forecast:
     """The forecast of another quant, from one that is known: weights and decoding in proportion to bytes."""
     share = nbytes / max(1, known_bytes)
     weight_bytes = int(known.weight_bytes * share)
-    ram_bytes = known.ram_bytes - known.weight_bytes + weight_bytes
-    need = MemoryNeed(weight_bytes, 1, ram_bytes - weight_bytes, 0, known.n_context)
+    need = MemoryNeed(weight_bytes, 1, known.kv_bytes, known.buffer_bytes, known.n_context)
     is_whole = not missing_bytes(need, known.available_bytes) and not known.streamed_bytes
 
     def slower(rate: float | None) -> float | None:
@@ -99,7 +99,7 @@ def estimated(known: Forecast, known_bytes: int, nbytes: int) -> Forecast:
     return replace(
         known,
         fits=is_whole,
-        ram_bytes=ram_bytes,
+        ram_bytes=need.total_bytes,
         weight_bytes=weight_bytes,
         streamed_bytes=0,
         decode_tok_s=slower(known.decode_tok_s),
@@ -139,6 +139,7 @@ def forecast_of(
         available,
         plan.need.weight_bytes,
         plan.need.kv_bytes,
+        plan.need.buffer_bytes,
         measured=measured or Speeds(),
         plan=plan.line,
         n_context_trained=spec.n_context_trained,
@@ -177,7 +178,13 @@ def _predicted(
         require_fit(need, found.available_bytes)
     else:
         need = replace(need, weight_bytes=kept.held_bytes)
-    found = replace(found, ram_bytes=need.total_bytes, weight_bytes=need.weight_bytes, kv_bytes=need.kv_bytes)
+    found = replace(
+        found,
+        ram_bytes=need.total_bytes,
+        weight_bytes=need.weight_bytes,
+        kv_bytes=need.kv_bytes,
+        buffer_bytes=need.buffer_bytes,
+    )
     if kept is not None:
         found = replace(found, streamed_bytes=kept.flash_bytes)
     if profile is None:
@@ -197,12 +204,12 @@ def _rated(
     found: Forecast, profile: Profile, work: ModelWork, planned: Planned, kept: Kept | None, kv: KVKind
 ) -> Forecast:
     """With rates, corrected by what answers took here."""
-    from edgeinfer.app.expectation import corrections_of
+    from edgeinfer.app.expectation import adjustment_of
     from edgeinfer.engine.staffing import teams_of
     from edgeinfer.scheduling.predict import Predictor
 
-    corrections = corrections_of(profile, streams=kept is not None)
-    planned = replace(planned, corrections=corrections)
+    adjustment = adjustment_of(profile, streams=kept is not None)
+    planned = replace(planned, adjustment=adjustment)
     decoding, _ = teams_of(profile, work, kv, None)
     predictor = Predictor(decoding, work, kv)
     if kept is not None and profile.disk is not None:
@@ -214,7 +221,7 @@ def _rated(
             disk_s=lambda n_tokens: streamed.ahead_s(disk, n_tokens),
             waiting_s=lambda n_tokens: streamed.neuron_reads(n_tokens).seconds,
         )
-    full_s = predictor.decode_s(1, max(1, found.n_context - 1)) * corrections[1]
+    full_s = adjustment.tokens_s(predictor.decode_s(1, max(1, found.n_context - 1)))
     return replace(
         found,
         decode_tok_s=planned.decode_tok_s,

@@ -9,8 +9,8 @@ from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.catalogue.entries import Entry
 from edgeinfer.app.catalogue.forecast import Forecast
 from edgeinfer.app.catalogue.pulling import PullStatus
-from edgeinfer.models.download.space import size_text
-from edgeinfer.scheduling.memory import in_gigabytes
+from edgeinfer.scheduling.memory import MemoryNeed
+from edgeinfer.size_text import size_text
 
 UNKNOWN = "?"
 
@@ -23,7 +23,8 @@ def one_line(text: str) -> str:
 def state_word(entry: Entry, status: PullStatus | None, current: str | None) -> str:
     """Where a model is, in at most eight characters."""
     if entry.path is not None:
-        return "in use" if entry.name == current else "unread" if entry.notice else "here"
+        here = entry.place.replace(" ", "") or "here"
+        return "in use" if entry.name == current else "unread" if entry.notice else here
     if status is None or status.state in ("done", "cancelled"):
         return "offer"
     if status.state in ("running", "stopping") and status.total_bytes:
@@ -68,7 +69,7 @@ def why_not(found: Forecast) -> str:
     """Why a model does not fit, with the numbers."""
     if found.note:
         return one_line(found.note)
-    return f"it needs {in_gigabytes(found.ram_bytes)} and {in_gigabytes(found.available_bytes)} are available"
+    return f"it needs {size_text(found.ram_bytes)} and {size_text(found.available_bytes)} are available"
 
 
 def pull_line(status: PullStatus) -> str:
@@ -95,7 +96,8 @@ def duration(seconds: float) -> str:
 
 def detail_lines(entry: Entry, found: Forecast | None) -> list[str]:
     """Everything that is known of a model."""
-    lines = [f"{one_line(entry.name)} from {one_line(entry.source)}"]
+    place = f"{entry.place}: " if entry.place else ""
+    lines = [f"{one_line(entry.name)} from {place}{one_line(entry.source)}"]
     if found is None:
         return [*lines, "nothing is known of it yet; i looks at its header, Enter fetches it"]
     facts = [
@@ -107,11 +109,12 @@ def detail_lines(entry: Entry, found: Forecast | None) -> list[str]:
         f"trained for a context of {found.n_context_trained}" if found.n_context_trained else "",
     ]
     lines.append(", ".join(fact for fact in facts if fact) or "its header says nothing of it")
+    lines += [] if entry.nbytes is None else [f"file: {size_text(entry.nbytes)}"]
     lines.append(_memory_line(found))
     if entry.bundle_bytes:
         lines.append(f"packed weights on the disk: {size_text(entry.bundle_bytes)}")
     if found.streamed_bytes:
-        lines.append(f"reads {in_gigabytes(found.streamed_bytes)} of weights from disk for every token")
+        lines.append(f"reads {size_text(found.streamed_bytes)} of weights from disk for every token")
     lines += _speed_lines(found)
     if found.plan:
         lines.append(f"plan: {found.plan}")
@@ -121,12 +124,10 @@ def detail_lines(entry: Entry, found: Forecast | None) -> list[str]:
 
 
 def _memory_line(found: Forecast) -> str:
-    parts = f"{in_gigabytes(found.weight_bytes)} weights"
-    if found.kv_bytes:
-        parts += f", {in_gigabytes(found.kv_bytes)} KV cache"
+    need = MemoryNeed(found.weight_bytes, 0, found.kv_bytes, found.buffer_bytes, found.n_context)
     return (
-        f"memory: {in_gigabytes(found.ram_bytes)} of {in_gigabytes(found.available_bytes)} available at a context of "
-        f"{found.n_context} ({parts}); fits: {fit_word(found)}"
+        f"memory: {size_text(found.ram_bytes)} of {size_text(found.available_bytes)} available at a context of "
+        f"{found.n_context} ({need.parts_text}); fits: {fit_word(found)}"
     )
 
 
@@ -138,6 +139,7 @@ def _speed_lines(found: Forecast) -> list[str]:
         bound = f"; bound by {found.bound_by}" if found.bound_by else ""
         lines.append(f"predicted: {rate(found.decode_tok_s)} tok/s{full}{prefill}{bound}")
     if measured.decode_tok_s is not None:
-        prompts = "" if measured.prefill_tok_s is None else f"; prompts {rate(measured.prefill_tok_s)}"
+        length = "" if measured.n_prompt is None else f" of {measured.n_prompt} tokens"
+        prompts = "" if measured.prefill_tok_s is None else f"; prompts{length} {rate(measured.prefill_tok_s)}"
         lines.append(f"measured: {rate(measured.decode_tok_s)} tok/s{prompts}")
     return lines

@@ -13,6 +13,7 @@ import typer
 from edgeinfer.app import options
 from edgeinfer.app.command import Command
 from edgeinfer.app.counting import counted
+from edgeinfer.app.misuse import flag_bytes
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
@@ -25,32 +26,38 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 PARALLEL = 8
+PromptFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="One prompt per line, a question or a JSON object; - reads standard input."),
+]
+ReplicaCount = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas",
+        metavar="N",
+        help="Copies of the model side by side, each on its own cores. Default: one per NUMA node where that is "
+        "predicted to be faster.",
+        min=1,
+    ),
+]
 
 
 def batch(
     context: typer.Context,
-    prompts: Annotated[
-        Path, typer.Argument(help="A file with a prompt a line: a question, or a JSON object; - for standard input.")
-    ],
+    prompts: PromptFile,
     model: options.Model = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Add the answers to this file, but those that it has; of two lines the last counts."
+            "--out", metavar="FILE", help="Append the answers to this file, and skip prompts that it has answers to."
         ),
     ] = None,
-    parallel: Annotated[int, typer.Option("--parallel", help="Answers in the making at a time.", min=1)] = PARALLEL,
-    replicas: Annotated[
-        int | None,
-        typer.Option(
-            "--replicas",
-            help="Models side by side, each on cores of its own (default: one per NUMA node where that is predicted "
-            "to give more).",
-            min=1,
-        ),
-    ] = None,
+    parallel: Annotated[
+        int, typer.Option("--parallel", metavar="N", help="Prompts that are answered at the same time.", min=1)
+    ] = PARALLEL,
+    replicas: ReplicaCount = None,
     vram: Annotated[
-        str | None, typer.Option("--vram", metavar="SIZE", help="Memory of the accelerator (default: all of it).")
+        str | None, typer.Option("--vram", metavar="SIZE", help="Memory of the accelerator to use. Default: all of it.")
     ] = None,
     system: options.System = None,
     temp: options.Temp = None,
@@ -72,15 +79,15 @@ def batch(
     pack: options.Pack = None,
     stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
 ) -> None:
-    """Answer many prompts; prints a JSON object a line, in the order in which answers end.
+    """Answer many prompts from a file; prints one JSON object per line, as soon as an answer is done.
 
     A line of PROMPTS is a question, or an object with prompt, messages or text, and id, system, max_tokens, temp, ….
     """
     from edgeinfer.app.batch_input import read_entries
     from edgeinfer.app.batch_loading import Wanted
-    from edgeinfer.app.fit import size_in_bytes
     from edgeinfer.app.opening import given_settings
 
+    vram_bytes = None if vram is None else flag_bytes(vram)
     settings = given_settings(context)
     entries = read_entries(_lines(prompts), settings.generation.system)
     if not entries:
@@ -89,7 +96,7 @@ def batch(
     if not left:
         typer.echo(f"note: {out} has {'the answer' if len(entries) == 1 else f'all {len(entries)} answers'}", err=True)
         return
-    wanted = Wanted(min(parallel, len(left)), replicas, None if vram is None else size_in_bytes(vram, 0))
+    wanted = Wanted(min(parallel, len(left)), replicas, vram_bytes)
     _answer(left, settings, out, wanted, shows_stats=stats)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
+from edgeinfer.app.misuse import flags_read
 from edgeinfer.app.options import KV, Approx, Cores, Device, Json, Model, Ram, Schedule, SpecOption, Threads, VerifyCost
 from edgeinfer.errors import BadSetting, EdgeInferError
 
@@ -18,26 +19,34 @@ if TYPE_CHECKING:
     from edgeinfer.app.bench.record import ModelFacts
     from edgeinfer.settings import Settings
 
+Against = Annotated[
+    str,
+    typer.Option(
+        "--against",
+        metavar="NAMES",
+        help="Compare with llama-cpp-python, openvino-genai, onnxruntime-genai:FOLDER, python:FILE, or devices "
+        "(such as onnx, or cpu+openvino for both together).",
+    ),
+]
+
 
 def bench(
     model: Model = None,
     tests: Annotated[
-        str, typer.Option("--tests", help="What to measure: prefill, decode, verify, chat, start.")
+        str, typer.Option("--tests", metavar="NAMES", help="What to measure: prefill, decode, verify, chat, start.")
     ] = "prefill,decode,verify",
-    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", min=1, help="Tokens of a prompt.")] = 512,
-    gen: Annotated[int, typer.Option("--gen", min=1, help="Tokens generated; in chat, at most.")] = 128,
-    depth: Annotated[str, typer.Option("--depth", help="Tokens already cached: numbers such as 0,2048.")] = "0",
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Runs of each case.")] = 5,
-    against: Annotated[
-        str,
-        typer.Option(
-            "--against",
-            help="Compare with llama-cpp-python, openvino-genai, onnxruntime-genai:FOLDER, python:FILE, or devices "
-            "(such as onnx, or cpu+openvino for both together).",
-        ),
-    ] = "",
+    prompt_tokens: Annotated[
+        int, typer.Option("--prompt-tokens", metavar="N", min=1, help="Length of the prompt in tokens.")
+    ] = 512,
+    gen: Annotated[int, typer.Option("--gen", metavar="N", min=1, help="Tokens to generate; for chat, at most.")] = 128,
+    depth: Annotated[
+        str, typer.Option("--depth", metavar="LIST", help="Tokens that are in the cache already, such as 0,2048.")
+    ] = "0",
+    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="How often each case is measured.")] = 5,
+    against: Against = "",
     questions: Annotated[
-        Path | None, typer.Option("--questions", help='For chat: lines of {"category": "…", "turns": ["…"]}.')
+        Path | None,
+        typer.Option("--questions", metavar="FILE", help='For chat: one {"category": "…", "turns": ["…"]} per line.'),
     ] = None,
     threads: Threads = None,
     cores: Cores = None,
@@ -48,10 +57,12 @@ def bench(
     approx: Approx = None,
     spec: SpecOption = None,
     verify_cost: VerifyCost = None,
-    temp: Annotated[float, typer.Option("--temp", min=0, help="For chat: temperature of answers with drafts.")] = 0.0,
+    temp: Annotated[
+        float, typer.Option("--temp", metavar="NUMBER", min=0, max=2, help="For chat: temperature of the answers.")
+    ] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Measure prefill, decode, verification, chat and start, alone or by turns with other engines.
+    """Measure how fast a model runs on this computer, alone or in turns with other engines.
 
     Every engine has a process of its own with the model loaded; runs alternate, each ratio is of neighbours, and a run
     on a busy machine is repeated, then flagged. Chat alone compares answers with drafts and without.
@@ -64,8 +75,9 @@ def bench(
 
     given = {"model": model, "threads": threads, "cores": cores, "device": device, "schedule": schedule, "kv": kv}
     settings = load_settings({**given, "ram": ram, "approx": approx, "spec": spec, "verify_cost": verify_cost})
-    wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
-    first, others = _executors(settings, against)
+    with flags_read():
+        wanted = _wanted(tests, prompt_tokens, gen, depth, runs, questions)
+        first, others = _executors(settings, against)
     conditions, facts = _conditions(settings, wanted, first, temp)
     with ProgressLine() as progress:
         record = measure(wanted, first, others, conditions, progress)

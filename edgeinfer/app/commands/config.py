@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgeinfer.app.command import Command
+from edgeinfer.app.misuse import flags_read
 from edgeinfer.app.options import Json
+from edgeinfer.app.shell_words import setting_names, value_words
+from edgeinfer.errors import BadSetting
+
+if TYPE_CHECKING:
+    from edgeinfer.settings import Option
+
+VALUE_WIDTH = 48
 
 
 def show_path(as_json: Json = False) -> None:
@@ -25,34 +35,84 @@ def show(as_json: Json = False) -> None:
     from edgeinfer.settings import declared_options, load_settings
 
     settings = load_settings()
-    rows = [(name, plain(settings.value(name)), settings.origins[name]) for name in declared_options()]
+    options = declared_options()
     if as_json:
-        typer.echo(json.dumps({name: {"value": value, "from": origin} for name, value, origin in rows}))
+        record = {name: {"value": plain(settings.value(name)), "from": settings.origins[name]} for name in options}
+        typer.echo(json.dumps(record))
         return
+    rows = [(name, _shown(option, settings.value(name)), settings.origins[name]) for name, option in options.items()]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
     for name, value, origin in rows:
-        written = "(unset)" if value is None else json.dumps(value, ensure_ascii=False)
-        typer.echo(f"{name:<16}{written:<24}{origin}")
+        # a long value pushes the place it is from aside, and never touches it
+        typer.echo(f"{name:<{widths[0]}}  {value:<{min(widths[1], VALUE_WIDTH)}}  {origin}")
+
+
+def _shown(option: Option[object], value: object) -> str:
+    """A value as it is typed; what counts in place of one that is not set."""
+    from edgeinfer.app.config_file import written
+
+    if value is None or value == ():
+        return option.unset
+    text = written(option, value)
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)
 
 
 def set_value(
-    name: Annotated[str, typer.Argument(help="The setting's name, such as temp.")],
-    value: Annotated[str, typer.Argument(help="Its value; none takes it out of the file.")],
+    name: Annotated[
+        str, typer.Argument(metavar="KEY", help="The setting's name, such as temp.", autocompletion=setting_names)
+    ],
+    value: Annotated[
+        str,
+        typer.Argument(metavar="VALUE", help="Its value; none takes it out of the file.", autocompletion=value_words),
+    ],
     as_json: Json = False,
 ) -> None:
     """Write a setting into your configuration file, keeping its comments."""
+    _write(name, None if value.strip().lower() == "none" else value, as_json=as_json)
+
+
+def unset(
+    name: Annotated[
+        str, typer.Argument(metavar="KEY", help="The setting's name, such as temp.", autocompletion=setting_names)
+    ],
+    as_json: Json = False,
+) -> None:
+    """Take a setting out of your configuration file: its default counts again."""
+    _write(name, None, as_json=as_json)
+
+
+def _write(name: str, value: str | None, *, as_json: bool) -> None:
+    """Set a setting, or take it out, and say so. Raises Misuse for what it cannot be, BadSetting for the file."""
+    from edgeinfer.app.checked_values import read_checked
     from edgeinfer.app.config_file import write_setting
     from edgeinfer.settings import find_option, user_config_path
 
-    option, path = find_option(name), user_config_path()
-    unset = value.strip().lower() == "none"
-    written = write_setting(option.name, None if unset else value)
+    with flags_read():
+        option = find_option(name)
+        if value is not None:
+            read_checked(option.name, value)
+    path = user_config_path()
+    written = write_setting(option.name, value)
     if as_json:
         typer.echo(json.dumps({"name": option.name, "value": written, "path": str(path)}, ensure_ascii=False))
-        return
-    typer.echo(f"{option.name} is {'unset' if unset else json.dumps(written, ensure_ascii=False)} in {path}", err=True)
+    elif written is None:
+        typer.echo(f"{option.name} is not set in {path} any more; the default is: {option.default_text}", err=True)
+    else:
+        typer.echo(f"{option.name} is {json.dumps(written, ensure_ascii=False)} in {path}", err=True)
+    _tell_what_counts(option, path)
+
+
+def _tell_what_counts(option: Option[object], path: Path) -> None:
+    """Say what goes before the file, if something does."""
+    from edgeinfer.settings import load_settings
+
+    with suppress(BadSetting):  # another setting is wrong, which is said when it is used
+        origin = load_settings().origins[option.name]
+        if origin not in ("default", str(path)):
+            typer.echo(f"note: {origin} sets {option.name} too, and goes before the file", err=True)
 
 
 COMMAND = Command(
-    help="Where settings are, what they are, changing them.",
-    subcommands={"path": show_path, "show": show, "set": set_value},
+    help="Show and change settings.",
+    subcommands={"path": show_path, "show": show, "set": set_value, "unset": unset},
 )

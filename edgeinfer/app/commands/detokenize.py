@@ -17,7 +17,9 @@ SHOWN_CHARACTERS = 40
 
 
 def detokenize(
-    ids: Annotated[list[str] | None, typer.Argument(help="Token ids; without them, standard input.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID", help="Token ids; without them, standard input.")
+    ] = None,
     model: Model = None,
     as_json: Json = False,
 ) -> None:
@@ -30,7 +32,7 @@ def detokenize(
     from edgeinfer.engine.texts import tokenizer_of
     from edgeinfer.settings import load_settings
 
-    chosen = choose_model(load_settings({"model": model}), remember=False)
+    chosen = choose_model(load_settings({"model": model}))
     tokenizer = tokenizer_of(chosen.path)
     text = tokenizer.decode(read_ids(argument_or_stdin(" ".join(ids) if ids else None)))
     if as_json:

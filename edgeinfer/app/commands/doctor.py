@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import typer
 
@@ -10,11 +11,16 @@ from edgeinfer.app.command import Command
 from edgeinfer.app.options import Json
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what is ok too, not only how many things are.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Say what is slow or wrong on this machine, and what to do about it.
 
-    Looks and changes nothing; takes a second. The worst comes first: wrong, slow, worth a note, ok. The exit code is 0
-    whatever was found: findings are the answer, not a failure.
+    Looks and changes nothing; takes a second. The worst comes first: wrong, slow, worth a note. The exit code is 0
+    whatever was found: findings are the answer, not a failure. JSON has all findings.
     """
     from edgeinfer.app.doctor import examine
     from edgeinfer.app.doctor.machine import this_machine
@@ -25,7 +31,7 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(record(machine, findings), ensure_ascii=False))
     else:
-        for line in lines(findings):
+        for line in lines(findings, is_whole=verbose):
             typer.echo(line)
 
 

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 def export(
     onnx: Annotated[
-        str | None, typer.Option("--onnx", metavar="DIR", help="Write a decoder for ONNX Runtime into this folder.")
+        str | None,
+        typer.Option("--onnx", metavar="DIR", help="Write an ONNX decoder, for ONNX Runtime, into this folder."),
     ] = None,
     model: Model = None,
     ctx: Ctx = None,
     as_json: Json = False,
 ) -> None:
-    """Write a model as a folder for other programs.
+    """Export a model to a folder that other programs can run.
 
     With --onnx the folder is one of onnxruntime-genai: a graph, its weights as they are quantised in the file,
     settings, and the tokenizer where it is a byte-level one. The folder must be new or empty.
@@ -65,10 +66,10 @@ def _new_folder(folder: Path) -> Path:
 def _written(opened: OpenModel, folder: Path, n_context: int) -> list[str]:
     """Write into a folder beside the wanted one and give it its name when all is there; what to tell the user."""
     import shutil
-    import tempfile
 
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.backends.onnx import require_packages
+    from edgeinfer.temporary import temporary_path
 
     require_packages(("onnx",))
     from edgeinfer.backends.onnx.folder import SpecialIds, write_folder
@@ -79,7 +80,8 @@ def _written(opened: OpenModel, folder: Path, n_context: int) -> list[str]:
     beside: Path | None = None
     try:
         folder.absolute().parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.absolute().parent))
+        beside = temporary_path(folder.absolute())
+        beside.mkdir()
         beside.chmod(0o755)
         with ProgressLine() as progress:
             write_folder(beside, opened.spec, opened.file, n_context, special, progress)

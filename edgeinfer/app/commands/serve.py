@@ -10,6 +10,7 @@ import typer
 
 from edgeinfer.app import options
 from edgeinfer.app.command import Command
+from edgeinfer.app.misuse import flag_bytes
 from edgeinfer.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -20,49 +21,62 @@ if TYPE_CHECKING:
     from edgeinfer.settings import Settings
 
 KEY_VARIABLE = "EDGEINFER_API_KEY"
-Host = Annotated[str, typer.Option("--host", help="Address to listen at; others than this computer need a key.")]
-Port = Annotated[int, typer.Option("--port", help="Port to listen at; 0: any that is free.", min=0, max=65535)]
+Host = Annotated[
+    str,
+    typer.Option("--host", metavar="ADDRESS", help="Address to listen on; one that other computers reach needs a key."),
+]
+Port = Annotated[
+    int, typer.Option("--port", metavar="N", help="Port to listen on; 0 picks a free one.", min=0, max=65535)
+]
 TokenEnv = Annotated[
     str | None,
     typer.Option(
         "--token-env",
         metavar="NAME",
-        help=f"Environment variable that holds the key (default: {KEY_VARIABLE}, if set).",
+        help=f"Environment variable that holds the API key. Default: {KEY_VARIABLE}, if set.",
     ),
 ]
 NoKey = Annotated[
-    bool, typer.Option("--no-key", help="Ask for no key, though another program starts the server; this computer only.")
+    bool, typer.Option("--no-key", help="Need no key even if another program starts the server; on this computer only.")
 ]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option("--allow-host", metavar="NAME", help="A further name this server is called by; repeatable."),
+    typer.Option("--allow-host", metavar="NAME", help="Another name that this server may be reached by; repeatable."),
 ]
 AllowOrigin = Annotated[
     list[str] | None,
     typer.Option(
-        "--allow-origin", metavar="URL", help="Web pages that may use it, as https://example.org; repeatable."
+        "--allow-origin",
+        metavar="URL",
+        help="Origin of web pages that may use the server, such as https://example.org; repeatable.",
     ),
 ]
-Parallel = Annotated[int, typer.Option("--parallel", help="Answers in the making at a time.", min=1, max=64)]
-Queue = Annotated[int, typer.Option("--queue", help="Answers that may wait; more are refused.", min=0)]
-Contexts = Annotated[int, typer.Option("--contexts", help="Whole contexts that the cache has memory for.", min=1)]
+Parallel = Annotated[int, typer.Option("--parallel", metavar="N", help="Concurrent requests.", min=1, max=64)]
+Queue = Annotated[int, typer.Option("--queue", metavar="N", help="Requests that may wait; more are refused.", min=0)]
+Contexts = Annotated[
+    int,
+    typer.Option("--contexts", metavar="N", help="Conversations of full length that the cache has room for.", min=1),
+]
 MostModels = Annotated[
     int,
     typer.Option(
-        "--most-models", help="Models that may be open at a time; while all are in use others are refused.", min=1
+        "--most-models",
+        metavar="N",
+        help="Models that may be open at the same time; while all are in use others are refused.",
+        min=1,
     ),
 ]
 IdleUnload = Annotated[
     float | None,
-    typer.Option("--idle-unload", metavar="S", help="Close a model that nobody used for S seconds.", min=1),
+    typer.Option("--idle-unload", metavar="S", help="Close a model after S seconds without a request.", min=1),
 ]
-MaxBody = Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Largest request.")]
+MaxBody = Annotated[str, typer.Option("--max-body", metavar="SIZE", help="Largest request that is accepted.")]
 ReadyJson = Annotated[
-    bool, typer.Option("--ready-json", help="Print one line of JSON on standard output when it is ready.")
+    bool, typer.Option("--ready-json", help="Print one line of JSON on standard output once the server is ready.")
 ]
-ParentPid = Annotated[int | None, typer.Option("--parent-pid", metavar="N", help="End when this process has ended.")]
+ParentPid = Annotated[int | None, typer.Option("--parent-pid", metavar="N", help="Stop when this process ends.")]
 IdleTimeout = Annotated[
-    float | None, typer.Option("--idle-timeout", metavar="S", help="End when nothing was asked for S seconds.", min=1)
+    float | None, typer.Option("--idle-timeout", metavar="S", help="Stop after S seconds without a request.", min=1)
 ]
 
 
@@ -107,9 +121,8 @@ def serve(
     approx: options.Approx = None,
     pack: options.Pack = None,
 ) -> None:
-    """Serve the models of this computer over HTTP, as OpenAI's API has it; Ctrl-C ends it."""
+    """Serve the models of this computer over HTTP with OpenAI's API; Ctrl+C stops it."""
     _require_packages()
-    from edgeinfer.app.fit import size_in_bytes
     from edgeinfer.app.opening import given_settings
     from edgeinfer.app.server.options import ServerOptions
 
@@ -124,7 +137,7 @@ def serve(
         contexts=contexts,
         idle_unload_s=idle_unload,
         most_models=most_models,
-        most_body_bytes=size_in_bytes(max_body, 0),
+        most_body_bytes=flag_bytes(max_body),
     )
     _run(given_settings(context), server, _sidecar(ready_json, parent_pid, idle_timeout))
 
@@ -147,12 +160,16 @@ def _sidecar(ready_json: bool, parent_pid: int | None, idle_timeout_s: float | N
 
 def _run(settings: Settings, server: ServerOptions, sidecar: Sidecar) -> None:
     """Serve until told to end. Raises BadSetting, ModelNotFound and what pulling raises."""
+    from edgeinfer.app.leftovers import remove_all_leftovers
     from edgeinfer.app.model_choice import choose_model
     from edgeinfer.app.server.running import run_server
+    from edgeinfer.interrupts import interrupt_plainly
     from edgeinfer.models.store import Store
 
     server.check()
-    default = choose_model(settings, remember=False)
+    interrupt_plainly()
+    remove_all_leftovers()
+    default = choose_model(settings)
 
     def opening(path: Path) -> LLM:
         return _open(path, settings, server)

@@ -12,9 +12,11 @@ from edgeinfer.app.options import Json, Model
 
 
 def tokenize(
-    text: Annotated[str | None, typer.Argument(help="The text; without it, standard input as it is.")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The text; without it, standard input.")] = None,
     model: Model = None,
-    no_special: Annotated[bool, typer.Option("--no-special", help="Add no tokens for begin and end of text.")] = False,
+    no_special: Annotated[
+        bool, typer.Option("--no-special", help="Add no tokens for the beginning and end of the text.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Turn text into token ids.
@@ -27,7 +29,7 @@ def tokenize(
     from edgeinfer.engine.texts import tokenizer_of
     from edgeinfer.settings import load_settings
 
-    chosen = choose_model(load_settings({"model": model}), remember=False)
+    chosen = choose_model(load_settings({"model": model}))
     tokenizer = tokenizer_of(chosen.path)
     tokens = list(tokenizer.encode(argument_or_stdin(text), add_special=not no_special))
     pieces = list(tokenizer.pieces(tokens))

@@ -16,17 +16,23 @@ if TYPE_CHECKING:
     from edgeinfer.app.doctor.machine import Machine
 
 
-def lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """A line for each, its fix below it, then how many there are of each kind."""
-    name_width = max((len(finding.name) for finding in findings), default=0)
+def lines(findings: Sequence[Finding], *, is_whole: bool = True) -> Iterator[str]:
+    """A line for each that asks for something, its fix below it; then those that are ok, or only how many they are."""
+    pressing = [finding for finding in findings if finding.status != "ok"]
+    fine = [finding for finding in findings if finding.status == "ok"]
+    shown = [*pressing, *(fine if is_whole else ())]
+    name_width = max((len(finding.name) for finding in shown), default=0)
     status_width = max(len(status) for status in STATUSES)
     indent = " " * (status_width + name_width + 4)
-    for finding in findings:
+    for finding in shown:
         yield f"{finding.status:<{status_width}}  {finding.name:<{name_width}}  {finding.message}"
         if finding.fix is not None:
             yield f"{indent}→ {finding.fix}"
     counts = {status: sum(finding.status == status for finding in findings) for status in STATUSES}
-    yield ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    rest = "" if is_whole or not fine else "; --verbose shows those that are ok"
+    nothing = "" if pressing else "nothing to do: "
+    yield f"{nothing}{counted}{rest}"
 
 
 def record(machine: Machine, findings: Sequence[Finding]) -> dict[str, object]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
     from edgeinfer.engine.observed import StageSeconds
     from edgeinfer.engine.stats import Stats
+    from edgeinfer.scheduling.memory import MemoryNeed
     from edgeinfer.scheduling.profile import Profile
     from edgeinfer.scheduling.work import ModelWork
 
@@ -57,7 +58,19 @@ class Loaded:
     @property
     def kv_bytes_per_token(self) -> float | None:
         """Bytes of the keys and values of a token; None where the work is not known."""
-        return None if self.work is None else self.work.kv_bytes_per_token(KV_ELEMENT_BYTES[self.llm.facts.kv])
+        if self.work is None:
+            return None
+        need = self.need
+        return (
+            self.work.kv_bytes_per_token(KV_ELEMENT_BYTES[self.llm.facts.kv])
+            if need is None
+            else need.kv_bytes_per_token
+        )
+
+    @property
+    def need(self) -> MemoryNeed | None:
+        """The memory that the model takes, by its parts; None where that is not known of the device in use."""
+        return self.llm.facts.need if self.llm.device == self.llm.facts.device else None
 
     @property
     def stats(self) -> Stats | None:

@@ -139,7 +139,10 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes. `weights`: what the model holds besides its cache; `stored`: as in the plan."""
+    """Bytes, by the names of `app.sizes`; `stored`: as in the plan.
+
+    `program_bytes`: what this process has besides weights, the cache that is in use and buffers.
+    """
 
     process_bytes: int | None = None
     available_bytes: int | None = None
@@ -150,6 +153,8 @@ class Memory:
     n_kv_tokens: int | None = None
     n_kv_most: int | None = None
     stored: Stored | None = None
+    buffer_bytes: int | None = None
+    program_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,12 @@ class Readings:
         held, page_tokens = llm.resident_bytes, llm.page_tokens
         token = self._loaded.kv_bytes_per_token
         kv, used = (None if token is None else round(n * page_tokens * token) for n in (n_pages, n_pages - n_free))
-        weights = None if not held else held if kv is None else max(0, held - kv)
+        need = self._loaded.need
+        buffers = None if need is None or not held else need.buffer_bytes
+        weights = None if not held else held if kv is None else max(0, held - kv - (buffers or 0))
         n_used, n_most = (n_pages - n_free) * page_tokens, n_pages * page_tokens
-        return Memory(process, free, total, weights, used, kv, n_used, n_most, self._loaded.stored)
+        program = None if buffers is None else max(0, process - (weights or 0) - (used or 0) - buffers)
+        return Memory(process, free, total, weights, used, kv, n_used, n_most, self._loaded.stored, buffers, program)
 
     def taken(self) -> tuple[int, int | None]:
         """Bytes of this process, and of keys and values that are in use: what `memory` says of them, for little."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from edgeinfer.app.fit import require_model_file
 from edgeinfer.app.server.failures import RETRY_S, Refusal
 from edgeinfer.errors import DoesNotFit, EdgeInferError
 from edgeinfer.models.file_names import model_name, without_quant
@@ -162,7 +163,7 @@ class Hosting:
                 LOG.info("%s was replaced; it is opened anew", wanted.path.name)
                 self._replaced.append(self._open.pop(wanted.path))
                 await self._close_replaced()
-            await self._make_room()
+            await self._make_room(wanted)
             try:
                 found = await self._open_one(wanted)
             except EdgeInferError as reason:
@@ -174,8 +175,13 @@ class Hosting:
             found.users += 1
             return found
 
-    async def _make_room(self) -> None:
-        """Close what nobody uses until there is room for one more. Raises Refusal where all are in use."""
+    async def _make_room(self, wanted: LocalModel) -> None:
+        """Close what nobody uses until there is room for one more, unless that is no model.
+
+        Raises Refusal where all are in use, BadGGUF.
+        """
+        if len(self._open) >= self._most_models:
+            await asyncio.to_thread(require_model_file, wanted.path)
         while len(self._open) >= self._most_models:
             if not await self._close_idlest():
                 names = ", ".join(each.name for each in self.open)

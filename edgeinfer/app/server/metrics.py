@@ -41,7 +41,7 @@ class Metrics:
         self._accepted = counter("accepted_tokens", "Drafted tokens that the model chose too.")
         self._first_s = histogram("first_token_seconds", "Until the first token.", SECONDS)
         self._rate = histogram("tokens_per_second", "Tokens per second.", RATES)
-        self._active = gauge("answers_active", "Answers in the making.")
+        self._active = gauge("answers_active", "Concurrent requests.")
         self._waiting = gauge("answers_waiting", "Answers that wait.")
         self._pages = gauge("kv_pages", "Pages of the cache.")
         self._free_pages = gauge("kv_free_pages", "Pages of the cache that hold nothing.")

@@ -27,6 +27,7 @@ from edgeinfer.app.server.app import create_app
 from edgeinfer.app.server.hosting import Hosted, Hosting
 from edgeinfer.app.server.options import ServerOptions
 from edgeinfer.app.server.parent import Parent
+from edgeinfer.engine.running import RunningNote
 
 if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM
@@ -93,7 +94,8 @@ def run_server(
         return await _code(begin)
 
     try:
-        return asyncio.run(serve())
+        with RunningNote(address=f"{url_of(listener)}/v1"):
+            return asyncio.run(serve())
     finally:
         listener.close()
 

@@ -151,6 +151,10 @@ class Chat:
             forked.rename(f"{self.title} (fork)")
         return forked
 
+    def successor(self) -> Chat:
+        """A new, empty chat with the same system prompt."""
+        return Chat(self._store, system=self._system)
+
     def rename(self, title: str) -> None:
         """Give it a title. Raises BadSetting while it is empty."""
         if self._session is None:

@@ -1,11 +1,12 @@
 """Opening the file of kept chats, and saying in words what is wrong with it.
 
-In: a path. Out: a connection that several threads may use by turns. Several programs may have it open: SQLite's
-write-ahead log lets them read while one writes, for a moment each. Knows no tables.
+In: a path, or IN_MEMORY. Out: a connection that several threads may use by turns. Several programs may have it open:
+SQLite's write-ahead log lets them read while one writes, for a moment each. Knows no tables.
 """
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -13,23 +14,31 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgeinfer.app.sessions.migrations import NewerVersion, migrate
-from edgeinfer.errors import SessionsFailed
+from edgeinfer.errors import SessionsFailed, SessionsUnwritable
 
 PATIENCE_MS = 500
 """How long a write waits for another program's."""
+LEAST_FREE_BYTES = 1 << 20
+"""With less room than this the next messages could not be written."""
+UNWRITABLE = (
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+)
+IN_MEMORY = Path(":memory:")
+"""In place of a file: chats that last as long as the connection."""
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """The connection, with the tables of this version; the file is made where there is none. Raises SessionsFailed."""
+    """The connection, with the tables of this version; the file is made where there is none.
+
+    Raises SessionsFailed, and SessionsUnwritable where the place takes no writing.
+    """
     with told(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                path.touch(mode=0o600)
-        except OSError as error:
-            raise SessionsFailed(
-                f"{path} cannot be made: {error.strerror or error}; set EDGEINFER_HOME to a folder that can be written"
-            ) from None
+        if path != IN_MEMORY:
+            _make(path)
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         try:
             connection.row_factory = sqlite3.Row
@@ -42,6 +51,24 @@ def open_database(path: Path) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def _make(path: Path) -> None:
+    """See that there is a file, and room to write to it. Raises SessionsUnwritable."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.touch(mode=0o600)
+        free_bytes = shutil.disk_usage(path.parent).free
+    except OSError as error:
+        raise SessionsUnwritable(
+            f"{path} cannot be made: {error.strerror or error}; set EDGEINFER_HOME to a folder that can be written"
+        ) from None
+    if free_bytes < LEAST_FREE_BYTES:
+        raise SessionsUnwritable(
+            f"{path} cannot grow: no space left on its disk; make room there, or set EDGEINFER_HOME to a folder on "
+            "another one"
+        )
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
@@ -67,7 +94,8 @@ def told(path: Path) -> Iterator[None]:
             f"{path} was written by a later version of edgeinfer; install that one, or set EDGEINFER_HOME elsewhere"
         ) from None
     except sqlite3.Error as error:
-        raise SessionsFailed(f"{path}: {_in_words(error, path)}") from None
+        kind = SessionsUnwritable if _code(error) in UNWRITABLE else SessionsFailed
+        raise kind(f"{path}: {_in_words(error, path)}") from None
 
 
 @contextmanager
@@ -83,8 +111,12 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def _code(error: sqlite3.Error) -> int:
+    return (error.sqlite_errorcode if hasattr(error, "sqlite_errorcode") else 0) & 0xFF
+
+
 def _in_words(error: sqlite3.Error, path: Path) -> str:
-    code = (error.sqlite_errorcode if hasattr(error, "sqlite_errorcode") else 0) & 0xFF
+    code = _code(error)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return (
             f"this is no file of kept chats, or a damaged one ({error}); move it away to begin a new one: "

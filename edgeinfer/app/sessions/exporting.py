@@ -21,21 +21,29 @@ from edgeinfer.app.sessions.rows import figures_text
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.sessions.tree import MessageTree
 from edgeinfer.errors import EdgeInferError, SessionsFailed
+from edgeinfer.path_text import user_path
 
 HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "summary": "Summary"}
 STEM_CHARACTERS = 60
+MARKDOWN = (".md", ".markdown", ".txt")
+JSON = ".json"
+"""Suffixes of files that a chat can be written to; without any it is Markdown."""
 
 
 def export_chat(store: SessionStore, number: int, path: Path) -> Path:
-    """Write a chat to a new file, JSON where it is called so, else Markdown; into a folder under its title.
+    """Write a chat to a new file, Markdown or JSON as its suffix says; into a folder under its title.
 
-    The path that was written. Raises SessionsFailed.
+    The path that was written. Raises SessionsFailed, for a suffix of another format too.
     """
     session, messages = store.session(number), store.messages(number)
-    path = path.expanduser()
+    path = user_path(path)
     if path.is_dir():
         path = export_path(session.title, path)
-    is_json = path.suffix.lower() == ".json"
+    if path.suffix.lower() not in (*MARKDOWN, JSON, ""):
+        raise SessionsFailed(
+            f"a chat cannot be written as {path.suffix}; what works: {MARKDOWN[0]} (Markdown) and {JSON}"
+        )
+    is_json = path.suffix.lower() == JSON
     text = json_text(session, messages) if is_json else markdown_text(session, shown_branch(session, messages))
     try:
         return save_text(path, text)

@@ -31,14 +31,17 @@ def chat_of_json(text: str) -> Chat:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"it is broken JSON ({error})") from None
+        raise ValueError(f"it is not valid JSON ({error})") from None
     if isinstance(found, dict) and KEY in found:
         return _own(found)
     if isinstance(found, dict) and isinstance(found.get("messages"), list):
         return _listed(found["messages"], words_at(found, "title", "the chat") or "")
     if isinstance(found, list):
         return _listed(found, "")
-    raise ValueError(f'it has neither "{KEY}" nor a list of messages with "role" and "content"')
+    raise ValueError(
+        f'this is not an exported edgeinfer chat: it has neither "{KEY}" nor a list of messages with "role" and '
+        '"content"'
+    )
 
 
 def check_format(found: Mapping[str, object]) -> None:

@@ -35,7 +35,7 @@ def chat_of_markdown(text: str) -> Chat:
     head = _HEAD.match(text)
     about = _about(head[1], "its first line") if head is not None else {}
     if head is None or KEY not in about:
-        raise ValueError("it is no chat that was exported; export makes .md or .json that can be read back")
+        raise ValueError("this is not an exported edgeinfer chat; /export writes .md or .json that can be read back")
     check_format(about)
     mark = words_at(about, "mark", "the chat")
     parts = re.split(rf"^<!-- {re.escape(mark or MARK)} (.*) -->\n", text[head.end() :], flags=re.MULTILINE)[1:]

@@ -63,7 +63,7 @@ class SessionStore:
             now = self._clock()
             found = connection.execute(
                 "INSERT INTO sessions (system, model, created_s, changed_s) VALUES (?, ?, ?, ?)",
-                (_written(system), model, now, now),
+                (_written(system), _written(model), now, now),
             )
             return self._session(connection, found.lastrowid or 0)
 
@@ -117,7 +117,7 @@ class SessionStore:
 
     def set_model(self, number: int, model: str | None) -> None:
         """Note which model answers."""
-        self._write("UPDATE sessions SET model = ? WHERE number = ?", model, number)
+        self._write("UPDATE sessions SET model = ? WHERE number = ?", _written(model), number)
 
     def add(
         self,
@@ -139,7 +139,7 @@ class SessionStore:
             number = _insert(connection, message, writer)
             connection.execute(
                 "UPDATE sessions SET leaf = ?, changed_s = ?, model = coalesce(?, model) WHERE number = ?",
-                (number, now, model, session),
+                (number, now, _written(model), session),
             )
             if role == "user":
                 connection.execute(
@@ -158,7 +158,13 @@ class SessionStore:
         with self._used() as connection, transaction(connection):
             number = connection.execute(
                 "INSERT INTO sessions (named, system, model, created_s, changed_s) VALUES (?, ?, ?, ?, ?)",
-                (bool(session.title), _written(session.system), session.model, session.created_s, self._clock()),
+                (
+                    bool(session.title),
+                    _written(session.system),
+                    _written(session.model),
+                    session.created_s,
+                    self._clock(),
+                ),
             ).lastrowid
             assert number is not None
             numbers: dict[int | None, int | None] = {None: None}
@@ -247,7 +253,7 @@ def _insert(connection: sqlite3.Connection, message: KeptMessage, writer: str | 
         _writable(message.text),
         message.state,
         message.created_s,
-        message.model,
+        _written(message.model),
         figures_text(message.figures),
         attachments_text(message.attachments),
         writer,

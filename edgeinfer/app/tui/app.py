@@ -67,6 +67,8 @@ class ChatApp(App[int]):
         for notice in notices:
             self.chat_screen.tell(notice)
         self._heed_signals()
+        if self.desk.typed.mode is not None and self._driver is not None and hasattr(self._driver, "attrs_before"):
+            self._driver.attrs_before = self.desk.typed.mode  # for an editor, which is given the terminal
 
     def on_resize(self, event: Resize) -> None:
         """A terminal that is too small says so until it is larger."""

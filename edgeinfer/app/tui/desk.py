@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeinfer.app.beginning import Beginning
+from edgeinfer.app.typed_ahead import TypedAhead
+
 if TYPE_CHECKING:
     from edgeinfer.app.catalogue.catalogue import Catalogue
     from edgeinfer.app.personas import Personas
@@ -37,5 +40,11 @@ class Desk:
     """Of models, once somebody has looked."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys that were changed, by command."""
+    unsaved: str = ""
+    """Why nothing of this run is saved, "" where it is."""
+    beginning: Beginning = field(default_factory=Beginning)
+    """What the command line asks the chat to begin with."""
     opening_text: str = ""
     """What is being done to open a model, "" while nothing is."""
+    typed: TypedAhead = field(default_factory=TypedAhead)
+    """What was typed before the app had the terminal."""

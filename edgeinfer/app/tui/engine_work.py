@@ -7,29 +7,48 @@ others. Whatever fails is told, and the text there is stays.
 from __future__ import annotations
 
 import gc
+import queue
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from textual.message import Message
 
 from edgeinfer.app.fit import approve_quietly
-from edgeinfer.app.opening_face import OpeningCalledOff, WatchedFace
+from edgeinfer.app.opening_face import Download, OpeningCalledOff, WatchedFace
 from edgeinfer.app.sessions.conversation import messages_told
+from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
 from edgeinfer.app.sessions.records import State
-from edgeinfer.app.tui.answer_figures import figures_of, runs_of, state_of
+from edgeinfer.app.tui.answer_figures import runs_of
 from edgeinfer.app.tui.engine import AnswerStream, DistantModel, Model, ModelSession, Opening, ReadingsOfModel
 from edgeinfer.app.tui.growth import Growth
 from edgeinfer.app.tui.jobs import Answer, EnterChat, Job, Leave, OpenModel, Summarise
-from edgeinfer.app.tui.messages import Answered, ChatRestored, ModelFailed, ModelOpened, ModelOpening, PromptRead, Told
-from edgeinfer.errors import EdgeInferError
+from edgeinfer.app.tui.messages import (
+    Answered,
+    ChatRestored,
+    DownloadAsked,
+    ModelChosen,
+    ModelFailed,
+    ModelOpened,
+    ModelOpening,
+    PromptRead,
+    Told,
+)
+from edgeinfer.errors import DeviceFailed, DoesNotFit, EdgeInferError, ModelNotFound
+from edgeinfer.settings import Settings
 
 if TYPE_CHECKING:
     from edgeinfer.app.compaction import Turn
     from edgeinfer.app.snapshots import Snapshots
+    from edgeinfer.engine.racing.afterwards import Compared
     from edgeinfer.engine.stats import Stats
 
 MEGABYTE = 1_000_000
+LOOK_S = 0.1
+"""How often it is looked whether an opening that waits for an answer was called off."""
 NO_MODEL = "no model is open, so nothing can answer; /model opens one"
 TOO_LITTLE = "there is too little to sum up yet: two questions at least are needed"
 
@@ -38,6 +57,20 @@ class Host(Protocol):
     """Who is told."""
 
     def post_message(self, message: Message) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The open model: the settings it was opened with, its name and its file."""
+
+    settings: Settings
+    name: str
+    path: Path
+
+    @property
+    def pinned(self) -> Settings:
+        """The settings that open this very model again."""
+        return replace(self.settings, model=replace(self.settings.model, model=str(self.path)))
 
 
 class EngineWork:
@@ -49,6 +82,7 @@ class EngineWork:
         self._opening = opening
         self._snapshots = snapshots
         self._model: Model | None = None
+        self._opened: _Opened | None = None
         self._session: ModelSession | None = None
         self._chat: int | None = None
         self._face: WatchedFace | None = None
@@ -87,30 +121,70 @@ class EngineWork:
                 self._close_model()
 
     def _open(self, job: OpenModel) -> None:
-        chat = self._chat
-        self._close_model()
-        self._face = face = WatchedFace(self._tell_loading, self._tell_pulling, approve_quietly)
+        """Open another model. The one before stays open until the new one is, if there is room for both."""
+        if job.stopped.is_set():
+            return
+        chat, before = self._chat, self._opened
         try:
-            if job.stopped.is_set():
-                return
-            self._take(self._opening(job.settings, face))
+            model = self._opened_beside(job.settings) or self._opened_instead(job.settings)
+            self._take(model, job.settings)
         except OpeningCalledOff:
-            return
+            pass
         except Exception as error:  # whatever it is, it is told, and another model can be opened
-            self._post(ModelFailed(reason_of(error)))
-            return
+            self._fail(reason_of(error), before)
         finally:
             self._face = None
         self._enter(chat)
 
-    def _take(self, model: Model) -> None:
-        """A model is open: begin to work with it."""
+    def _opened_beside(self, settings: Settings) -> Model | None:
+        """The model, opened while the one before is open too; None where there is no room for both."""
+        if self._model is None:
+            return None
         try:
-            self._session = model.session()
+            return self._opening(settings, self._new_face(is_beside=True))
+        except (DoesNotFit, DeviceFailed, MemoryError):
+            return None
+
+    def _opened_instead(self, settings: Settings) -> Model:
+        """The model, opened after the one before was closed."""
+        self._close_model()
+        return self._opening(settings, self._new_face(is_beside=False))
+
+    def _fail(self, reason: str, before: _Opened | None) -> None:
+        """Say that a model could not be opened, and have the one before."""
+        if before is not None and self._model is None:
+            try:
+                self._take(self._opening(before.pinned, self._new_face(is_beside=False)), before.settings)
+            except Exception as error:
+                reason = f"{reason}; {before.name} could not be opened again: {reason_of(error)}"
+        if self._model is None or before is None:
+            self._post(ModelFailed(reason))
+            return
+        again = f"{reason}; {before.name} is used as before"
+        self._post(ModelFailed(again, self._model, before.settings.model.model))
+
+    def _new_face(self, *, is_beside: bool) -> WatchedFace:
+        self._face = face = WatchedFace(
+            self._tell_loading,
+            self._tell_pulling,
+            approve_quietly,
+            lambda text: self._post(Told(text)),
+            agree=self._ask,
+            chosen=lambda name, nbytes: self._post(ModelChosen(name, nbytes)),
+            is_beside=is_beside,
+        )
+        return face
+
+    def _take(self, model: Model, settings: Settings) -> None:
+        """A model is open: work with it, and close the one before."""
+        try:
+            session = model.session()
         except Exception:
             model.close()
             raise
-        self._model = model
+        self._close_model()
+        self._session = session
+        self._model, self._opened = model, _Opened(settings, model.facts.name, model.facts.path)
         gc.freeze()  # else a collection goes through all the compiler's objects, and the screen waits 100 ms for it
         self.readings = readings_of(model)
         self._post(ModelOpened(model))
@@ -119,7 +193,21 @@ class EngineWork:
         self._post(ModelOpening(what, done, total))
 
     def _tell_pulling(self, source: str, done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
-        self._post(ModelOpening(f"fetching {source}, MB", done_bytes // MEGABYTE, (total_bytes or 0) // MEGABYTE))
+        total = (total_bytes or 0) // MEGABYTE
+        size = f"{total} MB from " if total else ""
+        self._post(ModelOpening(f"fetching {size}{source}", done_bytes // MEGABYTE, total))
+
+    def _ask(self, download: Download) -> None:
+        """Ask whether a model that nobody named is to be fetched, and wait. Raises ModelNotFound for a no."""
+        answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._post(DownloadAsked(str(download), answers.put))
+        while True:
+            if self._face is not None:
+                self._face.check()
+            with suppress(queue.Empty):
+                if answers.get(timeout=LOOK_S):
+                    return
+                raise ModelNotFound(download.refused)
 
     def _enter(self, chat: int | None) -> None:
         """Bring back what was read of a chat, and put aside that of the one before."""
@@ -144,7 +232,7 @@ class EngineWork:
     def _close_model(self) -> None:
         self._leave_chat()
         session, model = self._session, self._model
-        self._session = self._model = self.readings = None
+        self._session = self._model = self._opened = self.readings = None
         gc.unfreeze()
         if session is not None:
             session.close()
@@ -172,7 +260,7 @@ class EngineWork:
             return
         stats = stream.stats
         assert stats is not None
-        runs, text = runs_of(stream.marks, len(job.before)), job.before + stream.text
+        runs, text = runs_of(stream.marks, len(job.before)), job.before + text_of(stream.text, stats)
         self._post(Answered(job.number, text, state_of(stats), figures_of(stats), runs, stats.notices))
         self._note(stats)
 
@@ -222,7 +310,12 @@ class EngineWork:
         from edgeinfer.engine.llm import LLM
 
         if isinstance(self._model, LLM):
-            note_answer(self._model, stats)
+            note_answer(self._model, stats, self._tell_device)
+
+    def _tell_device(self, compared: Compared) -> None:
+        """Say which device is the fastest, if it is another one."""
+        if compared.changes:
+            self._post(Told(compared.notice))
 
     def _post(self, message: Message) -> None:
         self._host.post_message(message)

@@ -5,8 +5,6 @@ In: numbers. Out: text without markup. Knows no widget.
 
 from __future__ import annotations
 
-from edgeinfer.scheduling.memory import in_gigabytes
-
 UNKNOWN = "–"
 FULL, DRAFTED, EMPTY = "█", "▒", "░"
 """Cells of a bar; three glyphs, so that it can be read without colour."""
@@ -26,7 +24,7 @@ def n_bytes(count: float | None, width: int = BYTES_WIDTH) -> str:
     if count is None:
         text = UNKNOWN
     elif count >= 1e7 or count == 0:
-        text = in_gigabytes(int(count))
+        text = f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
     else:
         text = f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"
     return text.rjust(width)

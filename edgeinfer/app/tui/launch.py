@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING
 from edgeinfer.app.fit import size_in_bytes
 from edgeinfer.app.personas import Personas
 from edgeinfer.app.sessions.autosave import Autosave
+from edgeinfer.app.sessions.database import IN_MEMORY
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.snapshots import Snapshots
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.desk import Desk
 from edgeinfer.app.tui.tuning import Tuning
+from edgeinfer.app.typed_ahead import TypedAhead
+from edgeinfer.errors import SessionsUnwritable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edgeinfer.app.opening_face import WatchedFace
     from edgeinfer.app.tui.engine import Model, Opening
     from edgeinfer.settings import Settings
@@ -35,15 +40,17 @@ def run_app(
     overrides: Mapping[str, object],
     opening: Opening | None = None,
     begins: Callable[[ChatApp], None] | None = None,
+    typed: TypedAhead | None = None,
 ) -> int:
     """Run the app until the user leaves; its exit code. Raises BadSetting, SessionsFailed.
 
-    `opening`: opens models, instead of ours; `begins` is told of the app before it runs.
+    `opening`: opens models, instead of ours; `begins` is told of the app before it runs; `typed`: keys from before.
     """
     sys.setswitchinterval(SWITCH_S)
     with opened(overrides, opening) as app:
         if begins is not None:
             begins(app)
+        app.desk.typed = typed or app.desk.typed
         return app.run() or 0
 
 
@@ -53,8 +60,10 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
     tuning = Tuning(overrides)
     path = default_path()
     snapshots = Snapshots(path.parent / "snapshots", snapshot_bytes(tuning.settings.face.snapshots))
-    with SessionStore(path) as store, Autosave(store) as autosave:
-        desk = Desk(store, autosave, tuning, Personas(), opening or open_model, path.parent, snapshots)
+    kept, unsaved = _kept_chats(path)
+    with kept as store, Autosave(store) as autosave:
+        desk = Desk(store, autosave, tuning, Personas(), opening or open_model, path.parent)
+        desk.unsaved, desk.snapshots = unsaved, None if unsaved else snapshots
         store.purge(KEPT_AFTER_DELETION_S)
         app = ChatApp(desk)
         try:
@@ -64,6 +73,14 @@ def opened(overrides: Mapping[str, object], opening: Opening | None = None) -> I
                 desk.catalogue.close()
             if not app.chat_screen.engine.close():
                 _leave_hard(app.return_code or 0, autosave)
+
+
+def _kept_chats(path: Path) -> tuple[SessionStore, str]:
+    """The kept chats, and why this run's are not saved, "" where they are: then they last as long as the app."""
+    try:
+        return SessionStore(path), ""
+    except SessionsUnwritable as reason:
+        return SessionStore(IN_MEMORY), str(reason)
 
 
 def snapshot_bytes(text: str) -> int:

@@ -5,6 +5,8 @@ In: plain values and frozen records. Widgets have messages of their own beside t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.message import Message
 
 from edgeinfer.app.sessions.records import Figures, State
@@ -21,6 +23,24 @@ class ModelOpening(Message, bubble=False):
         self.total = total
 
 
+class ModelChosen(Message, bubble=False):
+    """The model of this name and size is about to be loaded."""
+
+    def __init__(self, name: str, nbytes: int) -> None:
+        super().__init__()
+        self.name = name
+        self.nbytes = nbytes
+
+
+class DownloadAsked(Message, bubble=False):
+    """A model that nobody named would have to be fetched; the engine's thread waits for `answer`."""
+
+    def __init__(self, text: str, answer: Callable[[bool], None]) -> None:
+        super().__init__()
+        self.text = text
+        self.answer = answer
+
+
 class ModelOpened(Message, bubble=False):
     """A model is ready."""
 
@@ -30,11 +50,16 @@ class ModelOpened(Message, bubble=False):
 
 
 class ModelFailed(Message, bubble=False):
-    """A model could not be opened; the one before is closed."""
+    """A model could not be opened. `model`: the one before, if it is still open, or open again.
 
-    def __init__(self, reason: str) -> None:
+    `setting`: how the settings named that one; None for the one used last.
+    """
+
+    def __init__(self, reason: str, model: Model | None = None, setting: str | None = None) -> None:
         super().__init__()
         self.reason = reason
+        self.model = model
+        self.setting = setting
 
 
 class ChatRestored(Message, bubble=False):

@@ -23,6 +23,7 @@ from edgeinfer.app.web.wire import (
     Ended,
     Failed,
     Loading,
+    Noted,
     Opened,
     Piece,
     Pulling,
@@ -102,6 +103,8 @@ class EngineHost:
             lambda *progress: connection.send(Loading(*progress)),
             lambda *progress: connection.send(Pulling(*progress)),
             approve_quietly,
+            lambda text: connection.send(Noted(text)),
+            is_beside=wanted.is_beside,
         )
         over = _when_something_comes(connection, face.call_off)
         try:

@@ -20,6 +20,7 @@ from edgeinfer.app.web.wire import (
     EngineGone,
     Failed,
     Loading,
+    Noted,
     Opened,
     Piece,
     Pulling,
@@ -307,7 +308,7 @@ def open_joined(address: Address, settings: Settings, face: WatchedFace) -> Join
     lease = address.connect()
     try:
         with _gone():
-            lease.send(WantModel.of(settings))
+            lease.send(WantModel.of(settings, is_beside=face.is_beside))
         while True:
             with _gone():
                 while not lease.poll(LOOK_S):
@@ -320,6 +321,8 @@ def open_joined(address: Address, settings: Settings, face: WatchedFace) -> Join
                 case Pulling():
                     with face.pulling(said.source) as pulling:
                         pulling(said.done_bytes, said.total_bytes, said.bytes_per_s)
+                case Noted():
+                    face.note(said.text)
                 case Opened():
                     return JoinedModel(address, lease, said)
                 case Failed():

@@ -33,6 +33,7 @@ from edgeinfer.app.web.engine_host import EngineHost
 from edgeinfer.app.web.page import Page
 from edgeinfer.app.web.shared_models import SharedModels
 from edgeinfer.children import command
+from edgeinfer.engine.running import RunningNote
 from edgeinfer.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def run_web(overrides: Mapping[str, object], host: str, port: int) -> int:
         typer.echo(PLAIN_HTTP, err=True)
     typer.echo(f"open {_link(listener)}/#key={key}   (Ctrl-C ends it)")
     try:
-        asyncio.run(_serve(page, listener))
+        with RunningNote(address=url_of(listener)):
+            asyncio.run(_serve(page, listener))
     finally:
         engine.close()
     return 0

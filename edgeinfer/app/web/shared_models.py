@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.model_choice import choose_model
+from edgeinfer.app.fit import require_model_file
+from edgeinfer.app.model_choice import open_chosen
 from edgeinfer.app.opening_face import OpeningFace, WatchedFace
 from edgeinfer.errors import EngineClosed
 from edgeinfer.settings import Settings
@@ -81,9 +82,7 @@ class SharedModels:
     def take(self, settings: Settings, face: WatchedFace) -> SharedModel:
         """A model, opened now unless it is. Raises EdgeInferError, and OpeningCalledOff."""
         with self._turn(face):
-            path = choose_model(settings, face=face).path
-            wanted = (path, settings.model.approx, settings.generation.ctx, settings.speculation, settings.machine)
-            return self._find(wanted) or self._open(path, settings, face, wanted)
+            return open_chosen(settings, lambda path: self._taken(path, settings, face), face)
 
     def release(self, shared: SharedModel) -> None:
         """One uses it no more."""
@@ -135,6 +134,11 @@ class SharedModels:
         if self._closed:
             raise EngineClosed("the engine ends")
 
+    def _taken(self, path: Path, settings: Settings, face: WatchedFace) -> SharedModel:
+        """The model at a path, with one user more."""
+        wanted = (path, settings.model.approx, settings.generation.ctx, settings.speculation, settings.machine)
+        return self._find(wanted) or self._open(path, settings, face, wanted)
+
     def _find(self, wanted: tuple[object, ...]) -> SharedModel | None:
         with self._lock:
             found = next((each for each in self._models if each.wanted == wanted), None)
@@ -143,7 +147,9 @@ class SharedModels:
             return found
 
     def _open(self, path: Path, settings: Settings, face: WatchedFace, wanted: tuple[object, ...]) -> SharedModel:
+        require_model_file(path)  # one that cannot be opened closes no other
         self._close_unused(spared=None)
+        face.found(path, settings)
         from edgeinfer.app.readings.service import Readings
 
         llm = self._loading(path, settings, face)

@@ -7,7 +7,6 @@ needed, or one answer. Whoever closes it wants no more of that. Knows neither en
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Client, Connection, Listener
@@ -15,7 +14,8 @@ from typing import Self
 
 from edgeinfer import errors
 from edgeinfer.app.web import VARIABLE
-from edgeinfer.errors import BadSetting, EdgeInferError
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.local_socket import LocalListener
 from edgeinfer.settings import Settings
 
 
@@ -60,11 +60,7 @@ def listen() -> tuple[Listener, Address]:
     Raises BadSetting where no socket can be made there.
     """
     key = secrets.token_bytes(32)
-    try:
-        listener = Listener(authkey=key)
-    except OSError as reason:
-        folder = tempfile.gettempdir()
-        raise BadSetting(f"tabs cannot be heard at a socket in {folder}: {reason}; set TMPDIR to /tmp, say") from None
+    listener = LocalListener(key)
     address = listener.address
     assert isinstance(address, str), "only Unix sockets and named pipes are default families"
     return listener, Address(address, key)
@@ -115,16 +111,20 @@ class WantOptions:
 
 @dataclass(frozen=True, slots=True)
 class WantModel:
-    """Open the model of these settings, and keep it until this connection is closed."""
+    """Open the model of these settings, and keep it until this connection is closed.
+
+    `is_beside`: only if there is room for it beside the model that the tab has open.
+    """
 
     settings: Settings
+    is_beside: bool = False
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
+    def of(cls, settings: Settings, *, is_beside: bool = False) -> Self:
         """Where settings came from does not matter here."""
         cost = settings.speculation.verify_cost
         speculation = replace(settings.speculation, verify_cost=None if cost is None else dict(cost))
-        return cls(replace(settings, speculation=speculation, origins={}))
+        return cls(replace(settings, speculation=speculation, origins={}), is_beside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,13 @@ class Pulling:
     done_bytes: int
     total_bytes: int | None
     bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A line that the user should know of."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

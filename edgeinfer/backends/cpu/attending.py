@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.layout import padded, tile_tokens
 from edgeinfer.backends.cpu.memory import aligned
@@ -17,9 +16,12 @@ from edgeinfer.backends.cpu.rotations import Rotations
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.backends.cpu.values import Values
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Rope, StoreKV
 
 NO_WINDOW = 1 << 30
 """More positions than any context; kernels compute with it in 32 bits."""
@@ -88,6 +90,7 @@ class Attending:
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
         args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
         args["ahead"] = 1
+        args["sinks"] = 0 if op.sinks is None else address(self._values.vector(op.sinks, padded(op.heads)))
         args["partials"], args["max_chunks"] = address(partials), partials.shape[2]
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0
         reads = frozenset({op.query, f"kv {op.layer}"})

@@ -61,6 +61,10 @@ EXPERT_PRODUCTS = np.dtype(
         ("out_stride", "i8"),  # bytes between pairs, 0: their tokens' rows are written to
         ("scatters", "i8"),  # 1: they are
         ("ahead", "i8"),
+        ("most_pairs", "i8"),
+        ("bias", "i8"),  # float32[E, 32 * n_units], times their shares, for tokens' rows; 0: none
+        ("n_units", "i8"),  # runs of 32 columns, as workers share them
+        ("row_stride", "i8"),  # bytes between tokens' rows
     ]
 )
 """`kernels.experts.multiply` and `multiply_floats`."""
@@ -74,7 +78,9 @@ EXPERT_HIDDEN = np.dtype(
         ("gate", "i8"),  # float32[pairs, stride / 4]
         ("up", "i8"),  # the same, unless `curve` is PLAIN
         ("stride", "i8"),
-        ("curve", "i8"),  # one of CURVES
+        ("curve", "i8"),  # one of CURVES, or SWIGLU_OAI
+        ("gate_bias", "i8"),  # float32[E, stride / 4], unless `curve` is PLAIN; 0: none
+        ("up_bias", "i8"),
         ("scratch", "i8"),  # a row of each worker
         ("scratch_stride", "i8"),
         ("rounding", "i8"),  # ROUND_ROWS of these rows; 0: they stay floats

@@ -15,7 +15,9 @@ from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.values import Values
-from edgeinfer.ops import Act, GatedAct, Op
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.gated_act import GatedAct
 
 
 class Cutting:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.backends.cpu.layout import embedding_rows
 from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.step import Floats, Int32s
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
-from edgeinfer.ops import Embed, Weight
 
 
 class Embedding:

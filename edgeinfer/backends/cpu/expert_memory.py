@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from edgeinfer.backends.cpu.panels import IntegerPanel, Panel, panel_for
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
-from edgeinfer.ops import Experts, Weight
 
 BLOCK = 32
 
@@ -31,6 +32,8 @@ class ExpertPanels:
     gate: Panel
     up: Panel
     down: Panel
+    is_plain: bool = True
+    """Whether hidden rows are activation(gate) * up, without biases."""
 
     @property
     def all(self) -> tuple[Panel, Panel, Panel]:
@@ -49,7 +52,7 @@ class ExpertPanels:
     @property
     def is_gated(self) -> bool:
         """Whether gate and up are one product with the activation."""
-        return isinstance(self.gate, IntegerPanel) and self.gate == self.up
+        return self.is_plain and isinstance(self.gate, IntegerPanel) and self.gate == self.up
 
     @property
     def rounds_hidden(self) -> bool:
@@ -68,7 +71,8 @@ def expert_panels(op: Experts, tensors: Mapping[str, TensorInfo]) -> ExpertPanel
                 f"{first} and {second} are in different formats; the CPU device takes experts of a layer in one format"
             )
         found.append(panel_of(matrices[0], tensors))
-    return ExpertPanels(*found)
+    gate, up, down = found
+    return ExpertPanels(gate, up, down, is_plain=op.biases is None and op.activation != "swiglu_oai")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.backends.cpu import catalogue, chosen_records, records
 from edgeinfer.backends.cpu.cutting import Cutting
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
@@ -24,7 +23,8 @@ from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.backends.cpu.values import Values
-from edgeinfer.ops import Act
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.step import Floats, Int32s
 
 FLOAT_BYTES = 4
 MARKS, LISTED, SUMS = "active marks", "active neurons", "column sums"

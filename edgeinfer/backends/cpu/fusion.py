@@ -11,7 +11,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgeinfer.ops import GatedAct, MatMul, Op, RMSNorm, TakeOutputs, reads, writes
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +102,8 @@ def readers(ops: Sequence[Op], place: int, name: str) -> list[int]:
     found = []
     for later in range(place + 1, len(ops)):
         op = ops[later]
-        if name in reads(op):
+        if name in op.reads:
             found.append(later)
-        if name in writes(op) and name not in reads(op):
+        if name in op.writes and name not in op.reads:
             break
     return found

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Crew, Floats, Int32s, Limits, OpSeconds, Progress, Step, Timing
+from edgeinfer.backends.base import Crew, Limits, OpSeconds, Progress, Timing
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.fusion import Sections
@@ -26,9 +26,13 @@ from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Embed, Experts, MatMul, Op
 
 
 class CpuLane:
@@ -77,7 +81,7 @@ class CpuLane:
         """The model's matrices, packed."""
         packed, heads, team = PackedWeights(self._file, isa_name, library), heads_of(self._spec), self._team
         wanted = [(op.weight, heads.get(op.out)) for op in self._spec.ops() if isinstance(op, MatMul)]
-        wanted += [(weight, None) for op in self._spec.ops() if isinstance(op, Experts) for weight in op.weights]
+        wanted += [(weight, None) for op in self._spec.ops() if isinstance(op, Experts) for weight in op.matrices]
         if self._limits.prepacked is not None:
             from edgeinfer.backends.cpu.bundles.contents import contents_of
             from edgeinfer.backends.cpu.bundles.filling import start_from

@@ -12,13 +12,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, PEAK_BLOCK, PEAK_LANES, Limits
+from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, Limits
 from edgeinfer.backends.cpu.expert_memory import expert_panels, expert_sizes
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import PAGE
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, Experts, MatMul, PositionEmbed, Rope, Rows, StoreKV, Weight
 
 LANES = 16
 BLOCK = 32

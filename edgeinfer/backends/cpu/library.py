@@ -10,9 +10,9 @@ import ctypes
 import hashlib
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ from edgeinfer.backends.base import Progress
 from edgeinfer.backends.cpu.catalogue import Function, Kernel, Source
 from edgeinfer.backends.cpu.compilation import compile_apart
 from edgeinfer.backends.cpu.features import TILE_FEATURES, features_of, may_use_tiles
+from edgeinfer.models.download.lock import PullLock
+from edgeinfer.steps import COMPILING
+from edgeinfer.temporary import temporary_folder
 
 CHECKSUM_BYTES = hashlib.sha256().digest_size
 
@@ -84,17 +87,34 @@ class KernelLibrary:
     def prepare(self, wanted: Sequence[Kernel | Function], n_processes: int, progress: Progress) -> None:
         """Have many at hand: what is missing is compiled by as many processes at a time.
 
-        Where nothing tells how to start them that is left to `address`.
+        What another program is compiling is waited for. Where nothing tells how to start processes compiling is left
+        to `address`.
         """
-        missing = [each for each in wanted if not self._is_at_hand(each.name)]
-        if not missing or not sys.executable:
+        n_missing = len(self._missing(wanted))
+        if not n_missing or not sys.executable:
             return
-        progress("preparing kernels", 0, len(missing))
-        for done, (name, code) in enumerate(compile_apart(missing, n_processes), 1):
-            self._keep(f"{name}.o", code)
-            self._codes[name] = code
-            self.n_compiled += 1
-            progress("preparing kernels", done, len(missing))
+
+        def waiting(pid: int | None) -> None:
+            progress(COMPILING, n_missing - len(self._missing(wanted)), n_missing)
+
+        progress(COMPILING, 0, n_missing)
+        with ExitStack() as locked:
+            with suppress(OSError):  # a read-only or full disk: everybody compiles what they need
+                self._folder.mkdir(parents=True, exist_ok=True)
+                locked.enter_context(PullLock(self._folder / "compiling.lock", "kernels", "compiling", waiting))
+            missing = self._missing(wanted)
+            for done, (name, code) in enumerate(compile_apart(missing, n_processes), n_missing - len(missing) + 1):
+                self._keep(f"{name}.o", code)
+                self._codes[name] = code
+                self.n_compiled += 1
+                progress(COMPILING, done, n_missing)
+
+    def _missing(self, wanted: Sequence[Kernel | Function]) -> list[Kernel | Function]:
+        return [each for each in wanted if not self._is_at_hand(each.name)]
+
+    def has(self, wanted: Sequence[Kernel | Function]) -> bool:
+        """Whether nothing need be compiled for any of these."""
+        return not self._missing(wanted)
 
     def address(self, wanted: Kernel | Function) -> int:
         """The address of a kernel's or function's code: from memory, from the folder, or compiled now."""
@@ -148,7 +168,7 @@ class KernelLibrary:
         """Write a file of the folder, if it can be written; other processes see all of it or nothing."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self._folder) as beside:
+            with temporary_folder("", self._folder) as beside:
                 whole = Path(beside) / "code"
                 whole.write_bytes(hashlib.sha256(code).digest() + code)
                 os.replace(whole, self._folder / name)

@@ -10,45 +10,34 @@ from itertools import pairwise
 
 import numpy as np
 
-from edgeinfer.backends.base import PEAK_LANES, Floats, Limits
+from edgeinfer.backends.base import PEAK_LANES, Limits
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.attending import Attending
 from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.cutting import Cutting
 from edgeinfer.backends.cpu.feeding import Feeding
 from edgeinfer.backends.cpu.fusion import Sections
-from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
+from edgeinfer.backends.cpu.layout import BLOCK, LANES
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.mixing import Mixing
 from edgeinfer.backends.cpu.needs import Choice
+from edgeinfer.backends.cpu.op import DEVICE_OPS
 from edgeinfer.backends.cpu.packing import Weights
 from edgeinfer.backends.cpu.pages import KVPool
 from edgeinfer.backends.cpu.products import Products
 from edgeinfer.backends.cpu.rotations import Rotations
 from edgeinfer.backends.cpu.step import StepRecord, address
-from edgeinfer.backends.cpu.tape import NOTHING, Call
+from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.values import Values
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import (
-    Act,
-    Add,
-    Attention,
-    Embed,
-    Experts,
-    GatedAct,
-    LayerNorm,
-    MatMul,
-    Op,
-    PositionEmbed,
-    RMSNorm,
-    Rope,
-    Router,
-    SoftCap,
-    StoreKV,
-    TakeOutputs,
-    writes,
-)
 
 
 class Lowering:
@@ -65,27 +54,27 @@ class Lowering:
         n_workers: int,
         sections: Sections | None = None,
     ) -> None:
-        self._spec, self._step, self._choice = spec, step, Choice(spec, file.tensors, sections)
+        self._spec, self.step, self._choice = spec, step, Choice(spec, file.tensors, sections)
         self.values = Values(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
         self._is_whole = sections is None
-        self._products = Products(self._choice, packed, self.values, step, n_workers)
-        self._attending = Attending(spec, file, limits.n_context, pools, self.values, step, n_workers, packed.isa_name)
-        self.mixing = Mixing(self._choice, packed, self.values, self._products, step, n_workers)
+        self.products = Products(self._choice, packed, self.values, step, n_workers)
+        self.attending = Attending(spec, file, limits.n_context, pools, self.values, step, n_workers, packed.isa_name)
+        self.mixing = Mixing(self._choice, packed, self.values, self.products, step, n_workers)
         layers, self.cutting = packed.layers, Cutting(spec.ops(), self.values, n_workers)
-        parts = packed.shared, packed.isa_name, self.values, self._products, self.cutting
+        parts = packed.shared, packed.isa_name, self.values, self.products, self.cutting
         self.feeding = Feeding(layers, *parts, n_workers)
         self.peaks: Floats = aligned(self.values.layout.peaks_shape, np.float32)
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and tables."""
-        parts = self._attending, self.values, self.mixing, self.feeding
+        parts = self.attending, self.values, self.mixing, self.feeding
         return sum(part.resident_bytes for part in parts) + self.peaks.nbytes
 
     @property
     def rotations(self) -> Rotations:
         """The rotary tables, which are filled as positions are reached."""
-        return self._attending.rotations
+        return self.attending.rotations
 
     def hidden(self, op: Experts) -> Floats:
         """What the int8 form of hidden rows of experts stands for, after the op and before the next of its kind."""
@@ -99,7 +88,7 @@ class Lowering:
         ops, fusion = self._choice.ops, self._choice.fusion
         taken = {norm: take for take, norm in fusion.taken_rows.items()}
         paired = {place for pair in fusion.gated.values() for place in pair}
-        products = self._products
+        products = self.products
         products.alone = alone
         products.forget()
         found: list[tuple[Op, list[Call]]] = []
@@ -129,97 +118,39 @@ class Lowering:
         return found
 
     def _lower(self, op: Op) -> list[Call]:
-        match op:
-            case Embed() | PositionEmbed():
-                return self._written([], op.out)  # the lane fills it before the tape runs
-            case RMSNorm():
-                return self._written([self._norm(op)], op.out)
-            case MatMul():
-                return self._written(self._products.product(op), op.out)
-            case Rope():
-                return self._written([self._attending.rope(op)], op.value)
-            case StoreKV():
-                return [self._attending.store(op, self._products.alone)]
-            case Attention():
-                return self._written(self._attending.attention(op), op.out)
-            case GatedAct() | Act() if op.threshold:
-                return self._written([self.cutting.call(op, self._by_columns(op.out))], op.out)
-            case GatedAct():
-                return self._written([self._columns(catalogue.GATED[op.activation], op.gate, op.up, op.out)], op.out)
-            case Router():
-                return self._written([self.mixing.route(op)], op.out)
-            case Experts():
-                return self._written(self.mixing.experts(op), op.out)
-            case LayerNorm():
-                return self._written([self._layer_norm(op)], op.out)
-            case Act():
-                kernel = catalogue.ACT[op.activation]
-                return self._written([self._columns(kernel, op.source, op.source, op.out)], op.out)
-            case Add():
-                return self._written([self._columns(catalogue.ADD, op.source, op.source, op.out)], op.out)
-            case SoftCap():
-                capped = self._columns(catalogue.SOFT_CAP, op.value, op.value, op.value, op.cap)
-                return self._written([capped], op.value)
-            case TakeOutputs():
-                return self._written([self._take(op)], op.out)
+        """The calls of an op that nothing takes in."""
+        calls = DEVICE_OPS.of(op).calls(self, op)
+        for name in op.writes:
+            self.products.forget(name)
+        return calls
 
     def _fed(self, place: int, op: Op) -> list[Call]:
         """The calls of an op of a layer of single neurons."""
         calls = self.feeding.calls(place)
-        for name in writes(op):
-            self._products.forget(name)
+        for name in op.writes:
+            self.products.forget(name)
         return calls
 
     def _written(self, calls: list[Call], name: str) -> list[Call]:
-        self._products.forget(name)
+        self.products.forget(name)
         return calls
 
-    def _by_tokens(self, name: str) -> str:
+    def by_tokens(self, name: str) -> str:
+        """The share of calls that give each worker rows of a buffer."""
         return f"by {self.values.rows(name).value}"
 
-    def _by_columns(self, name: str) -> str:
+    def by_columns(self, name: str) -> str:
+        """The share of calls that give each worker columns of a buffer."""
         return f"by {self.values.buffers[name].shape[1] // BLOCK} column pairs"
 
-    def _norm(self, op: RMSNorm) -> Call:
-        heads = self.values.heads.get(op.source)
-        is_whole = heads is not None and op.groups == 1 and op.width != heads.width  # all heads are normed as one
-        group = padded(op.width) if heads is None else heads.padded * (heads.count if is_whole else 1)
-        args = np.zeros(1, records.RMS_NORM)
-        args["source"], args["source_stride"] = self.values.at(op.source)
-        args["out"], args["out_stride"] = self.values.at(op.out)
-        args["weight"] = address(self.values.vector(op.weight, group, heads))
-        args["groups"], args["group_stride"], args["n_vectors"] = op.groups, group * 4, group // LANES
-        args["count"], args["width"], args["epsilon"] = self.values.count(op.source), op.width, op.epsilon
-        share = self._by_tokens(op.source)
-        return Call(catalogue.RMS_NORM, args, frozenset({op.source}), frozenset({op.out}), share)
-
-    def _layer_norm(self, op: LayerNorm) -> Call:
-        args = np.zeros(1, records.LAYER_NORM)
-        args["source"], args["source_stride"] = self.values.at(op.source)
-        args["out"], args["out_stride"] = self.values.at(op.out)
-        length = padded(op.width)
-        args["weight"], args["bias"] = (address(self.values.vector(part, length)) for part in (op.weight, op.bias))
-        args["n_vectors"], args["last"] = length // LANES, op.width - length + LANES
-        args["count"], args["width"], args["epsilon"] = self.values.count(op.source), op.width, op.epsilon
-        share = self._by_tokens(op.source)
-        return Call(catalogue.LAYER_NORM, args, frozenset({op.source}), frozenset({op.out}), share)
-
-    def _columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
+    def columns(self, kernel: Kernel, source: str, other: str, out: str, cap: float = 0.0) -> Call:
+        """The call of a kernel that works number by number."""
         args = np.zeros(1, records.COLUMNS)
         args["source"], args["other"] = address(self.values.buffers[source]), address(self.values.buffers[other])
         args["out"], args["stride"] = self.values.at(out)
         args["n_vectors"] = self.values.buffers[out].shape[1] // LANES
         args["count"], args["cap"] = self.values.count(out), cap
-        return Call(kernel, args, frozenset({source, other, out}), frozenset({out}), self._by_columns(out))
-
-    def _take(self, op: TakeOutputs) -> Call:
-        args = np.zeros(1, records.TAKE_OUTPUTS)
-        args["source"], args["out"] = address(self.values.buffers[op.source]), address(self.values.buffers[op.out])
-        args["stride"], args["n_vectors"] = self.values.at(op.out)[1], self.values.buffers[op.out].shape[1] // LANES
-        args["outputs"] = self._step.outputs_at
-        args["count"] = self._step.n_outputs_at
-        taken, out = frozenset({op.source}), frozenset({op.out})
-        return Call(catalogue.TAKE_OUTPUTS, args, NOTHING, out, self._by_tokens(op.out), taken)
+        return Call(kernel, args, frozenset({source, other, out}), frozenset({out}), self.by_columns(out))
 
     def _find_peaks(self) -> Call:
         """The call that finds the highest logits, after the last op."""

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats
 from edgeinfer.backends.cpu import catalogue, chosen_records, records
 from edgeinfer.backends.cpu.expert_memory import ExpertPanels, record_blocks, row_floats
 from edgeinfer.backends.cpu.layout import BLOCK, padded
@@ -25,7 +24,10 @@ from edgeinfer.backends.cpu.rounded import RECORD_BYTES, read_records
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.backends.cpu.values import Values
-from edgeinfer.ops import Experts, Router, Weight
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
 
 Bytes = NDArray[np.uint8]
 PAGE_BYTES = 4096
@@ -63,7 +65,7 @@ class Mixing:
         self._own_shares = self._of_workers(4 * row_floats(sizes.most_experts))
         self._own_row = self._of_workers(4 * sizes.hidden_floats)
         self._own_records = self._of_workers(sizes.most_active * record_blocks(sizes.hidden_floats) * RECORD_BYTES)
-        self._kept: list[NDArray[np.void] | NDArray[np.int64]] = []  # what argument records point to
+        self._kept: list[NDArray[np.void] | NDArray[np.int64] | Floats] = []  # what argument records point to
         self.tables: dict[tuple[Weight, ...], NDArray[np.int64]] = {}
         """Addresses of the panels of each expert, by the matrices of an op; they may change between two steps."""
 
@@ -152,7 +154,7 @@ class Mixing:
         """Gate, up and activation in one."""
         product = self._integer_product(op, op.gate, panels.gate)
         product["unit_bytes"], product["n_units"] = product["second"], 2 * product["n_units"]
-        product["curve"] = records.CURVES[op.activation]
+        product["curve"] = _curve(op)
         call = self._call(op, panels.gate, op.gate, product, HIDDEN)
         call.arguments["second_table"] = address(self._table(op.up))
         return [call]
@@ -170,7 +172,11 @@ class Mixing:
         args["most_pairs"] = self._sizes.most_pairs
         args["gate"], args["up"] = address(self._rows[HIDDEN]), address(self._rows[UP])
         args["stride"] = 4 * row_floats(op.gate[0].n_rows)
-        args["curve"] = records.PLAIN if panels.is_gated else records.CURVES[op.activation]
+        args["curve"] = records.PLAIN if panels.is_gated else _curve(op)
+        if op.biases is not None:
+            width = row_floats(op.gate[0].n_rows)
+            gate, up = (self._bias_rows(weight, len(op.gate), width) for weight in op.biases[:2])
+            args["gate_bias"], args["up_bias"] = address(gate), address(up)
         args["scratch"], args["scratch_stride"] = address(self._own_row), self._own_row.shape[1]
         hidden = frozenset({HIDDEN} if panels.is_gated else {HIDDEN, UP})
         if not panels.rounds_hidden:
@@ -234,6 +240,10 @@ class Mixing:
         product["out_stride"] = self._values.at(op.out)[1] if to is None else 4 * row_floats(matrices[0].n_rows)
         args["out"] = self._values.at(op.out)[0] if to is None else address(self._rows[to])
         args["out_stride"], args["scatters"] = 0 if to is None else product["out_stride"], to is None
+        if to is None and op.biases is not None:
+            args["bias"] = address(self._bias_rows(op.biases[2], len(matrices), 32 * int(product["n_units"][0])))
+            args["most_pairs"], args["n_units"] = self._sizes.most_pairs, product["n_units"]
+            args["row_stride"] = product["out_stride"]
         reads = self._read(op, panel, product, args, is_down=to is None)
         of_workers = np.repeat(product, 2 * self._n_workers)
         self._kept.append(of_workers)
@@ -273,8 +283,21 @@ class Mixing:
             args["source_stride"] = 0
         return NOTHING
 
+    def _bias_rows(self, weight: Weight, count: int, width: int) -> Floats:
+        """Biases of `count` experts as rows of `width` numbers, zero-padded."""
+        values = self._values.vector(weight, padded(weight.n_rows))[: weight.n_rows].reshape(count, -1)
+        rows: Floats = aligned((count, width), np.float32)
+        rows[:, : values.shape[1]] = values
+        self._kept.append(rows)
+        return rows
+
     def _table(self, matrices: tuple[Weight, ...]) -> NDArray[np.int64]:
         if matrices not in self.tables:
             panels = [self._packed.matrix(weight, None).pieces[0].address for weight in matrices]
             self.tables[matrices] = np.array(panels, np.int64)
         return self.tables[matrices]
+
+
+def _curve(op: Experts) -> int:
+    """How an op's gate and up products become hidden values."""
+    return records.SWIGLU_OAI if op.activation == "swiglu_oai" else records.CURVES[op.activation]

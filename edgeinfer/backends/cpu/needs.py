@@ -6,34 +6,23 @@ In: a ModelSpec, a tensor table, the kind of KV pages, an instruction set. Out: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.catalogue import Function, Kernel
 from edgeinfer.backends.cpu.expert_memory import ExpertPanels, expert_panels, panel_of
 from edgeinfer.backends.cpu.fusion import Fusion, Sections, fuse
+from edgeinfer.backends.cpu.op import DEVICE_OPS, Target
 from edgeinfer.backends.cpu.pages import PageLayout
-from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel
+from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel, panel_for
 from edgeinfer.backends.cpu.sparse import SparseLayer, sparse_layers
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.gguf import TensorInfo
+from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import (
-    Act,
-    Add,
-    Attention,
-    Experts,
-    GatedAct,
-    LayerNorm,
-    MatMul,
-    Op,
-    RMSNorm,
-    Rope,
-    Router,
-    Rows,
-    SoftCap,
-    StoreKV,
-    TakeOutputs,
-)
 from edgeinfer.settings import KVKind
 
 TEAM = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)
@@ -96,51 +85,12 @@ def kernels_of(
     choice = Choice(spec, tensors, sections)
     found: list[Kernel | Function] = [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS]
     for place, op in enumerate(choice.ops):
-        found += _kernels_of_op(choice, place, op, kv, isa_name)
+        found += DEVICE_OPS.of(op).kernels(choice, place, op, Target(kv, isa_name))
     layers = sparse_layers(choice.ops, tensors) if streams else []
     for layer in layers:
         found += _kernels_of_layer(layer, isa_name)
     found += [catalogue.READ_RECORDS] if layers else []
     return list({kernel.name: kernel for kernel in found}.values())
-
-
-def _kernels_of_op(choice: Choice, place: int, op: Op, kv: KVKind, isa_name: str) -> list[Kernel]:
-    fusion = choice.fusion
-    match op:
-        case RMSNorm():
-            return [catalogue.ROUND_ROWS if place in fusion.rounded_norms else catalogue.RMS_NORM]
-        case MatMul():
-            panel = choice.panel(op)
-            if isinstance(panel, FloatPanel):
-                return [catalogue.product_float(panel)]
-            tiles = choice.tiles(op, isa_name)
-            return [catalogue.ROUND_ROWS, catalogue.product(panel, isa_name), *([tiles] if tiles else [])]
-        case Rope():
-            return [catalogue.ROPE]
-        case StoreKV():
-            return [catalogue.store_kv(PageLayout(kv, op.head_width))]
-        case Attention():
-            kernels = catalogue.attention(PageLayout(kv, op.head_width), isa_name)
-            return [kernels.by_tile, kernels.by_chunk, kernels.join]
-        case GatedAct():
-            gated = catalogue.CUT_GATED if op.threshold else catalogue.GATED
-            return [] if place in fusion.gated else [gated[op.activation]]
-        case Router():
-            return [catalogue.ROUTE]
-        case Experts():
-            return _kernels_of_experts(choice.expert_panels(op), isa_name)
-        case LayerNorm():
-            return [catalogue.LAYER_NORM]
-        case Act():
-            return [(catalogue.CUT_ACT if op.threshold else catalogue.ACT)[op.activation]]
-        case Add():
-            return [catalogue.ADD]
-        case SoftCap():
-            return [catalogue.SOFT_CAP]
-        case TakeOutputs():
-            return [] if place in fusion.taken_rows else [catalogue.TAKE_OUTPUTS]
-        case _:
-            return []
 
 
 def _kernels_of_layer(layer: SparseLayer, isa_name: str) -> list[Kernel]:
@@ -151,11 +101,15 @@ def _kernels_of_layer(layer: SparseLayer, isa_name: str) -> list[Kernel]:
     return [*found, catalogue.column_product(layer.layout.down, isa_name)]
 
 
-def _kernels_of_experts(panels: ExpertPanels, isa_name: str) -> list[Kernel]:
-    found = [catalogue.GROUP_BY_EXPERT, catalogue.FINISH_HIDDEN]
-    for panel in panels.all:
+def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[Kernel | Function]:
+    """What a Llama of these types of weights needs, before anything else is known of it."""
+    attention = catalogue.attention(PageLayout(kv, 1), isa_name)
+    found: list[Kernel | Function] = [attention.by_tile, attention.by_chunk, attention.join]
+    for panel in {panel_for(format_of(each)) for each in ggml_types}:
         if isinstance(panel, FloatPanel):
-            found += [catalogue.MULTIPLY_EXPERT_FLOATS, catalogue.product_float(panel)]
+            found.append(catalogue.product_float(panel))
         else:
-            found += [catalogue.MULTIPLY_EXPERTS, catalogue.product(panel, isa_name)]
-    return [*found, catalogue.ROUND_ROWS] if panels.rounds_source else found
+            tiles = catalogue.product_tiles(panel, isa_name)
+            found += [catalogue.product(panel, isa_name), *([tiles] if tiles else [])]
+    found += [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS, catalogue.ROUND_ROWS]
+    return [*found, catalogue.ROPE, catalogue.store_kv(PageLayout(kv, 1))]

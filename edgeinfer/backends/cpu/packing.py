@@ -27,9 +27,9 @@ from edgeinfer.backends.cpu.records import PACKING_JOB
 from edgeinfer.backends.cpu.repacking import Job, MatrixPacking
 from edgeinfer.backends.cpu.sparse import SparseLayer
 from edgeinfer.backends.cpu.step import address
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import format_of
-from edgeinfer.ops import Weight
 
 BATCH_BYTES = 16 << 20
 """So much of the file is read before its pages are given back."""

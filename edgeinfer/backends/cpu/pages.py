@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Int32s
 from edgeinfer.backends.cpu import records
 from edgeinfer.backends.cpu.layout import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES, padded
 from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.graph.step import PAGE, Int32s
 from edgeinfer.settings import KVKind
 
 BANK_PAGES = 16

@@ -19,7 +19,9 @@ from edgeinfer.backends.cpu.rounded import RECORD_BYTES, TILE
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.backends.cpu.values import Values
-from edgeinfer.ops import GatedAct, MatMul, RMSNorm
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
 
 FLOAT_BYTES = 4
 CACHED_BYTES = 1 << 19

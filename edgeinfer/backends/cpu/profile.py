@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.records import ENTRY_INTS, FLOAT_PRODUCT, PRODUCT
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.team import CallTimes, Team
-from edgeinfer.ops import Op
+from edgeinfer.graph.op import Op
 
 PRODUCTS = (PRODUCT, FLOAT_PRODUCT, EXPERT_PRODUCTS)
 """Arguments of the kernels that multiply; an op's other calls round what they read."""

@@ -231,6 +231,7 @@ ATTENTION = np.dtype(
         ("partials", "i8"),  # float32[T, H, max_chunks, 16 + head_padded]
         ("max_chunks", "i8"),
         ("step", "i8"),
+        ("sinks", "i8"),  # float32[H]; 0: none
         ("scale", "f4"),
         ("cap", "f4"),  # 0: none
     ]
@@ -300,7 +301,7 @@ MOST_UNPACKED_BLOCKS = 18
 """Blocks of two panels that are unpacked at a time: they stay in the first cache."""
 TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_BLOCKS * 1024
 """A block of a panel takes less than 1024 bytes."""
-PLAIN, SILU, GELU_TANH, RELU, RELU2 = range(5)
+PLAIN, SILU, GELU_TANH, RELU, RELU2, SWIGLU_OAI = range(6)
 CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2}
 """What a product does with a gate and an up row."""
 

@@ -14,9 +14,9 @@ from edgeinfer.backends.cpu.panels import PANEL_ROWS, IntegerPanel, panel_for
 from edgeinfer.backends.cpu.recipes import Recipes
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.unpacked import pack_codes
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
-from edgeinfer.ops import Weight
 
 UNPACKED_PANELS = 64
 """Panels that are unpacked at a time: a few megabytes."""

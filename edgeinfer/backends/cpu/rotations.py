@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Floats
 from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.graph.ops.rope import RopeTable
+from edgeinfer.graph.step import Floats
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.ops import RopeTable
 
 AT_ONCE = 1024
 """Positions made at a time."""
@@ -43,10 +43,10 @@ class Rotations:
         return self._tables[table]
 
     def reach(self, n_positions: int) -> None:
-        """Have the positions before `n_positions`."""
+        """Have the positions before `n_positions`; what interrupts this leaves them to be made the next time."""
         if n_positions <= self._n_made:
             return
-        first, self._n_made = self._n_made, min(self._n_context, -(-n_positions // AT_ONCE) * AT_ONCE)
+        first, end = self._n_made, min(self._n_context, -(-n_positions // AT_ONCE) * AT_ONCE)
         for table, (cosines, sines) in self._tables.items():
-            rows = slice(first, self._n_made)
-            cosines[rows], sines[rows] = rope.rotations(table, self._n_made, self._factors[table], first)
+            cosines[first:end], sines[first:end] = rope.rotations(table, end, self._factors[table], first)
+        self._n_made = end

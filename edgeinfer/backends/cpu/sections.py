@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from edgeinfer.backends.base import Floats, Limits, Progress, Step
+from edgeinfer.backends.base import Limits, Progress
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.layout import Heads
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
+from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 

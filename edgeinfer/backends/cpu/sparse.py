@@ -12,9 +12,14 @@ from dataclasses import dataclass
 
 from edgeinfer.backends.cpu.fusion import readers
 from edgeinfer.backends.cpu.neurons import NeuronLayout, neuron_layout
+from edgeinfer.graph.activations import Activation
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
-from edgeinfer.ops import Act, Activation, GatedAct, MatMul, Op, Weight
 
 WITH_ZEROS: tuple[Activation, ...] = ("relu", "relu2")
 

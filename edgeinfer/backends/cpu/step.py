@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Int32s, Limits, Step
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout import CHUNK, SPLIT_TOKENS
+from edgeinfer.graph.step import PAGE, Int32s, Step
 
 STEP = np.dtype(
     [

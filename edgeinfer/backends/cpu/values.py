@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Floats, Limits
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout import LANES, BufferLayout, Heads, heads_of, padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES, read_records
 from edgeinfer.backends.cpu.step import StepRecord, address
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Rows, Weight
 
 
 class Values:

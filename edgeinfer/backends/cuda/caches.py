@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Int32s, Limits
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.driver import Driver, GpuArray, Launch, Stream
-from edgeinfer.backends.cuda.layout import KVForm
-from edgeinfer.backends.cuda.lowering import Cache, over
+from edgeinfer.backends.cuda.layout import KVForm, over
+from edgeinfer.backends.cuda.lowering import Cache
+from edgeinfer.graph.step import PAGE, Int32s
 from edgeinfer.models.spec import KVLayer
 
 

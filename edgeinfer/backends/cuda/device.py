@@ -12,7 +12,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress, refuse_experts
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.cuda.op import DEVICE_OPS
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
@@ -65,8 +66,8 @@ class CudaDevice:
         from edgeinfer.backends.cuda.model import CudaModel
 
         for fragment in fragments:
-            refuse_experts(fragment.spec, self.name)
             refuse_thresholds(fragment.spec, self.name)
+            DEVICE_OPS.check(fragment.spec.ops())
         model = CudaModel(self.driver, fragments, file, limits, self._budget(), progress, self._gemm)
         return [CudaFragmentLane(model, fragment, number) for number, fragment in enumerate(fragments)]
 

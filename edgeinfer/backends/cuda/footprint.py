@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.base import PAGE, Footprint, Limits, refuse_experts
+from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cuda.layout import BufferLayout, KVForm, matrix_forms, slab_bytes
+from edgeinfer.backends.cuda.op import DEVICE_OPS
+from edgeinfer.graph.step import PAGE
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Weight
 
 
 def weight_regions(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> dict[Weight, dict[str, int]]:
@@ -27,7 +29,7 @@ def weight_regions(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> dict[W
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """Bytes of weights, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
-    refuse_experts(spec, "cuda")
+    DEVICE_OPS.check_kinds(spec.ops())
     weights = sum(slab_bytes(list(regions.values())) for regions in weight_regions(spec, tensors).values())
     per_position = sum(2 * KVForm.of(layer, limits).row_bytes for layer in spec.kv)
     buffers = BufferLayout(spec, tensors, limits).total_bytes

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, Int32s, Step
 from edgeinfer.backends.cuda.driver import FAILURES
 from edgeinfer.backends.cuda.graphs import RECORDING_FAILURES, Graph
 from edgeinfer.backends.cuda.model import CudaModel, stage_name
 from edgeinfer.backends.cuda.step import Shape
 from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.fragment import Fragment
 
 MOST_RECORDED = 64

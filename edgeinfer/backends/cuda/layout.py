@@ -13,11 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from edgeinfer.backends.base import PAGE, Limits
+from edgeinfer.backends.base import Limits
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, FloatFormat, QuantFormat, format_of
 from edgeinfer.models.spec import KVLayer, ModelSpec
-from edgeinfer.ops import Embed, MatMul, PositionEmbed, Rope, Rows
 from edgeinfer.settings import KVKind
 
 BLOCK = 32
@@ -29,6 +34,11 @@ SPLIT_TOKENS = 8
 """Passes of up to this many tokens cut attention by chunks of PAGE positions; larger ones have blocks enough."""
 
 Scales: TypeAlias = Literal["half", "multiple", "float"]
+
+
+def over(count: int, block: int) -> int:
+    """Blocks of `block` threads for `count` of them."""
+    return max(1, -(-count // block))
 
 
 def padded(width: int, multiple: int = BLOCK) -> int:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Floats, Limits, Progress, Step
+from edgeinfer.backends.base import Limits, Progress
 from edgeinfer.backends.cuda.caches import Caches
 from edgeinfer.backends.cuda.driver import Driver, GpuArray
 from edgeinfer.backends.cuda.footprint import footprint
@@ -24,11 +24,16 @@ from edgeinfer.backends.cuda.lowering import Cache, Lowering, Memory, Rounded
 from edgeinfer.backends.cuda.placing import Feeding, Weights
 from edgeinfer.backends.cuda.step import Shape, StepRecord
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models import rope
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec, Stage
-from edgeinfer.ops import Attention, MatMul, Op, Rope, RopeTable, StoreKV
 
 
 class CudaModel:

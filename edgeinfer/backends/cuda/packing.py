@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cuda.layout import BLOCK, FloatForm, Form, IntegerForm, form_of, padded
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, FloatFormat, Number, format_of
-from edgeinfer.ops import Weight
 
 Bytes = NDArray[np.uint8]
 CHUNK_WEIGHTS = 1 << 22

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Int32s, Limits, Step
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.driver import Driver, GpuArray, Stream
 from edgeinfer.backends.cuda.layout import BufferLayout
+from edgeinfer.graph.step import PAGE, Int32s, Step
 
 
 @dataclass(frozen=True, slots=True)

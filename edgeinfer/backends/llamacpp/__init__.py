@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from edgeinfer.backends.base import PAGE, DeviceOptions, Footprint, Limits, Progress
+from edgeinfer.backends.base import DeviceOptions, Footprint, Limits, Progress
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
 

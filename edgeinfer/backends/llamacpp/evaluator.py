@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 
 from edgeinfer.affinity import allowed_cpus
-from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits, Progress
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress
 from edgeinfer.backends.llamacpp.library import library
 from edgeinfer.backends.llamacpp.loading import check_target, open_context, open_model, threads
 from edgeinfer.backends.llamacpp.passes import Arrays, is_chain, members_of
 from edgeinfer.backends.llamacpp.text import LlamaText
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.errors import DeviceFailed, DoesNotFit
+from edgeinfer.graph.step import Batch, Floats, Int32s
 
 NO_ROOM, ABORTED = 1, 2
 """What llama_decode gives where no cells are free, and where it was told to stop."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgeinfer.backends.base import PAGE, DeviceOptions, Limits, Progress
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress
 from edgeinfer.backends.llamacpp.library import Library
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, UnsupportedModel
+from edgeinfer.graph.step import PAGE
 
 MOST_SEQUENCES = 128
 """Of llama.cpp's sequences: resting ones, and one more for each further leaf of a tree."""

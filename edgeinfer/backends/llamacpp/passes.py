@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Int32s
+from edgeinfer.graph.step import Batch, Int32s
 
 
 def is_chain(batch: Batch) -> bool:

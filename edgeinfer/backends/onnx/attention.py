@@ -12,7 +12,10 @@ from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, Graph
 from edgeinfer.backends.onnx.lowering import Lowering, input_name
 from edgeinfer.backends.onnx.values import Part, Turned, Value
 from edgeinfer.errors import UnsupportedModel
-from edgeinfer.ops import Attention, Embed, PositionEmbed, Rope
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+from edgeinfer.graph.ops.rope import Rope
 
 HEAD_MULTIPLE = 8
 """What GroupQueryAttention wants head widths to be multiples of;"""

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Floats, Int32s, Step
 from edgeinfer.backends.cache_rows import CacheRows
 from edgeinfer.backends.onnx.footprint import LEAD_ROWS, Sizes
+from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 from edgeinfer.models.spec import KVLayer
 
 LOOK_EVERY = 64

@@ -17,13 +17,14 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits, Progress
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress
 from edgeinfer.backends.onnx.decoder_cache import DecoderCache, Numbers
 from edgeinfer.backends.onnx.decoder_ports import NamedPort, ports_of
 from edgeinfer.backends.onnx.device import seats_of
 from edgeinfer.backends.onnx.session import Session
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit, UnsupportedModel
+from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.decoder_folder import open_folder
 from edgeinfer.models.text.folder_text import FolderText
 

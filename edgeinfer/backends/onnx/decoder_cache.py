@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.onnx.session import Session
+from edgeinfer.graph.step import PAGE
 
 Numbers = NDArray[Any]
 

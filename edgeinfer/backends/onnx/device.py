@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import onnxruntime
 
 from edgeinfer.affinity import allowed_cpus, require_cpus
-from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress, refuse_experts
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
+from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.backends.onnx.providers import CPU, REMOTE, providers_for, target_of
 from edgeinfer.errors import BadSetting
 from edgeinfer.models.fragment import Fragment, whole
@@ -65,8 +66,8 @@ class OnnxDevice:
         self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> OnnxFragmentLane:
         """Part of a model as a graph. Raises UnsupportedModel for a part that no graph can be, DeviceFailed."""
-        refuse_experts(fragment.spec, self.name)
         refuse_thresholds(fragment.spec, self.name)
+        DEVICE_OPS.check(fragment.spec.ops())
         threads = self.n_workers, self._seats.pinned_to
         return OnnxFragmentLane(fragment, file, limits, self._seats.providers, threads, progress)
 

@@ -7,19 +7,23 @@ values. Knows no files.
 
 from __future__ import annotations
 
-from edgeinfer.backends.base import Progress, refuse_experts
+from edgeinfer.backends.base import Progress
 from edgeinfer.backends.onnx import matrices
 from edgeinfer.backends.onnx.attention import HEAD_MULTIPLE, grouped_inputs, rotary_inputs
 from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, Graph
 from edgeinfer.backends.onnx.lowering import Lowering
 from edgeinfer.backends.onnx.matrices import BlockForm, form_of
+from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.backends.onnx.values import Value
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.fragment import whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, PositionEmbed, Rope
 
 INPUT_IDS, MASK, POSITION_IDS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 PAST = ("past_key_values.%d.key", "past_key_values.%d.value")
@@ -28,7 +32,7 @@ PRESENT = ("present.%d.key", "present.%d.value")
 
 def export_graph(spec: ModelSpec, file: GGUFFile, n_context: int, progress: Progress) -> Graph:
     """The model as a graph. Raises UnsupportedModel where GroupQueryAttention does not take its heads."""
-    refuse_experts(spec, "an exported graph")
+    DEVICE_OPS.check(spec.ops())
     odd = [layer.head_width for layer in spec.kv if layer.head_width % HEAD_MULTIPLE]
     if odd:
         raise UnsupportedModel(

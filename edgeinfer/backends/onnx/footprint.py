@@ -11,13 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edgeinfer.backends.base import PAGE, Footprint, Limits, refuse_experts
+from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cache_rows import SPARE_ROWS, SPARE_SHARE
 from edgeinfer.backends.onnx.grouping import Product, joined
+from edgeinfer.backends.onnx.op import DEVICE_OPS
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, Embed, LayerNorm, RMSNorm, Rope, RopeTable, Rows, TakeOutputs
 
 LEAD_ROWS = 1
 """Rows before all others that nobody sees: with an empty cache GroupQueryAttention would count positions itself."""
@@ -51,7 +59,7 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
 
 def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """Bytes of a fragment. Raises as `footprint`."""
-    refuse_experts(fragment.spec, "onnx")
+    DEVICE_OPS.check_kinds(fragment.spec.ops())
     spec, sizes = fragment.spec, Sizes.of(limits)
     per_token = spec.kv_bytes_per_token(4)
     spare = per_token * (sizes.cache_rows - sizes.n_slots)

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from edgeinfer.backends.onnx.matrices import Form, form_of
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import QuantFormat, format_of
-from edgeinfer.ops import MatMul, Op, Weight
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import PATIENCE_S, Floats, Int32s, Limits, Progress, Step
+from edgeinfer.backends.base import PATIENCE_S, Limits, Progress
 from edgeinfer.backends.onnx.attention import (
     HEAD_MULTIPLE,
     LAST,
@@ -34,10 +34,14 @@ from edgeinfer.backends.onnx.providers import CPU
 from edgeinfer.backends.onnx.session import Session
 from edgeinfer.backends.onnx.watching import Watch
 from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+from edgeinfer.graph.step import Floats, Int32s, Step
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
-from edgeinfer.ops import Embed, PositionEmbed, Rows, Weight
 
 Threads = tuple[int, tuple[int, ...]]
 """How many threads a session has, and the cores they are pinned to, () for none."""

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Floats
+from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, QuantFormat
-from edgeinfer.ops import Weight
 
 NIBBLES = (0, 15)
 """Unsigned codes of four bits: they are stored as they are, and the middle goes to the minimum."""

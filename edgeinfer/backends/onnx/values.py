@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgeinfer.ops import Rope
+from edgeinfer.graph.ops.rope import Rope
 
 
 @dataclass(frozen=True, slots=True)

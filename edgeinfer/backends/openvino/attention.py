@@ -16,8 +16,9 @@ from openvino import opset13 as op
 
 from edgeinfer.backends.openvino.nodes import indices, numbers
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.spec import KVLayer
-from edgeinfer.ops import Attention, StoreKV
 
 
 def state_name(layer: int, part: str) -> str:

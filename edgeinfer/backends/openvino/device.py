@@ -9,7 +9,7 @@ from pathlib import Path
 
 import openvino as ov
 
-from edgeinfer.backends.base import PAGE, DeviceOptions, Joined, Limits, Progress, no_progress, refuse_experts
+from edgeinfer.backends.base import DeviceOptions, Joined, Limits, Progress, no_progress
 from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.feeding import Feed
 from edgeinfer.backends.openvino.footprint import capped_layers, fragment_footprint
@@ -17,17 +17,19 @@ from edgeinfer.backends.openvino.graph import Lowering
 from edgeinfer.backends.openvino.holder import StateForm
 from edgeinfer.backends.openvino.kept import KeptGraphs, default_folder, key_of
 from edgeinfer.backends.openvino.lane import JOINED_PRODUCTS, MOST_JOINED, OpenVinoFragmentLane, OpenVinoLane
+from edgeinfer.backends.openvino.op import DEVICE_OPS
 from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.properties import properties_of
 from edgeinfer.backends.openvino.runtime import core
 from edgeinfer.backends.openvino.signature import signature_of
 from edgeinfer.backends.openvino.states import States
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import refuse_thresholds
-from edgeinfer.ops import MatMul
 
 KEY = "openvino"
 
@@ -73,8 +75,8 @@ class OpenVinoDevice:
 
     def _compiled(self, fragment: Fragment, file: GGUFFile, limits: Limits, progress: Progress) -> ov.CompiledModel:
         """The graph of a fragment: the one that was kept, or a new one, which is kept."""
-        refuse_experts(fragment.spec, self.name)
         refuse_thresholds(fragment.spec, self.name)
+        DEVICE_OPS.check(fragment.spec.ops())
         properties = properties_of(fragment.spec, file.tensors, limits, self._options, self._target, self._has_bf16)
         key = key_of(fragment, file, properties, self._processor)
         found = self._kept.find(self._core, key, self._target, properties)

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Floats, Int32s, Step
 from edgeinfer.backends.cache_rows import CacheRows
 from edgeinfer.backends.openvino.signature import Signature, mask_name, rope_name
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models import rope
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
-from edgeinfer.ops import Embed
 
 UNSEEN = np.float32(-65504.0)
 """Added to scores of rows that are not seen: no weight is left of them, in float16 either."""

@@ -11,14 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.base import PAGE, Footprint, Limits, refuse_experts
+from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.openvino.constants import form_of
+from edgeinfer.backends.openvino.op import DEVICE_OPS
 from edgeinfer.backends.openvino.signature import signature_of
+from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.step import PAGE
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, LayerNorm, MatMul, RMSNorm, Rows, Weight
 
 FLOAT_BYTES = 4
 SCALE_BYTES = 8
@@ -32,7 +39,7 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
 
 def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """What a part of a model takes. Raises UnsupportedModel for a mixture of experts."""
-    refuse_experts(fragment.spec, "openvino")
+    DEVICE_OPS.check_kinds(fragment.spec.ops())
     per_token = _token_bytes(fragment.spec, limits)
     kv_bytes, weight_bytes = per_token * PAGE * limits.n_pages, _weight_bytes(fragment.spec, tensors)
     return Footprint(weight_bytes, per_token, kv_bytes, weight_bytes + _buffer_bytes(fragment, limits))

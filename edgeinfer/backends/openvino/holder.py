@@ -13,8 +13,8 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Floats
 from edgeinfer.backends.cache_rows import SPARE_ROWS, CacheRows
+from edgeinfer.graph.step import PAGE, Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,10 @@ import openvino as ov
 import platformdirs
 
 from edgeinfer.backends.openvino.properties import Properties
+from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.ops import Rope
+from edgeinfer.temporary import temporary_folder
 
 MAGIC = b"EDGEINFER OPENVINO 1\n"
 SUM_BYTES = 4
@@ -95,7 +95,7 @@ class KeptGraphs:
         with contextlib.suppress(OSError):  # a read-only or full disk
             self._folder.mkdir(parents=True, exist_ok=True)
             self._make_room(len(body))
-            with tempfile.TemporaryDirectory(dir=self._folder) as beside:
+            with temporary_folder("", self._folder) as beside:
                 whole = Path(beside) / "graph"
                 with whole.open("wb") as out:
                     out.write(MAGIC + _sum_of(body))

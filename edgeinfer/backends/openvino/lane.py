@@ -15,12 +15,13 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PATIENCE_S, Floats, Int32s, Step
+from edgeinfer.backends.base import PATIENCE_S
 from edgeinfer.backends.openvino.feeding import Arrays, Feed
 from edgeinfer.backends.openvino.holder import Holder
 from edgeinfer.backends.openvino.placing import Placing
 from edgeinfer.backends.openvino.states import States
 from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.graph.step import Floats, Int32s, Step
 
 MOST_JOINED = 1024
 """Tokens of passes that are joined into one;"""

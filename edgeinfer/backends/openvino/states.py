@@ -16,8 +16,8 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Int32s, Step
 from edgeinfer.backends.openvino.holder import Holder, StateForm
+from edgeinfer.graph.step import PAGE, Int32s, Step
 
 MOST_HOLDERS = 3
 LONG_PASS = 64

@@ -12,13 +12,13 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.engine.batching.parking import Parking
 from edgeinfer.engine.batching.prefixes import Prefixes, is_being_read
 from edgeinfer.engine.batching.ticket import Ticket
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.request import Request
+from edgeinfer.graph.step import PAGE
 
 EXPECTED_TOKENS = 256
 """Tokens of an answer that room is kept for: most are shorter than they may be, and longer ones can be parked."""
@@ -151,7 +151,7 @@ class Admission:
                 if ticket.shares_prefix and self._shares:
                     answer.cached.settle()
                     self.prefixes.begin(answer.cached, answer.request.prompt)
-                answer.begin()
+                answer.begin(is_first=n_passes == 0)
         except Exception as reason:
             self.fail(ticket, reason, alone=True)
             return

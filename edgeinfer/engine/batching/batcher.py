@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.engine.answering import Answer
 from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.batching.scheduler import Counts
@@ -19,6 +18,7 @@ from edgeinfer.engine.batching.ticket import Ticket, Waiter
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.stats import Stats
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import Tokenizer
 
 

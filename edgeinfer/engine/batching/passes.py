@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.engine.evaluators import Overlapping, SequenceEvaluator
+from edgeinfer.graph.step import Batch, Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from edgeinfer.backends.base import Batch
 from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.engine.answering import Work
 from edgeinfer.engine.batching.admission import Admission
@@ -21,6 +20,7 @@ from edgeinfer.engine.evaluators import Interruptible
 from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.speculation.speculator import ALONE, Beside
 from edgeinfer.errors import DoesNotFit, EngineClosed
+from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.serving.allotment import Room, Wish, allot
 from edgeinfer.scheduling.serving.pace import Pace
 

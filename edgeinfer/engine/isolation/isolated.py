@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, DeviceOptions, Floats, Int32s, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain
@@ -25,6 +25,7 @@ from edgeinfer.engine.isolation.words import tokens_of, vocabulary_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
+from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.decoder_folder import DecoderFolder
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec

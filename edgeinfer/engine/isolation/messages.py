@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer import errors
-from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, Batch, DeviceOptions, Floats, Limits
+from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.errors import DeviceFailed, EdgeInferError
+from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.scheduling.topology import CoreKind
 from edgeinfer.settings import Mode
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +29,8 @@ from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.children import command
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain, Reply, Shared, receive_reply, send_call
 from edgeinfer.errors import DeviceFailed
+from edgeinfer.local_socket import LocalListener
+from edgeinfer.temporary import temporary_folder
 
 MODULE = "edgeinfer.engine.isolation.child"
 LOOK_S = 0.02
@@ -50,9 +52,7 @@ class Child:
     def __init__(self, opening: Opening, progress: Progress = no_progress) -> None:
         """Raises what opening the model raises there, and DeviceFailed where the process dies of it."""
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="edgeinfer-", dir=_memory_folder(), ignore_cleanup_errors=True
-        )
+        self._folder = temporary_folder("edgeinfer", _memory_folder())
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._n_calls = 0
@@ -124,7 +124,7 @@ class Child:
 
     def _connect(self) -> None:
         key = secrets.token_bytes(32)
-        with Listener(authkey=key) as listener:
+        with LocalListener(key) as listener:
             self._process = subprocess.Popen(
                 command(MODULE),
                 stdin=subprocess.PIPE,
@@ -142,7 +142,7 @@ class Child:
                 for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                     same.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", int(ANSWER_S), 0))
 
-    def _accepted(self, listener: Listener) -> Connection:
+    def _accepted(self, listener: LocalListener) -> Connection:
         """The child's connection; a child that dies before it connects must not be waited for."""
         found: list[Connection] = []
 

@@ -10,9 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from edgeinfer.engine.lanes.partition import Task
+from edgeinfer.graph.buffers import Buffer
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.spec import ModelSpec, Stage
-from edgeinfer.ops import Attention, Buffer, Op, StoreKV, reads, writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ def fragment_of(spec: ModelSpec, task: Task) -> Fragment:
     ops = [op for stage in task.stages for op in stage.ops]
     layers = _layers(ops)
     stages = tuple(Stage(stage.name, tuple(_renumbered(op, layers) for op in stage.ops)) for stage in task.stages)
-    names = {name for op in ops for name in (*reads(op), *writes(op))}
+    names = {name for op in ops for name in (*op.reads, *op.writes)}
     buffers = [buffer for buffer in spec.buffers if buffer.name in names]
     rows = {buffer.name: buffer.rows for buffer in spec.buffers}
     buffers += [Buffer(name, width, rows[name.partition(" from ")[0]]) for name, width in task.widths]

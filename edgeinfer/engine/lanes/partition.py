@@ -11,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.spec import ModelSpec, Stage
-from edgeinfer.ops import Attention, MatMul, Op, StoreKV, Weight, reads, writes
 from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
 
 
@@ -166,8 +170,8 @@ class _Drafting:
         needed: dict[str, None] = {}
         made: dict[str, None] = {}
         for op in run.ops:
-            needed.update(dict.fromkeys(name for name in sorted(reads(op)) if name not in made))
-            made.update(dict.fromkeys(sorted(writes(op))))
+            needed.update(dict.fromkeys(name for name in sorted(op.reads) if name not in made))
+            made.update(dict.fromkeys(sorted(op.writes)))
         number = self._task(run.device, needed, made)
         self._drafts[number].ops += [(stage, op) for op in run.ops]
         if run.is_spare:
@@ -186,7 +190,7 @@ class _Drafting:
             op, at_home = share.op, share.device == self._host
             name = f"{out} from {share.first} to {share.first + op.weight.n_rows}"
             own = op if at_home else replace(op, out=name, accumulate=False)
-            number = self._task(share.device, dict.fromkeys(sorted(reads(own))), {out: None})
+            number = self._task(share.device, dict.fromkeys(sorted(own.reads)), {out: None})
             draft = self._drafts[number]
             draft.ops.append((stage, own))
             if share.is_spare:

@@ -14,26 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import (
-    Device,
-    Floats,
-    FragmentDevice,
-    FragmentLane,
-    Int32s,
-    Limits,
-    PartsDevice,
-    Progress,
-    Step,
-)
+from edgeinfer.backends.base import Device, FragmentDevice, FragmentLane, Limits, PartsDevice, Progress
 from edgeinfer.backends.host import HostDevice, HostLane
 from edgeinfer.engine.lanes.fragments import fragment_of, host_part
 from edgeinfer.engine.lanes.order import turns_of
 from edgeinfer.engine.lanes.partition import Task, partition
 from edgeinfer.engine.lanes.timeline import Span, Timeline
 from edgeinfer.errors import DeviceUnavailable, EngineClosed
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import StoreKV
 from edgeinfer.scheduling.placement import Placement
 
 

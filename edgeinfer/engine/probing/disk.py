@@ -11,7 +11,6 @@ import random
 import shutil
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ import numpy as np
 
 from edgeinfer.backends.cpu.memory import HUGE, aligned
 from edgeinfer.scheduling.profile import Curve, Disk
+from edgeinfer.temporary import temporary_folder
 
 FILE_BYTES = 128 << 20
 SIZES = (4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20)
@@ -55,7 +55,7 @@ class DiskProbe:
             folder.mkdir(parents=True, exist_ok=True)
             if shutil.disk_usage(folder).free < SPARE * self._n_bytes:
                 return
-            own = self._open.enter_context(tempfile.TemporaryDirectory(dir=folder, prefix=".probe."))
+            own = self._open.enter_context(temporary_folder(".probe", folder))
             path = Path(own) / "bytes"
             _write(path, self._n_bytes)
             with _DirectFile(path):  # raises here, not in a thread, where the file system has no direct reads

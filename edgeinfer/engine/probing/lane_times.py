@@ -11,10 +11,13 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Limits, OpSeconds, Step, Timed
+from edgeinfer.backends.base import Limits, OpSeconds, Timed
 from edgeinfer.engine.kvcache import KVCache
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.step import Batch, Step
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Attention, GatedAct, MatMul
 from edgeinfer.scheduling.fit import PassTimes, ProductTime
 
 ATTENTION, OTHERS = -1, -2

@@ -13,14 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgeinfer.backends.base import Floats, FragmentDevice, FragmentLane, Limits
+from edgeinfer.backends.base import FragmentDevice, FragmentLane, Limits
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.lane_times import placed_step
 from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+from edgeinfer.graph.buffers import Buffer, Rows
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.add import Add
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import Model
 from edgeinfer.models.spec import Stage
-from edgeinfer.ops import Add, Buffer, Op, Rows, TakeOutputs, reads, writes
 from edgeinfer.scheduling.profile import Link
 
 WIDTH, NARROW = 8192, 256
@@ -53,8 +57,8 @@ def _seconds(
 ) -> Mapping[int, float]:
     """Median seconds of a fragment of these ops, by rows."""
     spec = replace(model.spec, stages=(Stage("link", ops),), buffers=buffers, kv=())
-    outputs = tuple(dict.fromkeys(name for op in ops for name in writes(op)))
-    inputs = tuple(dict.fromkeys(name for op in ops for name in reads(op)))
+    outputs = tuple(dict.fromkeys(name for op in ops for name in op.writes))
+    inputs = tuple(dict.fromkeys(name for op in ops for name in op.reads))
     limits = replace(limits_for(2 * MANY), max_tokens=MANY)
     lane = device.compile_fragment(Fragment(spec, inputs, outputs), model.file, limits)
     try:

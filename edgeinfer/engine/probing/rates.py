@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgeinfer.backends.base import WHOLE, Batch, Crew, DeviceOptions, Lane, Staffed, Timed, open_device
+from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Lane, Staffed, Timed, open_device
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.lane_times import TimedLane
 from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
 from edgeinfer.errors import BadSetting, DeviceUnavailable
+from edgeinfer.graph.step import Batch
 from edgeinfer.models.gguf.ggml_types import GGML_TYPES
 from edgeinfer.scheduling import fit
 from edgeinfer.scheduling.profile import AttentionRates, Curve, ProductRates

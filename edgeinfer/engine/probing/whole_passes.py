@@ -11,12 +11,13 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Device
+from edgeinfer.backends.base import Device
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.timeline import Timeline
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.separation import TimedPass
 from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
+from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.cost import Pass
 from edgeinfer.scheduling.work import work_of
 

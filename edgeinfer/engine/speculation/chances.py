@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats
 from edgeinfer.engine.speculation.records import (
     CHANCES,
     COUNT,
@@ -24,6 +23,7 @@ from edgeinfer.engine.speculation.records import (
     TABLE_STEPS,
     VOICES,
 )
+from edgeinfer.graph.step import Floats
 
 STARTING_COUNTS = "starting_counts.npz"
 """Made by `scripts/make_starting_counts.py`."""

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats, Int32s
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.evaluators import SequenceEvaluator
@@ -26,6 +25,7 @@ from edgeinfer.engine.speculation.drafters.draft_model import Chain
 from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST, FIRST_CLAIM, GAP_EDGES, GAPS, MOST_CHAINED, TOKEN_BITS
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit
+from edgeinfer.graph.step import Batch, Floats, Int32s
 
 Failure: TypeAlias = DeviceFailed | MemoryError
 FIRST_CHANCE, FIRST_WEIGHT = 0.6, 4.0

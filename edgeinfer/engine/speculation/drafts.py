@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Int32s, Progress, no_progress
+from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary, cache_folder
 from edgeinfer.engine.speculation.chances import Chances, fill, start
@@ -28,6 +28,7 @@ from edgeinfer.engine.speculation.keeping import LEARNT, PRIMED, DraftFolder
 from edgeinfer.engine.speculation.priming import PACK
 from edgeinfer.engine.speculation.records import BEST
 from edgeinfer.engine.speculation.session_drafts import DRAFT_MODEL, SessionDrafts
+from edgeinfer.graph.step import Int32s
 
 MODES = MappingProxyType({False: "greedy", True: "sampled"})
 LAYOUT_VERSION = 2

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.errors import BadSetting
+from edgeinfer.graph.step import Int32s
 from edgeinfer.models.text import Tokenizer
 
 MOST_TOKENS = 1 << 17

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgeinfer.temporary import temporary_file
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -51,7 +52,7 @@ class DraftFolder:
         """Write a file, whole or not at all, if it can be written."""
         with contextlib.suppress(OSError):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, beside = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")  # for the user alone
+            handle, beside = temporary_file(self.path / name)  # for the user alone
             try:
                 with os.fdopen(handle, "wb") as file:
                     np.savez(file, **{LAYOUT: np.array(self._layout)}, **arrays)  # type: ignore[arg-type]

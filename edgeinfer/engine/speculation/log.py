@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.engine.speculation.records import NO_TOKEN
+from edgeinfer.graph.step import Int32s
 
 FIRST_CAPACITY = 4096
 MOST_TOKENS = 1 << 18

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Int32s
 from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.evaluators import SequenceEvaluator
@@ -20,6 +19,7 @@ from edgeinfer.engine.fair_lock import FairLock
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.speculation.drafters import LOOPS
 from edgeinfer.engine.speculation.records import BEST
+from edgeinfer.graph.step import Batch, Int32s
 
 PACK = Function("pack_rows", Source("learning", "pack_rows", package=LOOPS), 7)
 MOST_AT_ONCE = 64

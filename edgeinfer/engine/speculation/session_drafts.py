@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.engine.speculation.draft_model import Asking, Offer
 from edgeinfer.engine.speculation.drafters import SessionTables
 from edgeinfer.engine.speculation.drafters import draft_model as draft_model_drafter
@@ -22,6 +21,7 @@ from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import BEST, CANDIDATE, EACH, MOST, PROPOSED, SUFFIX, TREE, VOICES, offset_of
 from edgeinfer.engine.speculation.speculator import ALONE, Beside, DraftReport, SourceCount
 from edgeinfer.engine.speculation.tree import Draft, Walk
+from edgeinfer.graph.step import Floats, Int32s
 
 if TYPE_CHECKING:
     from edgeinfer.engine.speculation.drafts import ModelDrafts

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from edgeinfer.backends.base import PAGE, Batch, Progress, no_progress
+from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.speculation.costs import Costs, Measured, measure
@@ -28,9 +28,11 @@ from edgeinfer.engine.speculation.priming import Priming
 from edgeinfer.engine.speculation.records import MOST
 from edgeinfer.engine.speculation.second_model import open_draft_model, split_sources
 from edgeinfer.errors import BadSetting, DoesNotFit
+from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.topology import usable_cores
 from edgeinfer.settings import Spec
+from edgeinfer.steps import COMPILING
 
 BEGINNING = "\n"
 """What stands before a token whose successors are asked for: the first token of a text draws attention of its own, so
@@ -42,6 +44,8 @@ NOT_EXACT = (
 FOR_TWO = 4
 """Cores from which on two processes compile loops."""
 COSTS_VERSION = 4
+LOOK_S = 0.2
+"""How often it is looked how far compiling is."""
 """Raised when what is kept of measured costs changes its meaning."""
 
 
@@ -74,17 +78,27 @@ class Speculation:
 class Loops:
     """The compiled loops of speculation, read or compiled by a thread and processes of its own while a model loads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool = False) -> None:
+        """`alone`: no kernels are being compiled as well."""
         self._library = loops_library()
-        n_processes = 1 if len(usable_cores()) < FOR_TWO else 2  # kernels are being compiled as well
-        wanted = loops_of(DRAFTERS.entries()), n_processes, no_progress
+        n_processes = 2 if alone or len(usable_cores()) >= FOR_TWO else 1
+        self._report = COMPILING, 0, 0
+        wanted = loops_of(DRAFTERS.entries()), n_processes, self._note
         self._thread = threading.Thread(target=self._library.prepare, args=wanted, name="loops", daemon=True)
         self._thread.start()
 
-    def library(self) -> KernelLibrary:
-        """All that could be had; waits for it."""
-        self._thread.join()
+    def library(self, progress: Progress = no_progress) -> KernelLibrary:
+        """All that could be had; waits for it, and reports how far compiling is meanwhile."""
+        told: tuple[str, int, int] | None = None
+        while self._thread.is_alive():
+            self._thread.join(LOOK_S)
+            if self._thread.is_alive() and (report := self._report) != told and report[2]:
+                progress(*report)
+                told = report
         return self._library
+
+    def _note(self, what: str, done: int, total: int) -> None:
+        self._report = what, done, total
 
 
 def drafts_for(
@@ -105,7 +119,7 @@ def drafts_for(
     texts, notice = file_texts(text_paths, tokenizer)
     if loops is None or (wanted.spec == "auto" and not executor.batch_invariant):
         return None, ()
-    library = loops.library()
+    library = loops.library(progress)
     if wanted.verify_cost:
         costs = Costs(wanted.verify_cost, corrected=False)
     elif isinstance(wanted.spec, int):
@@ -128,6 +142,32 @@ def drafts_for(
     if not executor.batch_invariant:
         notices += (NOT_EXACT.format(executor.device),)
     return drafts, notices
+
+
+class LaterDrafts:
+    """Drafts of a model that has answered before what drafts was compiled for this machine."""
+
+    def __init__(
+        self, executor: SequenceEvaluator, tokenizer: Tokenizer, fingerprint: str, wanted: Speculation
+    ) -> None:
+        self._given = executor, tokenizer, fingerprint, wanted
+        self._loops: Loops | None = None
+
+    def compile(self, progress: Progress) -> None:
+        """Compile what is missing; may be called again."""
+        if self._loops is None:
+            self._loops = Loops(alone=True)
+        self._loops.library(progress)
+
+    def drafts(self) -> ModelDrafts | None:
+        """The drafts. Runs passes: as with any pass, one at a time."""
+        return drafts_for(*self._given, self._loops)[0]
+
+
+def may_draft_later(wanted: Speculation) -> bool:
+    """Whether nothing is lost but speed if the first answer goes without drafts, while loops must be compiled first."""
+    is_plain = wanted.spec == "auto" and not wanted.draft_from and not wanted.verify_cost
+    return is_plain and not loops_library().has(loops_of(DRAFTERS.entries()))
 
 
 def _fixed(spec: Spec) -> int | None:

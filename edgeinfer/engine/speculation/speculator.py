@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from edgeinfer.backends.base import Floats, Int32s
 from edgeinfer.engine.speculation.tree import Draft, Walk
+from edgeinfer.graph.step import Floats, Int32s
 
 
 @dataclass(frozen=True, slots=True)

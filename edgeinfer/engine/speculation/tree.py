@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.base import Int32s
+from edgeinfer.graph.step import Int32s
 
 ROOT = -1
 """Parent of the root."""

@@ -16,10 +16,15 @@ from edgeinfer.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How to build the spec of a family. `aliases`: other values of `general.architecture` that mean the same."""
+    """How to build the spec of a family.
+
+    `aliases`: other values of `general.architecture` that mean the same. `spelling`: the value, where no file can be
+    called that.
+    """
 
     build: Callable[[Hyperparameters], ModelSpec]
     aliases: tuple[str, ...] = ()
+    spelling: str = ""
 
 
 ARCHITECTURES: Registry[Architecture] = Registry("edgeinfer.models.architectures", "ARCHITECTURE", "architecture")
@@ -31,7 +36,8 @@ def architecture_of(key: str) -> Architecture:
         return ARCHITECTURES.get(key)
     entries = ARCHITECTURES.entries()
     for entry in entries.values():
-        if key in entry.aliases:
+        if key == entry.spelling or key in entry.aliases:
             return entry
-    names = sorted({*entries, *(alias for entry in entries.values() for alias in entry.aliases)})
+    own = (entry.spelling or name for name, entry in entries.items())
+    names = sorted({*own, *(alias for entry in entries.values() for alias in entry.aliases)})
     raise UnsupportedModel(f"the model's architecture is {key[:80]!r}; edgeinfer has: {', '.join(names)}")

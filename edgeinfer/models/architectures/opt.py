@@ -7,12 +7,12 @@ docs/GGUF_KEYS.md says what a file holds. Source: Zhang et al., arXiv 2205.01068
 from __future__ import annotations
 
 from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import LayerStyle, decoder
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.sizes import Sizes
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Weight
 
 FIRST_POSITION = 2
 """Row of the table that belongs to position 0."""

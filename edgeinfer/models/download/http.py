@@ -26,11 +26,14 @@ TROUBLE = (OSError, http.client.HTTPException)
 
 
 class ConnectionCutError(Exception):
-    """A connection that broke or never came about; another try may work. `answered`: there was a server at all."""
+    """A connection that broke or never came about; another try may work.
 
-    def __init__(self, reason: str, *, answered: bool = True) -> None:
+    `answered`: there was a server at all. `cause`: why there was none, without saying that.
+    """
+
+    def __init__(self, reason: str, *, answered: bool = True, cause: str = "") -> None:
         super().__init__(reason)
-        self.answered = answered
+        self.answered, self.cause = answered, cause or reason
 
 
 class Refused(DownloadFailed):
@@ -80,9 +83,9 @@ def open_url(url: str, headers: Mapping[str, str], policy: Policy) -> Iterator[h
             raise ConnectionCutError(f"the server answered {status} {reason}") from None
         raise Refused(_refusal(url, status, reason), status) from None
     except urllib.error.URLError as error:
-        raise ConnectionCutError(f"cannot be reached ({_plain(error.reason)})", answered=False) from None
+        raise _unreached(_plain(error.reason)) from None
     except TROUBLE as error:
-        raise ConnectionCutError(f"cannot be reached ({_plain(error)})", answered=False) from None
+        raise _unreached(_plain(error)) from None
     except ValueError as error:
         raise DownloadFailed(f"{shown(url)} is not an address: {error}") from None
     with response:
@@ -162,6 +165,10 @@ def _refusal(url: str, status: int, reason: str) -> str:
         416: "the server has fewer bytes than it said; try again",
     }.get(status, "check the address")
     return f"{shown(url)}: the server answered {status} {reason}: {advice}"
+
+
+def _unreached(cause: str) -> ConnectionCutError:
+    return ConnectionCutError(f"cannot be reached ({cause})", answered=False, cause=cause)
 
 
 def _plain(reason: object) -> str:

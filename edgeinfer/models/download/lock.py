@@ -1,8 +1,8 @@
 """One pull (or packing) of a model at a time, across processes.
 
-In: the path of a lock file. Out: a context manager that holds it, or DownloadFailed naming the process that does. The
-file holds the owner's process id and start time, so a lock whose owner is gone (or whose number was given to another
-process) is taken over. Does not know what it protects.
+In: the path of a lock file. Out: a context manager that holds it, at once or after waiting for the process that does.
+The file holds the owner's process id and start time, so a lock whose owner is gone (or whose number was given to
+another process) is taken over. Does not know what it protects.
 """
 
 from __future__ import annotations
@@ -11,33 +11,62 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
 from edgeinfer.errors import DownloadFailed
+from edgeinfer.temporary import is_alive, start_time, temporary_path
 
+SUFFIX = ".lock"
 WRITING_S = 5.0  # an unreadable lock younger than this is one being written
-CLOCK_SLACK_S = 5.0  # start times are derived from the system clock, which may be set
+LOOK_S = 0.1  # between two looks whether a lock that is waited for is free
+
+
+class LockHeld(DownloadFailed):
+    """A living process holds the lock; `pid` is None while it is not known which."""
+
+    def __init__(self, message: str, pid: int | None) -> None:
+        super().__init__(message)
+        self.pid = pid
+
+
+Waiting = Callable[[int | None], None]
+"""Called again and again while a lock is waited for, with the process that holds it if that is known; may raise."""
 
 
 class PullLock:
-    """A lock file, taken by `with` and removed after it."""
+    """A lock file, taken by `with` and removed after it. `waiting`: wait for whoever holds it, and call this meanwhile.
 
-    def __init__(self, path: Path, what: str, doing: str = "pulling") -> None:
+    Without `waiting` a lock that is held is an error.
+    """
+
+    def __init__(self, path: Path, what: str, doing: str = "pulling", waiting: Waiting | None = None) -> None:
         self._path = path
         self._what = what
         self._doing = doing
+        self._waiting = waiting
 
     def __enter__(self) -> PullLock:
-        """Take the lock. Raises DownloadFailed when a living process holds it."""
+        """Take the lock. Raises DownloadFailed when a living process holds it, or what `waiting` raises."""
         while True:
             try:
                 descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
             except FileExistsError:
-                self._remove_stale()
+                try:
+                    self._remove_stale()
+                except LockHeld as held:
+                    if self._waiting is None:
+                        raise
+                    self._waiting(held.pid)
+                    time.sleep(LOOK_S)
                 continue
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump({"pid": os.getpid(), "started": _start_time(os.getpid())}, file)
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    json.dump({"pid": os.getpid(), "started": start_time(os.getpid())}, file)
+            except BaseException:  # a full disk: an empty lock would keep others out for a while
+                self._path.unlink(missing_ok=True)
+                raise
             return self
 
     def __exit__(
@@ -46,7 +75,7 @@ class PullLock:
         self._path.unlink(missing_ok=True)
 
     def _remove_stale(self) -> None:
-        """Remove the lock if its owner is gone; raise DownloadFailed if it is not."""
+        """Remove the lock if its owner is gone; raise LockHeld if it is not."""
         try:
             content = self._path.read_bytes()
             age_s = time.time() - self._path.stat().st_mtime
@@ -54,15 +83,16 @@ class PullLock:
             return
         owner = _owner(content)
         if owner is None and age_s < WRITING_S:
-            raise DownloadFailed(
-                f"another process has just begun {self._doing} {self._what}; wait for it, then try again"
+            raise LockHeld(
+                f"another process has just begun {self._doing} {self._what}; wait for it, then try again", None
             )
-        if owner is not None and _alive(*owner):
-            raise DownloadFailed(
+        if owner is not None and is_alive(*owner):
+            raise LockHeld(
                 f"process {owner[0]} is {self._doing} {self._what} already; wait for it to finish, or stop it and "
-                "try again"
+                "try again",
+                owner[0],
             )
-        aside = self._path.with_name(f"{self._path.name}.{os.getpid()}.stale")
+        aside = temporary_path(self._path)
         try:
             os.replace(self._path, aside)
         except FileNotFoundError:
@@ -73,28 +103,25 @@ class PullLock:
         aside.unlink(missing_ok=True)
 
 
+def remove_stale_locks(folder: Path) -> None:
+    """Remove the locks in a folder whose owners are gone."""
+    for path in folder.glob(f".*{SUFFIX}"):
+        with contextlib.suppress(OSError, LockHeld):
+            PullLock(path, path.name)._remove_stale()
+
+
+def is_held(path: Path) -> bool:
+    """Whether a living process holds the lock at a path."""
+    try:
+        owner = _owner(path.read_bytes())
+    except OSError:
+        return False
+    return owner is not None and is_alive(*owner)
+
+
 def _owner(content: bytes) -> tuple[int, float] | None:
     try:
         record = json.loads(content)
         return int(record["pid"]), float(record["started"])
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def _start_time(pid: int) -> float:
-    """When the process began, in seconds since the epoch. Raises psutil's errors."""
-    import psutil
-
-    return float(psutil.Process(pid).create_time())
-
-
-def _alive(pid: int, started_s: float) -> bool:
-    """Whether the process that wrote the lock still runs (its number alone may have been given to another)."""
-    import psutil
-
-    try:
-        return abs(_start_time(pid) - started_s) < CLOCK_SLACK_S
-    except psutil.AccessDenied:
-        return True
-    except (psutil.Error, ValueError, OverflowError):
-        return False

@@ -14,12 +14,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgeinfer.children import is_packed
 from edgeinfer.errors import DownloadFailed
+from edgeinfer.temporary import temporary_folder
 
 WHEELS_ONLY = ("--no-deps", "--only-binary", ":all:", "--quiet", "--retries", "1", "--no-input")
 RESOLVE = ("install", "--dry-run", "--ignore-installed", "--report", "-", *WHEELS_ONLY)
@@ -66,7 +66,7 @@ def resolve_wheel(requirement: str) -> WheelAddress:
     Raises DownloadFailed when the index cannot be reached or has no such wheel, NotResolvedError otherwise.
     """
     reasons = []
-    with tempfile.TemporaryDirectory(prefix="edgeinfer-pip-") as folder:
+    with temporary_folder("edgeinfer-pip") as folder:
         resolver = _resolver(Path(folder))
         for extra in (RANGES, ()):
             outcome = _run_pip([*RESOLVE, *extra, requirement], resolver)

@@ -11,19 +11,9 @@ import shutil
 from pathlib import Path
 
 from edgeinfer.errors import DownloadFailed
+from edgeinfer.size_text import size_text as size_text
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
-def size_text(nbytes: int) -> str:
-    """A byte count for people: "92.9 MB" (decimal units, as disks and downloads are labelled)."""
-    if nbytes < 1000:
-        return f"{nbytes} bytes"
-    size, units = nbytes / 1000.0, iter(("kB", "MB", "GB"))
-    unit = next(units)
-    while size >= 999.95 and unit != "GB":
-        size, unit = size / 1000.0, next(units)
-    return f"{size:.1f} {unit}"
 
 
 def require_space(folder: Path, wanted_bytes: int, what: str) -> None:

@@ -9,8 +9,17 @@ from __future__ import annotations
 
 from edgeinfer.models.gguf.cursor import HeaderIncomplete
 from edgeinfer.models.gguf.file import GGUFFile
-from edgeinfer.models.gguf.header import Header, TensorInfo, parse_header
+from edgeinfer.models.gguf.header import Header, TensorInfo, parse_beginning, parse_header
 from edgeinfer.models.gguf.metadata import Metadata
 from edgeinfer.models.gguf.values import MetadataValue
 
-__all__ = ["GGUFFile", "Header", "HeaderIncomplete", "Metadata", "MetadataValue", "TensorInfo", "parse_header"]
+__all__ = [
+    "GGUFFile",
+    "Header",
+    "HeaderIncomplete",
+    "Metadata",
+    "MetadataValue",
+    "TensorInfo",
+    "parse_beginning",
+    "parse_header",
+]

@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
-from edgeinfer.models.gguf.cursor import Buffer, Cursor
+from edgeinfer.models.gguf.cursor import Buffer, Cursor, HeaderIncomplete
 from edgeinfer.models.gguf.ggml_types import GGML_TYPES, type_name
 from edgeinfer.models.gguf.metadata import Metadata, ValueSpan
 from edgeinfer.models.gguf.values import Skipper
@@ -83,6 +84,24 @@ def parse_header(buffer: Buffer, total_bytes: int, source: str = "GGUF header", 
     return Header(version, Metadata(spans, buffer, source), tensors, alignment, data_offset)
 
 
+def parse_beginning(buffer: Buffer, total_bytes: int, source: str, until: str) -> Metadata:
+    """The metadata before the first key that begins with `until`, or as much of it as `buffer` holds.
+
+    For lists of many files: vocabularies are most of a header and come last. Raises BadGGUF.
+    """
+    cursor = Cursor(buffer, total_bytes, source)
+    _read_version(cursor)
+    _read_count(cursor, "tensors", _LEAST_TENSOR_BYTES, _TENSORS_MAX)
+    key_count = _read_count(cursor, "metadata keys", _LEAST_KEY_BYTES, _KEYS_MAX)
+    spans: dict[str, ValueSpan] = {}
+    with suppress(HeaderIncomplete):
+        for key, span in _spans(cursor, key_count):
+            if key.startswith(until):
+                break
+            spans[key] = span
+    return Metadata(spans, buffer, source)
+
+
 def _read_version(cursor: Cursor) -> int:
     magic = cursor.u32("the magic number")
     if magic != _MAGIC:
@@ -104,17 +123,23 @@ def _read_count(cursor: Cursor, what: str, least_bytes: int, most: int) -> int:
 
 def _read_spans(cursor: Cursor, count: int) -> dict[str, ValueSpan]:
     spans: dict[str, ValueSpan] = {}
+    for key, span in _spans(cursor, count):
+        if key in spans:
+            raise cursor.bad(f"metadata key {key[:80]!r} is there twice")
+        spans[key] = span
+    return spans
+
+
+def _spans(cursor: Cursor, count: int) -> Iterator[tuple[str, ValueSpan]]:
+    """Every key and where its value lies, in the order of the file."""
     skipper = Skipper(cursor)
     for index in range(count):
         key = cursor.name(f"metadata key {index}")
-        if key in spans:
-            raise cursor.bad(f"metadata key {key[:80]!r} is there twice")
         what = f"metadata value {key[:80]!r}"
         kind = cursor.u32(f"the type of {what}")
         start = cursor.position
         skipper.skip(kind, what)
-        spans[key] = ValueSpan(kind, start, cursor.position)
-    return spans
+        yield key, ValueSpan(kind, start, cursor.position)
 
 
 def _read_alignment(cursor: Cursor, spans: Mapping[str, ValueSpan]) -> int:

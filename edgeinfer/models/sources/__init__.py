@@ -12,12 +12,17 @@ from edgeinfer.registry import Registry
 SOURCES: Registry[SourceKind] = Registry(__name__, "SOURCE", "source")
 
 
+def is_source(text: str) -> bool:
+    """Whether a text has the form of some source, well written or not."""
+    return any(kind.matches(text.strip()) for kind in SOURCES.entries().values())
+
+
 def parse_source(text: str) -> Source:
-    """The source that `text` names. Raises ModelNotFound, listing the forms there are."""
+    """The source that `text` names. Raises ModelNotFound, with the forms that there are."""
     text = text.strip()
     kinds = SOURCES.entries().values()
     for kind in kinds:
         if kind.matches(text):
             return kind.parse(text)
-    forms = ", ".join(kind.form for kind in kinds)
-    raise ModelNotFound(f"{text!r} names no source of models; these forms work: {forms}")
+    *forms, last = (kind.form for kind in kinds)
+    raise ModelNotFound(f"Don't know where to find {text!r}. Try {', '.join(forms)} or {last}")

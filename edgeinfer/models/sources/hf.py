@@ -1,8 +1,9 @@
 """A model of the Hugging Face hub, through its own client and its shared cache.
 
-In: ``hf:USER/REPO[:QUANT]``. Out: a delivery of the cached file(s), in place, or the list of what a repository offers.
-What is in the cache already is used without asking the network. Large files are received by our own downloader, which
-goes on where it ended, and handed to the client as blobs of its cache.
+In: ``hf:USER/REPO[:QUANT]``, the address of its page, or USER/REPO that is no path here. Out: a delivery of the cached
+file(s), in place, or the list of what a repository offers. What is in the cache already is used without asking the
+network. Large files are received by our own downloader, which goes on where it ended, and handed to the client as blobs
+of its cache.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from edgeinfer.models.file_names import model_name, quant_of, safe_file_name, sh
 from edgeinfer.models.gguf import HeaderIncomplete
 from edgeinfer.models.hub_client import client, hub_api, readable, require_client
 from edgeinfer.models.hub_progress import progress_bar_class
+from edgeinfer.models.sources.path import names_repository
 
 PREFIX = "hf:"
+PAGE = re.compile(r"https?://(?:www\.)?huggingface\.co/(?P<repo>[\w.\-]+/[\w.\-]+)(?:/tree/main)?/?")
 REPO = re.compile(r"(?P<repo>[\w.\-]+/[\w.\-]+)(?::(?P<quant>[\w.\-]+))?")
 # Asked for no quant, take the first of these that there is: small enough for most machines, good enough for most uses.
 PREFERRED_QUANTS = ("Q4_K_M", "Q4_0", "Q4_1", "Q4_K_S", "Q5_K_M", "Q8_0", "BF16", "F16")
@@ -199,8 +202,17 @@ def _listed(text: str, policy: Policy) -> tuple[Listed, ...]:
     return tuple(sorted(found, key=lambda each: each.nbytes))
 
 
+def _repository(text: str) -> str | None:
+    """USER/REPO[:QUANT] of a source; None for what is no source of the hub."""
+    if text.startswith(PREFIX):
+        return text[len(PREFIX) :]
+    if (page := PAGE.fullmatch(text)) is not None:
+        return page["repo"]
+    return text if names_repository(text) else None
+
+
 def _parse(text: str) -> HubSource:
-    matched = REPO.fullmatch(text[len(PREFIX) :])
+    matched = REPO.fullmatch(_repository(text) or "")
     if matched is None or ".." in text:
         raise ModelNotFound(
             f"{text!r} is not a repository; a form such as hf:user/repo or hf:user/repo:Q4_K_M is wanted"
@@ -208,4 +220,4 @@ def _parse(text: str) -> HubSource:
     return HubSource(matched["repo"], matched["quant"])
 
 
-SOURCE = SourceKind("hf:USER/REPO[:QUANT]", lambda text: text.startswith(PREFIX), _parse, _listed)
+SOURCE = SourceKind("hf:USER/REPO[:QUANT]", lambda text: _repository(text) is not None, _parse, _listed)

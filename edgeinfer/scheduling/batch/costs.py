@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from edgeinfer.graph.cost import Heads
 from edgeinfer.scheduling.cost import (
     ACTIVATION_BYTES,
     KV_ELEMENT_BYTES,
@@ -19,7 +20,7 @@ from edgeinfer.scheduling.cost import (
     to_device_s,
 )
 from edgeinfer.scheduling.profile import Profile
-from edgeinfer.scheduling.work import Heads, ModelWork, StageShape
+from edgeinfer.scheduling.work import ModelWork, StageShape
 
 DEVICE_RESERVE_BYTES = 10**9
 """Of an accelerator's memory: what its driver and the buffers of a pass take."""

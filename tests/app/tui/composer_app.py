@@ -15,6 +15,7 @@ from edgeinfer.app.tui.widgets.chips import CountTokens
 from edgeinfer.app.tui.widgets.completion_list import CompletionList
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.draft_input import DraftInput
+from edgeinfer.app.tui.widgets.sending import WhyUnfit
 
 COMMANDS = (("help", "show this"), ("model [NAME]", "switch the model"), ("temp [NUMBER]", "show or set"))
 
@@ -22,12 +23,20 @@ COMMANDS = (("help", "show this"), ("model [NAME]", "switch the model"), ("temp 
 class ComposerApp(App[None]):
     """A composer under some text, and all that it told."""
 
-    def __init__(self, base: Path, count_tokens: CountTokens | None = None, past: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        base: Path,
+        count_tokens: CountTokens | None = None,
+        past: Sequence[str] = (),
+        why_unfit: WhyUnfit | None = None,
+    ) -> None:
         super().__init__()
         history = InputHistory()
         for text in past:
             history.add(text)
-        self.composer = Composer(base=base, history=history, commands=COMMANDS, count_tokens=count_tokens)
+        self.composer = Composer(
+            base=base, history=history, commands=COMMANDS, count_tokens=count_tokens, why_unfit=why_unfit
+        )
         self.told: list[object] = []
         self.sent: list[Draft] = []
         self.edits: list[Draft] = []

@@ -5,6 +5,10 @@ from __future__ import annotations
 from textual.app import App
 
 from edgeinfer.app.tui.screens.models import Chosen, ModelsScreen
+from edgeinfer.models.download.policy import Policy
+
+QUICK = Policy(attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0)
+"""Of downloads in tests."""
 
 
 class Bare(App[None]):

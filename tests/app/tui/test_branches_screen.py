@@ -11,7 +11,7 @@ from textual.widgets import TextArea, Tree
 from textual.widgets.tree import TreeNode
 
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.screens.branches import BranchesScreen
+from edgeinfer.app.tui.screens.branches import HEADING, BranchesScreen
 from tests.app.tui.desks import chat_app
 from tests.app.tui.scripted import Script
 from tests.app.tui.waiting import wait_until
@@ -76,9 +76,24 @@ async def test_the_tree_has_every_message_and_the_branch_shown_in_bold(make: Mak
     async with app.run_test(size=SIZE) as pilot:
         await with_siblings(app, pilot)
         tree = await opened(app, pilot)
-        assert shape(tree.root) == ["> Name one", ["apple", "pear", "> And then?", "plum"]]
-        assert bold(tree.root) == {"> Name one", "pear", "> And then?", "plum"}
-        await wait_until(pilot, lambda: tree.cursor_node is not None and str(tree.cursor_node.label) == "plum")
+        assert shape(tree.root) == ["● > Name one", ["  1/2 apple", "● 2/2 pear", ["● > And then?", "● plum"]]]
+        assert bold(tree.root) == {"● > Name one", "● 2/2 pear", "● > And then?", "● plum"}
+        assert str(tree.root.label) == HEADING
+        await wait_until(pilot, lambda: tree.cursor_node is not None and str(tree.cursor_node.label) == "● plum")
+
+
+async def test_the_answer_to_an_edited_question_stands_under_it_and_is_no_alternative(make: Make) -> None:
+    app = make(Script("apple", "Paris", "pear"))
+    async with app.run_test(size=SIZE) as pilot:
+        await say(app, pilot, "Name one")
+        await say(app, pilot, "/edit")
+        await say(app, pilot, "Name a city")
+        tree = await opened(app, pilot)
+        assert shape(tree.root) == ["  1/2 > Name one", ["  apple"], "● 2/2 > Name a city", ["● Paris"]]
+        await pilot.press("escape")
+        await say(app, pilot, "/regen")
+        tree = await opened(app, pilot)
+        assert shape(tree.root)[2:] == ["● 2/2 > Name a city", ["  1/2 Paris", "● 2/2 pear"]]
 
 
 async def test_what_follows_one_of_several_answers_is_told_apart(make: Make) -> None:
@@ -88,7 +103,10 @@ async def test_what_follows_one_of_several_answers_is_told_apart(make: Make) -> 
         await say(app, pilot, "/edit")
         await say(app, pilot, "And before?")
         tree = await opened(app, pilot)
-        assert shape(tree.root) == ["> Name one", ["apple", "pear", ["> And then?", "plum", "> And before?", "quince"]]]
+        assert shape(tree.root) == [
+            "● > Name one",
+            ["  1/2 apple", "● 2/2 pear", ["  1/2 > And then?", ["  plum"], "● 2/2 > And before?", ["● quince"]]],
+        ]
 
 
 async def test_the_branch_of_the_message_chosen_is_shown(make: Make) -> None:
@@ -98,7 +116,7 @@ async def test_the_branch_of_the_message_chosen_is_shown(make: Make) -> None:
         assert shown(app) == ["Name one", "pear", "And then?", "plum"]
         tree = await opened(app, pilot)
         await pilot.press("home", "down", "down")
-        assert str(getattr(tree.cursor_node, "label", "")) == "apple"
+        assert str(getattr(tree.cursor_node, "label", "")) == "  1/2 apple"
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.screen is app.chat_screen and shown(app) == ["Name one", "apple"])
         assert app.chat_screen.transcript.last_answer.source == "apple"
@@ -140,7 +158,7 @@ async def test_what_messages_hold_is_only_text(make: Make) -> None:
         await say(app, pilot, "Hi")
         tree = await opened(app, pilot)
         label = str(tree.root.children[-1].label)
-        assert label.startswith("[red]a[/]")
+        assert label.startswith("● [red]a[/]")
         assert "\x1b" not in label
         assert "\n" not in label
         assert len(label) <= 200

@@ -11,6 +11,7 @@ from textual.events import Key
 
 from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.settings import Settings
 from tests.app.tui.desks import chat_app
@@ -76,6 +77,47 @@ async def test_prompts_queue_while_an_answer_is_written(make: Make) -> None:
         assert [text for _, text in branch(app)] == ["1", "first answer", "2", "second answer", "3", "third answer"]
 
 
+async def test_what_waits_after_a_stop_says_what_sends_it_and_is_sent(make: Make) -> None:
+    script = Script("one two three", "second answer", "third answer")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        line = app.chat_screen.query_one(WaitingLine)
+        await say(pilot, "1")
+        await wait_until(pilot, lambda: len(script.asked) == 1)
+        await say(pilot, "2")
+        await say(pilot, "3")
+        await wait_until(pilot, lambda: str(line.render()) == "2 wait (Up takes back): 3")
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: str(line.render()) == "2 wait (Enter sends, Up takes back): 3")
+        assert len(script.asked) == 1
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: len(script.asked) == 2)
+        assert str(line.render()) == "1 waits (Up takes back): 3"
+        await pilot.press("enter")  # it waits for the answer
+        script.go()
+        await quiet(app, pilot)
+        assert [text for role, text in branch(app) if role == "user"] == ["1", "2", "3"]
+        assert not line.display
+
+
+async def test_what_waits_when_the_chat_is_left_says_what_sends_it(make: Make) -> None:
+    script = Script("one two three", "second answer")
+    script.hold()
+    app = make(script)
+    async with app.run_test(size=(100, 40)) as pilot:
+        line = app.chat_screen.query_one(WaitingLine)
+        await say(pilot, "1")
+        await wait_until(pilot, lambda: len(script.asked) == 1)
+        await say(pilot, "2")
+        await pilot.press("ctrl+n")
+        await wait_until(pilot, lambda: str(line.render()) == "1 waits (Enter sends, Up takes back): 2")
+        script.go()
+        await pilot.press("enter")
+        await quiet(app, pilot)
+        assert [text for role, text in branch(app) if role == "user"] == ["2"]
+
+
 async def test_regenerate_keeps_the_old_answer_as_a_branch(make: Make) -> None:
     app = make(Script("one", "two"))
     async with app.run_test(size=(100, 40)) as pilot:
@@ -120,6 +162,53 @@ async def test_continue_writes_on_in_the_same_message(make: Make) -> None:
         assert branch(app) == [("user", "Count"), ("assistant", "one two four five")]
         assert [message.content for message in script.asked[-1]] == ["Count", "one two "]
         assert app.chat_screen.transcript.last_answer.source == "one two four five"
+
+
+async def test_the_numbers_of_a_chat_or_a_model_go_with_it(make: Make) -> None:
+    app = make(Script("Hello", "Again"))
+    async with app.run_test(size=(100, 40)) as pilot:
+        meters = app.chat_screen.meters
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        assert "decode  50.0 tok/s" in meters.text
+        await pilot.press("ctrl+n")
+        await wait_until(pilot, lambda: "decode     – tok/s" in meters.text and "    –/1,000" in meters.text)
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        await app.chat_screen.open_chat(1)
+        assert "decode     – tok/s" in meters.text
+        await say(pilot, "/regen")
+        await quiet(app, pilot)
+        assert "decode  50.0 tok/s" in meters.text
+        await say(pilot, "/model other")
+        await wait_until(pilot, lambda: "decode     – tok/s" in meters.text)
+
+
+async def test_a_system_prompt_in_force_is_seen_in_every_chat_that_has_it(make: Make) -> None:
+    script = Script("Hello")
+    app = make(script)
+    app.desk.personas.save("Pirate", "Arr.")
+    async with app.run_test(size=(100, 40)) as pilot:
+        title, page = app.chat_screen.title_bar, app.chat_screen.first_page
+        await wait_until(pilot, lambda: app.desk.model is not None)
+        assert "system" not in str(title.content)
+        assert "system" not in str(page.content)
+        await say(pilot, "/system Be brief, and  always polite.")
+        await wait_until(pilot, lambda: "system prompt: /system · scripted" in str(title.content))
+        assert "This chat has a system prompt: “Be brief, and always polite.”." in str(page.content)
+        assert "/system TEXT changes it, /system none removes it." in str(page.content)
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        await pilot.press("ctrl+n")
+        await wait_until(pilot, lambda: app.chat_screen.chat.number is None)
+        assert str(title.content).endswith("system prompt: /system · scripted")
+        assert "“Be brief, and always polite.”" in str(page.content)
+        await say(pilot, "/persona pirate")
+        await wait_until(pilot, lambda: "persona Pirate: /persona · scripted" in str(title.content))
+        assert "This chat has a persona Pirate: “Arr.”." in str(page.content)
+        await say(pilot, "/system none")
+        await wait_until(pilot, lambda: "/" not in str(title.content))
+        assert "This chat has" not in str(page.content)
 
 
 async def test_a_fork_is_a_chat_of_its_own(make: Make) -> None:

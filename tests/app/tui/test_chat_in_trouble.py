@@ -18,7 +18,7 @@ from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.launch import open_model
 from edgeinfer.app.tui.screens.branches import BranchesScreen
-from edgeinfer.errors import ModelNotFound
+from edgeinfer.errors import DoesNotFit, ModelNotFound
 from edgeinfer.settings import Settings
 from tests.app.tui.desks import chat_app
 from tests.app.tui.flows import branch, last, quiet, say
@@ -69,7 +69,7 @@ async def test_an_engine_that_refuses_is_told_and_the_chat_goes_on(make: Make, e
         assert (last(app).state, last(app).text) == ("whole", "whole")
 
 
-async def test_a_model_that_cannot_begin_is_closed_and_another_one_opens(make: Make) -> None:
+async def test_a_model_that_cannot_begin_is_closed_and_the_one_before_stays(make: Make) -> None:
     script = Script("Hello")
     models: list[ScriptedModel] = []
 
@@ -87,10 +87,64 @@ async def test_a_model_that_cannot_begin_is_closed_and_another_one_opens(make: M
         await wait_until(pilot, lambda: app.desk.model is not None)
         await say(pilot, "/model broken")
         await wait_until(pilot, lambda: any("no room for keys and values" in text for text in told))
-        assert [model.closed for model in models] == [True, True]
+        await wait_until(pilot, lambda: app.desk.model is models[0])
+        assert [model.closed for model in models] == [False, True]
         assert app.desk.opening_text == ""
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        assert last(app).text == "Hello"
         await say(pilot, "/model other")
+        await wait_until(pilot, lambda: app.desk.model is not None and app.desk.model is models[-1])
+        assert [model.closed for model in models] == [True, True, False]
+
+
+@pytest.mark.parametrize("wrong", ["typo", "/etc/passwd"])
+async def test_a_model_that_is_not_found_or_none_leaves_the_one_before(
+    make: Make, home: Path, tiny_model: Path, wrong: str
+) -> None:
+    app = make(Script(), opening=open_model, model=str(tiny_model), device="reference", max_tokens=4)
+    async with app.run_test(size=SIZE) as pilot:
+        told = told_by(app)
         await wait_until(pilot, lambda: app.desk.model is not None)
+        model = app.desk.model
+        await say(pilot, f"/model {wrong}")
+        await wait_until(pilot, lambda: any("is used as before" in text for text in told))
+        assert any(wrong in text for text in told)
+        await wait_until(pilot, lambda: app.desk.model is model)
+        assert app.desk.tuning.settings.model.model == str(tiny_model)
+        await say(pilot, "Hi")
+        await quiet(app, pilot)
+        assert last(app).state in ("whole", "cut")
+
+
+async def test_without_room_for_both_the_one_before_is_closed_and_opened_again_if_the_new_one_fails(make: Make) -> None:
+    script = Script("Hello")
+    models: list[ScriptedModel] = []
+    seen: list[tuple[str | None, bool, bool]] = []
+
+    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
+        name = settings.model.model
+        seen.append((name, face.is_beside, bool(models) and models[-1].closed))
+        if name == "large":
+            raise DoesNotFit("large has no room") if face.is_beside else ValueError("it is broken inside")
+        models.append(ScriptedModel(script))
+        return models[-1]
+
+    app = make(script, opening=opening, model="small")
+    async with app.run_test(size=SIZE) as pilot:
+        told = told_by(app)
+        await wait_until(pilot, lambda: app.desk.model is not None)
+        await say(pilot, "/model large")
+        await wait_until(pilot, lambda: any("it is broken inside" in text for text in told))
+        await wait_until(pilot, lambda: app.desk.model is models[-1])
+        assert seen == [
+            ("small", False, False),
+            ("large", True, False),
+            ("large", False, True),
+            ("scripted.gguf", False, True),  # by its file: what is used last may be another one by now
+        ]
+        assert any("scripted is used as before" in text for text in told)
+        assert app.desk.tuning.settings.model.model == "small"
         await say(pilot, "Hi")
         await quiet(app, pilot)
         assert last(app).text == "Hello"

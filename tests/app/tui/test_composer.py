@@ -129,11 +129,12 @@ async def test_editing_an_old_message_and_leaving_it(folder: Path) -> None:
         assert app.text == "draft"
         assert app.names == []
         app.composer.put("ask @notes.txt", old, mode="edit message 3")
-        await pilot.press("x", "enter")
+        await pilot.press("space", "x", "enter")
         await wait_until(pilot, lambda: app.sent)
-        assert app.sent == [Draft("ask @notes.txtx", old)]
+        assert app.sent == [Draft("ask @notes.txt x", old)]
         assert app.text == "draft"
-        assert app.composer.take() == Draft("draft")
+        assert app.composer.draft == Draft("draft")
+        app.composer.clear()
         assert app.text == ""
 
 
@@ -169,3 +170,21 @@ async def test_keys_can_be_remapped(folder: Path) -> None:
         app.set_keymap({"composer.send": "ctrl+s", "composer.newline": "enter"})
         await pilot.press("a", "enter", "b", "ctrl+s")
         assert app.sent == [Draft("a\nb")]
+
+
+async def test_what_was_typed_before_comes_before_what_stands_there(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        await pilot.press(*"later")
+        app.composer.type_ahead("")
+        await pilot.pause()
+        assert app.text == "later"
+        app.composer.type_ahead("one\n/help\n\nthe ")
+        await wait_until(pilot, lambda: app.sent and app.told)
+        assert app.sent == [Draft("one")]
+        assert app.told == ["/help"]
+        await wait_until(pilot, lambda: app.text == "the later")
+        app.composer.clear()
+        app.composer.type_ahead("see @notes.txt\n")  # it is not sent unseen
+        await pilot.pause()
+        assert (app.text, len(app.sent)) == ("see @notes.txt\n", 1)

@@ -10,7 +10,8 @@ from textual.events import Key
 
 from edgeinfer.app.enclosures import Draft
 from edgeinfer.app.sessions.records import Attachment
-from edgeinfer.app.tui.widgets.chips import Chips
+from edgeinfer.app.tui.widgets.chips import NOT_SENT, Chips
+from edgeinfer.app.tui.widgets.composer import SETTLED_S
 from edgeinfer.app.tui.widgets.draft_input import LONG_PASTE_CHARACTERS, DraftInput
 from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
 from tests.app.tui.composer_app import ComposerApp
@@ -161,15 +162,83 @@ async def test_on_a_small_screen_everything_has_its_place(folder: Path) -> None:
 async def test_a_file_that_cannot_go_along_is_told_before_it_is_sent(folder: Path) -> None:
     app = ComposerApp(folder)
     async with app.run_test() as pilot:
-        await pilot.press(*"@pic.png", "escape", "enter")
+        await pilot.press(*"@pic.png", "escape")
         await wait_until(pilot, lambda: app.notices == ["pic.png is not text; only text files can be attached"])
-        assert app.sent == []
-        assert app.text == "@pic.png"
+        for n_sent in (1, 2):  # not even when it was told before
+            await pilot.press("enter")
+            await wait_until(pilot, lambda n=n_sent: len(app.notices) == 1 + n)
+            assert app.notices[-1] == f"pic.png is not text; only text files can be attached. {NOT_SENT}"
+            assert app.sent == []
+            assert app.text == "@pic.png"
+        await pilot.press("home", "`", "end", "`", "enter")
+        await wait_until(pilot, lambda: app.sent == [Draft("`@pic.png`")])
+        app.composer.attach(Path("gone[b]"))
+        await wait_until(pilot, lambda: len(app.notices) == 4)
+        assert "gone[b] cannot be attached" in app.notices[3]
+
+
+@pytest.mark.parametrize("name", ["gone.txt", "src/gone", "~/gone-for-good.md"])
+async def test_a_missing_file_is_told_when_it_is_sent_and_the_text_stays(folder: Path, name: str) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        app.composer.put(f"see @{name} there")
+        await pilot.pause(SETTLED_S * 2)
+        assert app.notices == []  # it could be half a name
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.notices)
+        assert app.notices == [f"{name} cannot be attached: it does not exist; check the path. {NOT_SENT}"]
+        assert (app.sent, app.text) == ([], f"see @{name} there")
+        (folder / "gone.txt").write_text("here now")
+        app.composer.put("see @gone.txt there")
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.sent)
-        app.composer.attach(Path("gone[b]"))
+        assert app.sent[0].attachments == (Attachment("gone.txt", "here now"),)
+
+
+async def test_a_folder_without_its_slash_goes_along(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        app.composer.put("what is in @src")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.sent)
+        assert [attachment.name for attachment in app.sent[0].attachments] == ["src/main.py", "src/other.py"]
+
+
+async def test_an_address_and_a_name_that_is_no_file_are_sent_as_text(folder: Path) -> None:
+    app = ComposerApp(folder)
+    async with app.run_test() as pilot:
+        app.composer.put("write to ada@b.org, @someone")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.sent)
+        assert app.sent == [Draft("write to ada@b.org, @someone")]
+
+
+async def test_what_can_never_be_answered_stays_with_its_reason(folder: Path) -> None:
+    asked: list[Draft] = []
+
+    def why_unfit(draft: Draft) -> str | None:
+        asked.append(draft)
+        return "too long" if draft.attachments or len(draft.text) > 1000 else None
+
+    app = ComposerApp(folder, why_unfit=why_unfit)
+    async with app.run_test() as pilot:
+        app.composer.put("see @notes.txt")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.notices == ["not sent: too long"])
+        assert (app.sent, app.text, app.names) == ([], "see @notes.txt", ["notes.txt"])
+        app.composer.clear()
+        app.composer.attach(Path("notes.txt"))
+        await wait_until(pilot, lambda: app.names)
+        await pilot.press("enter")
         await wait_until(pilot, lambda: len(app.notices) == 2)
-        assert "gone[b] cannot be attached" in app.notices[1]
+        app.composer.put("word " * 300)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: len(app.notices) == 3)
+        assert app.sent == []
+        app.composer.put("word " * 150)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.sent)
+        assert len(asked) == 4
 
 
 async def test_a_long_paste_becomes_an_attachment_and_can_be_unpacked(folder: Path) -> None:
@@ -179,7 +248,7 @@ async def test_a_long_paste_becomes_an_attachment_and_can_be_unpacked(folder: Pa
         app.paste(long)
         await wait_until(pilot, lambda: app.names == ["pasted text 1"])
         assert app.text == ""
-        assert "+ pasted text 1 (802 lines) 4.0 kB" in str(app.query_one(Chips).content)
+        assert "+ pasted text 1 (801 lines) 4.0 kB" in str(app.query_one(Chips).content)
         app.paste(long)  # the same again: it is wanted in the text
         await wait_until(pilot, lambda: app.text == long)
         assert app.names == []

@@ -121,6 +121,33 @@ def test_a_question_is_answered_and_kept(start: Start, home: Path) -> None:
     assert kept[1][1]
 
 
+def test_the_command_line_continues_the_last_chat_with_a_question(start: Start, home: Path) -> None:
+    for words in (["Hello", "there"], ["-c", "And", "now?"]):
+        terminal = start(*words)
+        terminal.wait_for(lambda shown, words=words: words[-1] in shown and "40 tokens" in shown)
+        terminal.press("C-q")
+        terminal.wait_for(lambda shown, terminal=terminal: terminal.is_dead)
+    questions = [text for role, text, _ in chats(home) if role == "user"]
+    assert questions == ["Hello there", "And now?"]
+    with SessionStore(home / "chats.db") as store:
+        assert len(store.sessions()) == 1
+
+
+def test_what_is_typed_while_the_app_starts_is_sent_as_it_was_typed(start: Start, home: Path) -> None:
+    terminal = start()
+    for number in range(12):  # before Python runs, while it imports, and when the app is there
+        terminal.type(f"question {number}")
+        terminal.press("Enter")
+        time.sleep(0.2)
+    terminal.type("unsent")
+    terminal.wait_for(lambda shown: "tiny" in shown and "unsent" in shown)
+    terminal.press("C-u", "C-q")
+    terminal.wait_for(lambda shown: terminal.is_dead)
+    asked = [text for role, text, _ in chats(home) if role == "user"]
+    assert asked == [f"question {number}" for number in range(len(asked))]
+    assert asked
+
+
 def test_a_killed_app_loses_at_most_a_second_of_text(start: Start, home: Path) -> None:
     terminal = start("--max-tokens", "400")
     terminal.wait_for(lambda shown: "tiny" in shown)

@@ -80,10 +80,15 @@ def test_the_roof_rises_and_then_is_level_with_both_phases_below_it() -> None:
     assert decode[0] < prefill[0], "decoding has fewer multiply-adds for a byte"
     assert decode[1] > prefill[1], "and does fewer of them"
     assert words == [
-        "P 2.0 GB/s, 200 G madd/s, 71 % of roof",
-        "D 30.0 GB/s, 30 G madd/s, 75 % of roof",
+        "P 2.0 GB/s, 200 G/s, 71 % of roof",
+        "D 30.0 GB/s, 30 G/s, 75 % of roof",
         "roof 40.0 GB/s, 280 G multiply-adds/s",
     ]
+
+
+def test_where_there_is_room_everything_is_spelt() -> None:
+    words = plain(roofline_lines(ROOFLINE, 60, 12))[-3:]
+    assert words[1] == "D decode  30.0 GB/s, 30 G multiply-adds/s, 75 % of roof"
 
 
 def test_without_a_profile_there_are_dots_but_no_roof() -> None:
@@ -91,7 +96,7 @@ def test_without_a_profile_there_are_dots_but_no_roof() -> None:
     lines = plain(roofline_lines(roofline, 40, 10))
     assert not any(ord(sign) >= BRAILLE for text in lines for sign in text)
     assert any("D" in text for text in lines[:-2])
-    assert lines[-2:] == ["D decode  30.0 GB/s, 30 G madd/s", "edgeinfer probe measures the roof"]
+    assert lines[-2:] == ["D 30.0 GB/s, 30 G multiply-adds/s", "edgeinfer probe measures the roof"]
 
 
 def test_where_there_is_no_room_for_a_plot_there_are_words() -> None:
@@ -127,12 +132,12 @@ def test_workers_without_a_core_of_their_own_are_listed_after_the_cores() -> Non
 def test_drafters_are_counted_for_the_last_answer_and_for_all() -> None:
     lines = plain(draft_lines(DRAFTING, 40, 10))
     assert lines[:4] == [
-        "1.45 tokens a step in the last answer",
+        "1.45 tokens per step in the last answer",
         "drafter       last answer  since loaded",
         "ngram            12 of 20    120 of 200",
         "recycling         9 of 45     90 of 450",
     ]
-    assert lines[4:] == ["T(k)  1: 1.00  2: 1.12  4: 1.35  8: 2.31", "T(1) is 2.6 ms"]
+    assert lines[4:] == ["a pass of 1 token takes 2.6 ms", "2 tokens ×1.12, 4 ×1.35, 8 ×2.31"]
     assert plain(draft_lines(DRAFTING, 80, 10))[2].endswith("██████░░░░  60 %")
 
 
@@ -151,14 +156,16 @@ def test_memory_is_in_bars_of_what_it_is_a_part_of() -> None:
         "available  6.00 GB",
     ]
     assert "2.30 GB a token from disk, 2.10 GB/s" in plain(memory_lines(replace(MEMORY, stored=STORED), 50))
+    known = plain(memory_lines(replace(MEMORY, buffer_bytes=30_000_000, program_bytes=340_000_000), 50))
+    assert known[5:7] == ["buffers      30 MB", "program     340 MB"]
 
 
 def test_energy_that_nobody_tells_is_said_so() -> None:
     assert plain(energy_lines(Energy(), 40)) == [
         "governor  no model is loaded yet",
-        "power     this system does not tell",
-        "battery   none, or not told",
-        "CPU       this system does not tell",
+        "power     not reported by this system",
+        "battery   none, or not reported",
+        "CPU       not reported by this system",
     ]
     assert plain(energy_lines(ENERGY, 40))[1:] == [
         "power     14.2 W, all programs together",

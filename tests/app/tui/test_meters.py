@@ -23,7 +23,7 @@ class Line(App[None]):
 def test_everything_is_there_where_there_is_room() -> None:
     assert meter_line(ALL, 140) == (
         "decode  50.2 tok/s │ prefill 1,234 tok/s │ ctx 1,024/8,192 │ RAM  1.23 GB │ KV   45 MB"
-        " │  1.45/step │  0.12 J/token"
+        " │  1.45 tokens per step │  0.12 J/token"
     )
 
 
@@ -93,6 +93,9 @@ def test_the_context_says_what_is_used_and_what_the_draft_adds() -> None:
     use = ContextUse(3012, 120, 4096)
     assert context_line(use, 100) == ("███████████████▒░░░░ 3,012 of 4,096 tokens used, the draft adds 120, 964 left")
     assert context_line(use, 40) == "██████▒░ 3,012 + 120 of 4,096 tokens"
+    long = ContextUse(12, 220_113, 4096, is_too_long=True)
+    assert context_line(long, 100).endswith("the draft is too long: 220,113 tokens, the context holds 4,096")
+    assert context_line(long, 40) == "the draft is too long: 220,113 tokens"
     assert context_line(ContextUse(0, 0, 4096), 80) == "░░░░░░░░░░░░░░░░░░░░ 0 of 4,096 tokens used, 4,096 left"
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from file_server import FileServer, Served, serving
+from file_server import FileServer, Served
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 from tiny_models import write_hollow_llama, write_model
@@ -24,40 +23,15 @@ from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.models.download.header import file_header
-from edgeinfer.models.download.policy import Policy
 from edgeinfer.models.look import Look
 from edgeinfer.models.store import STARTER_NAME, Store
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.topology import read_topology
-from tests.app.tui.models_app import Bare
+from tests.app.tui.models_app import QUICK, Bare
 from tests.app.tui.waiting import wait_until
 from tests.unit.scheduling.profiles import machine
 
-QUICK = Policy(attempts=3, backoff_s=0.01, stall_s=0.5, chunk_bytes=1 << 14, progress_bytes=1 << 14, report_every_s=0)
 SIZES = [(40, 12), (100, 40), (200, 60)]
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with serving() as running:
-        yield running
-
-
-@pytest.fixture
-def catalogue(home: Path) -> Iterator[Catalogue]:
-    with Catalogue(Store(home / "models", QUICK)) as found:
-        yield found
-
-
-@pytest.fixture
-def tiny(catalogue: Catalogue, tiny_model: Path) -> str:
-    """A model of the store's own."""
-    catalogue.store.root.mkdir(parents=True, exist_ok=True)
-    shutil.copy(tiny_model, catalogue.store.root / "tiny.gguf")
-    return "tiny"
 
 
 @pytest.fixture
@@ -136,7 +110,9 @@ async def test_the_context_changes_what_is_predicted(catalogue: Catalogue, tmp_p
         await pilot.press("right_square_bracket")
         await wait_until(pilot, lambda: "context of 8192" in str(app.models.query_one("ModelDetail Static").render()))
         assert "context of 4096" in before
-        assert "context 8k" in str(app.models.query_one("#models-title").render())
+        assert "Context 8k (press [ or ] to change); ~ means estimated" in str(
+            app.models.query_one("#models-title").render()
+        )
         await pilot.press("left_square_bracket", "left_square_bracket", "left_square_bracket")
         await wait_until(pilot, lambda: "context of 2048" in str(app.models.query_one("ModelDetail Static").render()))
 
@@ -252,7 +228,7 @@ async def test_deleting_is_confirmed(catalogue: Catalogue, tiny: str, confirm: s
         assert "no undo" in str(app.screen.query_one(Static).render())
         await pilot.press(confirm)
         if confirm == "y":
-            await wait_until(pilot, lambda: "came free" in notice(app) and len(rows(app)) == 1)
+            await wait_until(pilot, lambda: "freed" in notice(app) and len(rows(app)) == 1)
         await pilot.pause()
     assert (catalogue.store.root / "tiny.gguf").exists() == (confirm != "y")
 
@@ -278,7 +254,11 @@ async def test_a_model_deleted_meanwhile_is_noticed(catalogue: Catalogue, tiny: 
 
 @pytest.mark.parametrize(
     ("source", "expected"),
-    [("nonsense", "these forms work"), ("hf:", "hf:user/repo"), ("http://127.0.0.1:9/a.gguf", "check the network")],
+    [
+        ("nonsense", "Don't know where to find 'nonsense'. Try hf:USER/REPO"),
+        ("hf:", "hf:user/repo"),
+        ("http://127.0.0.1:9/a.gguf", "check the network"),
+    ],
 )
 async def test_trouble_is_told(catalogue: Catalogue, server: FileServer, source: str, expected: str) -> None:
     app = Bare(ModelsScreen(catalogue))

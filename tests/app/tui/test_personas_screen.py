@@ -63,6 +63,16 @@ async def test_one_is_made_from_the_system_prompt_in_use(make: Make) -> None:
         assert kept(app) == [Persona("Short", "Be brief.")]
 
 
+async def test_enter_goes_from_the_name_to_the_text(make: Make) -> None:
+    app = make(Script())
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot)
+        await pilot.press("n", *"Short", "enter")
+        assert text(pilot).has_focus
+        await pilot.press(*"Be brief.", "enter", *"Always.", "ctrl+s")
+        await wait_until(pilot, lambda: kept(app) == [Persona("Short", "Be brief.\nAlways.")])
+
+
 async def test_a_name_that_cannot_be_one_is_said_and_nothing_is_lost(make: Make) -> None:
     app = make(Script(), system="Be brief.")
     async with app.run_test(size=SIZE) as pilot:

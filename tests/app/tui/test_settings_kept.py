@@ -10,7 +10,8 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
-from edgeinfer.app.tui.screens.settings import Changed, SettingsScreen, written
+from edgeinfer.app.config_file import written
+from edgeinfer.app.tui.screens.settings import Changed, SettingsScreen
 from edgeinfer.app.tui.tuning import Tuning
 from edgeinfer.settings import declared_options, find_option, user_config_path
 from tests.app.tui.waiting import wait_until
@@ -74,7 +75,7 @@ async def test_what_is_wrong_is_said_while_it_is_written(home: Path, size: tuple
         await point_at(pilot, "top_p")
         await pilot.press("enter", "home", "3")
         field = app.screen.query_one("#setting-value", Input)
-        await wait_until(pilot, lambda: "at most 1 is wanted" in told(app))
+        await wait_until(pilot, lambda: "a number above 0, 1 at most" in told(app))
         await pilot.press("enter")
         assert field.has_focus
         field.value = "0.5"
@@ -119,7 +120,7 @@ async def test_clearing_a_field_unsets_what_may_be_unset(home: Path) -> None:
         await pilot.press("enter")
         app.screen.query_one("#setting-value", Input).value = ""
         await pilot.press("enter")
-        await wait_until(pilot, lambda: table(app).get_row("ctx")[1] == "(unset)")
+        await wait_until(pilot, lambda: table(app).get_row("ctx")[1] == "what the model was trained for, 8192 at most")
         assert kept() == {}
         await pilot.press("escape")
         await wait_until(pilot, lambda: app.results)

@@ -73,7 +73,7 @@ async def test_every_declared_setting_stands_there(make: Make) -> None:
         await opened(pilot)
         assert [str(key.value) for key in table(pilot).rows] == list(declared_options())
         assert row(pilot, "temp") == ["temp", "0.7", ""]
-        assert row(pilot, "seed") == ["seed", "(unset)", ""]
+        assert row(pilot, "seed") == ["seed", "a new one for each answer", ""]
         assert "Temperature" in explained(pilot)
 
 
@@ -82,7 +82,7 @@ async def test_a_wrong_value_is_said_and_writes_nothing(make: Make) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
         await write(pilot, "hot")
-        assert "temp cannot be 'hot'" in explained(pilot)
+        assert "temp needs a number from 0 to 2, not 'hot'" in explained(pilot)
         await pilot.press("enter")
         assert app.screen.has_class("-editing")
         assert in_file() == {}

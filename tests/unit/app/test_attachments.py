@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from edgeinfer.app import attachments
@@ -107,15 +107,55 @@ def test_mentions_are_files_that_are_there(tmp_path: Path) -> None:
     for name in ("a.txt", "with space.md", "b.py"):
         (tmp_path / name).write_text("x")
     (tmp_path / "src").mkdir()
-    text = 'see @a.txt, (@b.py) and @"with space.md"! also @src/ but not @src, me@a.txt, @nobody or @a.txt again'
+    text = 'see @a.txt, (@b.py) and @"with space.md"! also @src/ and not me@a.txt, @nobody or @a.txt again'
     found = mentions(text, tmp_path)
     assert found == [tmp_path / "a.txt", tmp_path / "b.py", tmp_path / "with space.md", tmp_path / "src"]
 
 
+@pytest.mark.parametrize("text", ["what is in @src", "@src, please", "(@src)", "@./src", "@src/", '@"src"'])
+def test_a_folder_is_mentioned_with_or_without_a_slash(tmp_path: Path, text: str) -> None:
+    (tmp_path / "src").mkdir()
+    assert mentions(text, tmp_path) == [tmp_path / "src"]
+
+
+@pytest.mark.parametrize("name", ["gone.txt", "src/gone", "~/gone-for-good", "~nobody-here/a", "./gone", "a.b.tar.gz"])
+def test_names_that_can_only_be_paths_are_mentions_when_they_are_missing(tmp_path: Path, name: str) -> None:
+    (path,) = mentions(f"see @{name}, please", tmp_path, missing=True)
+    assert mentions(f"see @{name}, please", tmp_path) == []
+    with pytest.raises(EdgeInferError, match="cannot be attached: it does not exist; check the path"):
+        attach(path, tmp_path)
+    with pytest.raises(EdgeInferError, match="cannot be attached: it does not exist; check the path"):
+        attach(Path(name), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@someone, what now?",
+        "write to ada@b.org or @ada@social.example",
+        "meet me @...",
+        "a star * @ 3.50",
+        "@media and @3.5 and @property",
+        "in code: `@app/core` and `see @gone.txt`",
+        "```\nfrom @app/core\n@gone.txt\n``` explain",
+    ],
+)
+def test_words_with_an_at_sign_that_are_no_paths_stay_text(tmp_path: Path, text: str) -> None:
+    assert mentions(text, tmp_path, missing=True) == []
+
+
+def test_what_cannot_be_attached_is_a_mention_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "pic").write_bytes(b"\0")
+    assert mentions("@pic", tmp_path) == [tmp_path / "pic"]
+
+
 @given(text=st.text(alphabet=st.sampled_from('@"~/.a \n\0é'), max_size=40))
+@example(text="@~a\0.a")
+@example(text="@~nobody-of-that-name/a.a")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 def test_no_text_breaks_the_search_for_mentions(text: str, tmp_path: Path) -> None:
     assert all(path.exists() for path in mentions(text, tmp_path))
+    assert set(mentions(text, tmp_path)) <= set(mentions(text, tmp_path, missing=True))
 
 
 def test_names_outside_the_folder_begin_at_home_or_in_full(tmp_path: Path) -> None:

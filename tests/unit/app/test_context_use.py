@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.app.context_use import ContextUse, context_use
+from edgeinfer.app.context_use import ContextUse, context_use, why_too_long
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
+from tests.conftest import write_tiny_llama
 
 SYSTEM = {"role": "system", "content": "the rain"}
 
@@ -54,3 +55,29 @@ def test_a_message_longer_than_the_context_does_not_fit(llm: LLM) -> None:
     assert (use.fits, use.n_answer_room, use.n_dropped_messages) == (False, 0, 0)
     assert use.n_prompt > 600
     assert use.share > 1
+
+
+def test_why_a_message_is_too_long_has_the_numbers_and_what_would_work(llm: LLM) -> None:
+    assert why_too_long(llm, [SYSTEM], "u" * 300) is None
+    n_around = llm.prompts.n_tokens([SYSTEM, {"role": "user", "content": ""}])
+    reason = why_too_long(llm, [SYSTEM], "u" * 600, ["a.txt"])
+    assert reason == (
+        f"the message with a.txt has 600 tokens, and there is room for {512 - n_around}. "
+        "Attach less: this model was made for 512 tokens at most"
+    )
+    assert "the message with 4 files has" in str(why_too_long(llm, [], "u" * 600, ["a"] * 4))
+    assert str(why_too_long(llm, [], "u" * 600)).startswith("the message has 600 tokens")
+
+
+def test_a_system_prompt_without_room_is_named(llm: LLM) -> None:
+    reason = str(why_too_long(llm, [{"role": "system", "content": "s" * 600}], "u"))
+    assert reason.startswith("the system prompt alone has 6")
+    assert reason.endswith("tokens and the context holds 512. /system changes it")
+
+
+def test_a_larger_context_is_named_where_the_model_has_one(tiny_model: Path, tmp_path: Path) -> None:
+    wide = write_tiny_llama(tmp_path / "wide.gguf", context=8192)
+    with load(wide, device="reference", n_context=512) as narrow:
+        assert str(why_too_long(narrow, [], "u" * 600)).endswith(
+            "Send less, or have a larger context: /set ctx 1024, then open the model again with /model"
+        )

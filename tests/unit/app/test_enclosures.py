@@ -46,6 +46,8 @@ def test_pasted_texts_have_numbers_of_their_own() -> None:
     assert (first.label, second.label) == ("pasted text 1 (2 lines)", "pasted text 2 (1 line)")
     held.remove(first)
     assert held.add_pasted("d").label == "pasted text 3 (1 line)"
+    assert held.add_pasted("a line\n" * 500).label == "pasted text 4 (500 lines)"
+    assert held.add_pasted("a\n\n").label == "pasted text 5 (2 lines)"
 
 
 def test_a_sum_is_known_when_all_its_parts_are() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import PAGE, Batch, Step
 from edgeinfer.backends.cache_rows import NO_ROW, SPARE_ROWS, CacheRows
-from edgeinfer.backends.meanings import context_slots
 from edgeinfer.engine.kvcache import Copies, KVCache
+from edgeinfer.graph.step import PAGE, Batch, Step
 
 N_PAGES = 12
 
@@ -34,7 +33,7 @@ def expected(rows: CacheRows, step: Step, window: int | None) -> np.ndarray:
     seen = np.zeros((n_tokens, rows.n_rows + n_tokens), np.bool_)
     at = {int(slot): rows.n_rows + token for token, slot in enumerate(step.slots)}
     for token in range(n_tokens):
-        slots = context_slots(step, token)
+        slots = step.context_slots(token)
         n_own = 1 + _depth(step, token)
         for place, slot in enumerate(slots):
             if window is not None and place < len(slots) - window:

@@ -9,7 +9,8 @@ import zlib
 
 import numpy as np
 
-from edgeinfer.backends.base import PAGE, Limits, Step, no_progress
+from edgeinfer.backends.base import Limits, no_progress
+from edgeinfer.graph.step import PAGE, Step
 
 EMPTY = -1
 

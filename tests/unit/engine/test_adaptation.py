@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import psutil
 import pytest
 
-from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Floats, Step, Timing
+from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Timing
 from edgeinfer.engine import adaptation
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.power import EnergyCounter, Sensors
 from edgeinfer.engine.regime import Regime
+from edgeinfer.graph.step import Floats, Step
 from edgeinfer.scheduling.governor import Condition, Governor, Policy
 from tests.unit.engine.lane import SlotDevice, SlotLane
 from tests.unit.engine.test_executor import LIMITS, chain, feed

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +82,24 @@ def test_repair_waits_for_nobody(bundling: Bundling) -> None:
     with pack_lock(bundling.path), pytest.raises(PackFailed, match=r"packing .* already"):
         bundling.repair(no_progress)
     assert bundling.repair(no_progress).n_repaired == 1
+
+
+def test_packing_waits_for_who_packs_the_same_model(bundling: Bundling) -> None:
+    bundling.pack(no_progress)
+    whole = bundling.path.read_bytes()
+    bundling.path.unlink()
+    told: list[str] = []
+    packing = ExitStack()
+    packing.enter_context(pack_lock(bundling.path))
+
+    def progress(what: str, done: int, total: int) -> None:
+        told.append(what)
+        if what.startswith("waiting") and told.count(what) == 2:
+            bundling.path.write_bytes(whole)
+            packing.close()
+
+    assert bundling.pack(progress).state == "present"
+    assert told[0] == f"waiting for process {os.getpid()}, which is packing {bundling.path.name}"
 
 
 def test_a_file_of_another_model_is_replaced_by_repair_alone(bundling: Bundling, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from edgeinfer.engine.embedding import CHUNK
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadSetting, ContextOverflow, EngineClosed, UnsupportedModel
-from edgeinfer.ops import MatMul
+from edgeinfer.graph.ops.matmul import MatMul
 
 TEXTS = ["the rain in the tin", "an inn", "the hen " * 40]
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import PAGE, Batch, Limits
+from edgeinfer.backends.base import Limits
 from edgeinfer.engine.executor import Executor
 from edgeinfer.errors import DoesNotFit, EdgeInferError, EngineClosed, UnknownKey
+from edgeinfer.graph.step import PAGE, Batch
 from tests.unit.engine.lane import SlotDevice, SlotLane, row_logits
 
 LIMITS = Limits(n_context=4 * PAGE, n_pages=8, max_tokens=128, max_outputs=16)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import PAGE, Limits
+from edgeinfer.backends.base import Limits
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.generate import Generation
@@ -18,8 +18,9 @@ from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import Sampler, SamplingSettings
 from edgeinfer.errors import BadSetting, ContextOverflow, DoesNotFit, EngineClosed
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.text import Tokenizer
+from edgeinfer.models.text import StreamDecoder, Tokenizer
 from tests.unit.engine.lane import SlotDevice, SlotLane, row_logits
 
 N_VOCAB = 268
@@ -64,6 +65,12 @@ def plain(prompt: Sequence[int], n: int, sampling: SamplingSettings, n_vocab: in
     return history[len(prompt) :]
 
 
+def whole(tokens: Sequence[int], tokenizer: Tokenizer) -> str:
+    """The text of tokens, without a character that they end inside of."""
+    decoder = StreamDecoder(tokenizer)
+    return "".join(map(decoder.push, tokens))
+
+
 @pytest.mark.parametrize("options", [{"temperature": 0}, {}, {"repeat_penalty": 1.2, "frequency_penalty": 0.1}])
 def test_tokens_are_those_of_a_loop_without_a_cache(
     cached: CachedSequence, tokenizer: Tokenizer, options: dict[str, float]
@@ -71,7 +78,7 @@ def test_tokens_are_those_of_a_loop_without_a_cache(
     wanted = request(range(3, 80), **options)
     done = generate(cached, tokenizer, wanted)
     assert list(done.tokens) == plain(wanted.prompt, 20, wanted.sampling, tokenizer.n_tokens)
-    assert done.text == tokenizer.decode(done.tokens, skip_special=True)
+    assert whole(done.tokens, tokenizer) == done.text
     stats = done.stats
     assert stats is not None
     assert (stats.n_prompt, stats.n_cached, stats.n_generated, stats.steps) == (77, 0, 20, 20)
@@ -140,12 +147,40 @@ class Scripted(Sampler):
         return self._script[n]
 
 
+class Stopping(Scripted):
+    """Asks for a stop when it chooses the token after so many."""
+
+    def __init__(self, script: list[int], n_before: int, generation: Generation) -> None:
+        super().__init__(script)
+        self._n_before = n_before
+        self._generation = generation
+
+    def choose(self, logits: np.ndarray, history: Sequence[int], n: int, peaks: np.ndarray | None = None) -> int:
+        if n == self._n_before:
+            self._generation.stop()
+        return super().choose(logits, history, n, peaks)
+
+
 def test_characters_are_never_split(cached: CachedSequence, tokenizer: Tokenizer) -> None:
     script = tokenizer.encode("aé日🦙b")
     assert len(script) > 5
     assert generate_script(cached, tokenizer, script, ()).text == "aé日🦙b"
     cut = generate_script(make_pool().open(), tokenizer, script[:-2], ())
-    assert cut.text == "aé日�"
+    assert cut.text == "aé日"
+
+
+@pytest.mark.parametrize("n_bytes", [1, 2, 3])
+def test_a_stop_inside_a_character_leaves_nothing_of_it(
+    cached: CachedSequence, tokenizer: Tokenizer, n_bytes: int
+) -> None:
+    script = tokenizer.encode("aé🦙b")
+    n_tokens = len(tokenizer.encode("aé")) + n_bytes
+    generation = Generation(cached, tokenizer, request([3], len(script)))
+    generation._answer._sampler = Stopping(script, n_tokens - 1, generation)
+    shown = list(generation.pieces())
+    assert generation.stats is not None
+    assert (generation.stats.finish_reason, len(generation.tokens)) == ("cancelled", n_tokens)
+    assert "".join(shown) == generation.text == "aé"
 
 
 def test_the_end_of_the_context_ends_the_answer_and_is_told(tokenizer: Tokenizer) -> None:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import edgeinfer
-from edgeinfer.backends.base import Batch, DeviceOptions, Limits
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.evaluators import SequenceEvaluator, open_evaluator, open_subject
 from edgeinfer.engine.isolation import process
@@ -28,6 +28,7 @@ from edgeinfer.engine.isolation.process import Child
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError, EngineClosed
+from edgeinfer.graph.step import Batch
 from tests.unit.engine.test_executor import chain
 
 LIMITS = Limits(n_context=256, n_pages=8, max_tokens=64, max_outputs=16)

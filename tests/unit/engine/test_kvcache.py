@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edgeinfer.backends.base import PAGE, Batch
 from edgeinfer.engine import kvcache
 from edgeinfer.engine.kvcache import FEW, Copies, KVCache, pages_for
 from edgeinfer.errors import ContextOverflow, DoesNotFit
+from edgeinfer.graph.step import PAGE, Batch
 from tests.unit.engine.lane import SlotLane
 
 N_PAGES = 9

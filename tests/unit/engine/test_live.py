@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.live import Mark, marks_of
 from edgeinfer.engine.loading import load
+from edgeinfer.graph.step import Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.speculation.test_speculative_generation import Drafting, right

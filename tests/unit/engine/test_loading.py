@@ -10,7 +10,8 @@ from edgeinfer.backends.base import Device, DeviceOptions
 from edgeinfer.engine import loading
 from edgeinfer.engine.lanes import opening
 from edgeinfer.engine.loading import load
-from edgeinfer.engine.race import Choices, Chosen
+from edgeinfer.engine.racing.choices import Choices, DeviceChoice
+from edgeinfer.engine.racing.choosing import Chosen
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, EdgeInferError, UnsupportedModel
 
 REASONS = [
@@ -44,15 +45,15 @@ def test_where_the_fastest_device_cannot_load_the_cpu_does(
 
     choose(monkeypatch, "onnx")
     monkeypatch.setattr(opening, "open_device", refusing)
-    Choices().keep("this model", "onnx")
-    Choices().keep("another", "cpu")
+    Choices().keep("this model", DeviceChoice("onnx"))
+    Choices().keep("another", DeviceChoice("cpu"))
     with load(tiny_model, threads=1, spec="off") as llm:
         assert llm.facts.device == "cpu"
         assert llm.complete("the rain", max_tokens=8, temperature=0).read() == expected
         assert llm.facts.notices == (f"onnx, the fastest for this model, cannot run it ({reason}): the cpu does",)
     assert opened == ["onnx", "cpu"]
     assert Choices().find("this model") is None
-    assert Choices().find("another") == "cpu"
+    assert Choices().find("another") == DeviceChoice("cpu")
 
 
 def test_where_the_cpu_cannot_load_nothing_else_is_tried(

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Batch, DeviceOptions, Limits, Step
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine import evaluators
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.rescue import Rescued
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, DoesNotFit, EdgeInferError
+from edgeinfer.graph.step import Batch, Step
 from tests.unit.engine.lane import SlotDevice, SlotLane, row_logits
 from tests.unit.engine.test_executor import chain
 

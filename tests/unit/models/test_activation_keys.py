@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.load import spec_of
-from edgeinfer.ops import Act, Embed, GatedAct, LayerNorm, PositionEmbed, Rope
 from tests.unit.models.headers import gemma_tensors, keyed, llama_tensors, sizes, tensor
 
 KEY = "feed_forward_activation"

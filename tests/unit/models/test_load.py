@@ -11,9 +11,13 @@ import numpy as np
 import pytest
 
 from edgeinfer.errors import BadGGUF, BadSetting, EngineClosed, ModelNotFound, UnsupportedModel
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.soft_cap import SoftCap
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile, parse_header
 from edgeinfer.models.load import open_model, spec_of, weight_bytes
-from edgeinfer.ops import Attention, Embed, Rope, RopeTable, SoftCap, Weight
 from tests.unit.models.headers import gemma_tensors, keyed, llama_tensors, sizes, tensor
 
 ROOT = Path(__file__).parents[3]
@@ -87,7 +91,8 @@ def test_aliases(tmp_path: Path, alias: str) -> None:
 
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(
-        UnsupportedModel, match=r"'mamba'; edgeinfer has: gemma2, gemma3, llama, mistral, olmoe, opt, phi3, qwen2"
+        UnsupportedModel,
+        match=r"'mamba'; edgeinfer has: gemma2, gemma3, gpt-oss, llama, mistral, olmoe, opt, phi3, qwen2",
     ):
         spec_of(keyed(tmp_path, "mamba", {}), llama_tensors())
 

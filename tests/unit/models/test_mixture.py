@@ -13,10 +13,12 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.expert_memory import expert_panels
 from edgeinfer.errors import BadGGUF, EdgeInferError, UnsupportedModel
+from edgeinfer.graph.cost import share_read
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.router import Router
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.load import open_model, spec_of
-from edgeinfer.models.work import pass_work, share_read, unread_bytes
-from edgeinfer.ops import Experts, Router
+from edgeinfer.models.work import pass_work, unread_bytes
 from edgeinfer.scheduling.work import work_of
 from tests.golden.goldens import DATA, Golden, Player
 from tests.unit.models.headers import keyed, llama_tensors, sizes, tensor

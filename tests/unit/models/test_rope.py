@@ -9,9 +9,9 @@ import pytest
 
 from edgeinfer.backends import weights
 from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.ops.rope import Rope, RopeTable
 from edgeinfer.models.load import open_model
 from edgeinfer.models.rope import frequencies, rotations
-from edgeinfer.ops import Rope, RopeTable
 
 GOLDENS = Path(__file__).parents[2] / "golden" / "data"
 RESULTS = sorted(GOLDENS.glob("*.npz"))

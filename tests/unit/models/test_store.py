@@ -127,6 +127,23 @@ def test_the_last_used_model_is_remembered(filled: Store) -> None:
     assert filled.last_used() is None
 
 
+def test_models_used_before_are_remembered_too_each_once(filled: Store) -> None:
+    for name in ("a", "b", "a", "two\nlines", "Qwen3-0.6B-Q8_0", *"cdefgh"):
+        filled.remember(name)
+    assert filled.remembered() == ("h", "g", "f", "e", "d", "c", "Qwen3-0.6B-Q8_0", "a")
+    assert filled.last_used() == "Qwen3-0.6B-Q8_0"
+    assert filled.forget("h")
+    assert not filled.forget("h")
+    assert filled.remembered()[0] == "g"
+
+
+def test_a_file_with_one_name_is_a_list_of_one(filled: Store) -> None:
+    (filled.root / ".last-used").write_text("Qwen3-0.6B-Q8_0", encoding="utf-8")
+    assert filled.last_used() == "Qwen3-0.6B-Q8_0"
+    filled.remember("other")
+    assert filled.remembered() == ("other", "Qwen3-0.6B-Q8_0")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -189,6 +206,11 @@ def test_the_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.
         ("pypi:a==1.0", "PypiSource"),
         ("hf:user/repo", "HubSource"),
         ("hf:user/repo:Q4_K_M", "HubSource"),
+        ("Qwen/Qwen2.5-0.5B-Instruct-GGUF", "HubSource"),
+        ("user/repo:Q4_K_M", "HubSource"),
+        ("user/repo.gguf", "PathSource"),
+        ("../repo", "PathSource"),
+        ("tests/no-such-thing", "PathSource"),
         ("https://host/a.gguf", "UrlSource"),
         ("./a.gguf", "PathSource"),
         ("C:\\models\\a.gguf", "PathSource"),
@@ -196,9 +218,31 @@ def test_the_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.
         ("ollama:llama3.2:1b", "OllamaSource"),
     ],
 )
-def test_sources_are_recognised(text: str, kind: str) -> None:
+def test_sources_are_recognised(text: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
     assert type(parse_source(text)).__name__ == kind
     assert sum(kind.matches(text) for kind in SOURCES.entries().values()) == 1
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "https://huggingface.co/user/repo",
+        "https://huggingface.co/user/repo/",
+        "http://huggingface.co/user/repo/tree/main",
+    ],
+)
+def test_the_page_of_a_repository_means_it(page: str) -> None:
+    assert parse_source(page).text == parse_source("user/repo").text == "hf:user/repo"
+
+
+def test_what_is_no_source_is_told_what_to_try() -> None:
+    with pytest.raises(ModelNotFound) as raised:
+        parse_source("llama")
+    assert str(raised.value) == (
+        "Don't know where to find 'llama'. Try hf:USER/REPO[:QUANT], ollama:NAME[:TAG], a path to a .gguf file, "
+        "pypi:PACKAGE[==VERSION] or https://…/MODEL.gguf"
+    )
 
 
 @pytest.mark.parametrize(
@@ -249,9 +293,9 @@ def test_models_of_ollama_are_used_in_place(store: Store, tmp_path: Path, monkey
     write_ollama(folder, "hf.co/user/repo/latest", content)
     monkeypatch.setenv("OLLAMA_MODELS", str(folder))
     model = store.pull("ollama:llama3.2:1b")
-    assert (model.name, model.path, model.sha256) == ("llama3.2-1b", blob, hashlib.sha256(content).hexdigest())
-    assert store.pull("ollama:hf.co/user/repo").name == "repo-latest"
-    store.remove("llama3.2-1b")
+    assert (model.name, model.path, model.sha256) == ("llama3.2:1b", blob, hashlib.sha256(content).hexdigest())
+    assert store.pull("ollama:hf.co/user/repo").name == "hf.co/user/repo:latest"
+    store.remove("llama3.2:1b")
     assert blob.exists()
     with pytest.raises(ModelNotFound, match=r"it has: ollama:hf\.co/user/repo:latest, ollama:llama3\.2:1b"):
         store.pull("ollama:llama3.2:3b")

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from file_server import FileServer, Served
 from tiny_models import write_model
 
+from edgeinfer.app.opening_face import OpeningCalledOff
 from edgeinfer.errors import DownloadFailed
+from edgeinfer.models.download.lock import PullLock
 from edgeinfer.models.download.part import Part
 from edgeinfer.models.gguf import Header
 from edgeinfer.models.store import Store
@@ -42,22 +45,103 @@ print(Store(Path(sys.argv[1])).pull(sys.argv[2]).name)
 """
 
 
-def test_a_second_process_is_told_who_is_pulling(server: FileServer, store: Store, data: bytes) -> None:
-    go_on = threading.Event()
-    server.files["/tiny.gguf"] = Served(data, stall=go_on)
+@pytest.fixture
+def other(server: FileServer, store: Store, data: bytes) -> Iterator[subprocess.Popen[str]]:
+    """Another process, which has pulled the first half of a model; the server waits with the second half."""
+    server.files["/tiny.gguf"] = Served(data, stall=threading.Event())
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     arguments = [sys.executable, "-c", PULL, str(store.root), server.url("/tiny.gguf")]
-    with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True) as process:
         while not any(request.sent_bytes >= len(data) // 4 and request.range is None for request in server.log):
-            assert other.poll() is None
+            assert process.poll() is None
             threading.Event().wait(0.02)
-        with pytest.raises(DownloadFailed, match=f"process {other.pid} "):
-            store.pull(server.url("/tiny.gguf"))
-        go_on.set()
-        output, _ = other.communicate(timeout=60)
-    assert output.strip() == "tiny"
-    assert store.find("tiny").path.read_bytes() == data
+        yield process
+        go_on(server)
+        process.kill()
+
+
+def go_on(server: FileServer) -> None:
+    """Let the server send the rest."""
+    stalled = server.files["/tiny.gguf"].stall
+    assert stalled is not None
+    stalled.set()
+
+
+def test_a_second_process_waits_for_the_first_and_tells_how_far_that_is(
+    server: FileServer, store: Store, data: bytes, other: subprocess.Popen[str]
+) -> None:
+    seen: list[tuple[int | None, int, int | None]] = []
+
+    def waiting(pid: int | None, done_bytes: int, total_bytes: int | None) -> None:
+        seen.append((pid, done_bytes, total_bytes))
+        if done_bytes >= len(data) // 4:
+            go_on(server)
+
+    model = store.pull(server.url("/tiny.gguf"), waiting=waiting)
+    assert model.path.read_bytes() == data
+    assert other.communicate(timeout=60)[0].strip() == "tiny"
+    assert {pid for pid, _, _ in seen} == {other.pid}
+    assert len(data) // 4 <= max(done_bytes for _, done_bytes, _ in seen) <= len(data)
+    assert seen[-1][2] == len(data)
+    assert [request.range for request in server.log].count(None) == 1
     assert left_behind(store) == ["tiny.gguf", "tiny.json"]
+
+
+def test_who_shows_nothing_of_waiting_has_the_progress_of_the_first(
+    server: FileServer, store: Store, data: bytes, other: subprocess.Popen[str]
+) -> None:
+    seen: list[tuple[int, int | None]] = []
+
+    def progress(done_bytes: int, total_bytes: int | None, bytes_per_s: float) -> None:
+        seen.append((done_bytes, total_bytes))
+        go_on(server)
+
+    assert store.pull(server.url("/tiny.gguf"), progress=progress).path.read_bytes() == data
+    assert seen
+
+
+def test_the_second_process_goes_on_where_the_first_was_killed(
+    server: FileServer, store: Store, data: bytes, other: subprocess.Popen[str]
+) -> None:
+    assert store.unfinished() == ()
+
+    def waiting(pid: int | None, done_bytes: int, total_bytes: int | None) -> None:
+        if done_bytes >= len(data) // 4:
+            other.kill()
+            other.wait()
+            assert [each.source for each in store.unfinished()] == [server.url("/tiny.gguf")]
+            go_on(server)
+
+    assert store.pull(server.url("/tiny.gguf"), waiting=waiting).path.read_bytes() == data
+    assert server.log[-1].range is not None
+    assert left_behind(store) == ["tiny.gguf", "tiny.json"]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OpeningCalledOff])
+def test_waiting_can_be_called_off(
+    server: FileServer, store: Store, data: bytes, other: subprocess.Popen[str], stop: type[BaseException]
+) -> None:
+    def waiting(pid: int | None, done_bytes: int, total_bytes: int | None) -> None:
+        raise stop
+
+    with pytest.raises(stop):
+        store.pull(server.url("/tiny.gguf"), waiting=waiting)
+    go_on(server)
+    assert other.communicate(timeout=60)[0].strip() == "tiny"
+    assert store.find("tiny").path.read_bytes() == data
+
+
+def test_a_lock_that_cannot_be_written_is_no_lock(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(record: object, file: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    store.root.mkdir(exist_ok=True)
+    with monkeypatch.context() as small:
+        small.setattr("edgeinfer.models.download.lock.json.dump", full)
+        with pytest.raises(OSError, match="No space"), PullLock(store.root / ".x.lock", "x"):
+            pass
+    with PullLock(store.root / ".x.lock", "x"):
+        assert left_behind(store) == [".x.lock"]
 
 
 @pytest.mark.parametrize("owner", [{"pid": 2**22 + 1, "started": 1.0}, {"pid": os.getpid(), "started": 1.0}])
@@ -143,3 +227,17 @@ def test_names_from_addresses_never_leave_the_folder(server: FileServer, store: 
     else:
         assert model.path.parent == store.root
         assert model.path.name == "evil.gguf"
+
+
+def test_a_full_disk_is_never_taken_for_another_pull(server: FileServer, small_disk: Path, data: bytes) -> None:
+    server.files["/tiny.gguf"] = Served(data)
+    store = Store(small_disk / "models")
+    store.root.mkdir()
+    with suppress(OSError), (small_disk / "filling").open("wb") as file:
+        while True:
+            file.write(bytes(4096))
+            file.flush()
+    for _ in range(2):
+        with pytest.raises(DownloadFailed, match=rf"needs .*\({len(data)} bytes\).*are free; make room there"):
+            store.pull(server.url("/tiny.gguf"))
+        assert left_behind(store) == []

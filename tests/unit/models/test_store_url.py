@@ -293,7 +293,7 @@ def test_another_model_of_the_same_name_is_not_overwritten(server: FileServer, s
     server.files["/a/tiny.gguf"] = Served(data)
     server.files["/b/tiny.gguf"] = Served(data)
     model = store.pull(server.url("/a/tiny.gguf"))
-    with pytest.raises(DownloadFailed, match="--remove tiny"):
+    with pytest.raises(DownloadFailed, match="edgeinfer rm tiny"):
         store.pull(server.url("/b/tiny.gguf"))
     assert store.models() == [model]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from edgeinfer.graph.cost import Heads
 from edgeinfer.scheduling.placement import Held, Part, Placement, StagePlacement
-from edgeinfer.scheduling.work import Heads, ModelWork, Product, StageShape, StageWork
+from edgeinfer.scheduling.work import ModelWork, Product, StageShape, StageWork
 
 WIDTH = 256
 FFN = 512

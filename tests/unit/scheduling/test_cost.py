@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeinfer.graph.cost import Heads
 from edgeinfer.scheduling.cost import DeviceCost, Pass, chunks, from_device_s, to_device_s
 from edgeinfer.scheduling.predict import Predictor
 from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, Link, ProductRates, Profile
-from edgeinfer.scheduling.work import Heads, ModelWork, Product, StageShape, StageWork
+from edgeinfer.scheduling.work import ModelWork, Product, StageShape, StageWork
 
 GB, G = 1e9, 1e9
 HEADS = Heads(8, 2, 64)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeinfer.graph.cost import Heads
 from edgeinfer.scheduling.fit import (
     PassTimes,
     ProductTime,
@@ -13,7 +14,6 @@ from edgeinfer.scheduling.fit import (
     product_rates,
     usual,
 )
-from edgeinfer.scheduling.work import Heads
 
 HEADS = Heads(12, 4, 64)
 

@@ -3,14 +3,8 @@
 import pytest
 
 from edgeinfer.errors import DoesNotFit
-from edgeinfer.scheduling.memory import (
-    RUNTIME_BYTES,
-    MemoryNeed,
-    fitting_context,
-    in_gigabytes,
-    missing_bytes,
-    require_fit,
-)
+from edgeinfer.scheduling.memory import PROGRAM_BYTES, MemoryNeed, fitting_context, missing_bytes, require_fit
+from edgeinfer.size_text import size_text
 
 NEED = MemoryNeed(
     weight_bytes=4_000_000_000, kv_bytes_per_token=100_000, kv_bytes=819_200_000, buffer_bytes=10**7, n_context=8192
@@ -18,7 +12,7 @@ NEED = MemoryNeed(
 
 
 def test_total_is_the_sum_of_the_parts():
-    assert NEED.total_bytes == 4_000_000_000 + 819_200_000 + 10**7 + RUNTIME_BYTES
+    assert NEED.total_bytes == 4_000_000_000 + 819_200_000 + 10**7 + PROGRAM_BYTES
 
 
 def test_enough_memory_fits():
@@ -33,7 +27,7 @@ def test_refusal_names_the_lack_and_a_context_that_fits():
     context = fitting_context(NEED, available)
     assert 256 <= context < NEED.n_context
     assert f"--ctx {context}" in str(refusal.value)
-    assert in_gigabytes(missing_bytes(NEED, available)) in str(refusal.value)
+    assert size_text(missing_bytes(NEED, available)) in str(refusal.value)
     smaller = MemoryNeed(NEED.weight_bytes, NEED.kv_bytes_per_token, 100_000 * context, NEED.buffer_bytes, context)
     require_fit(smaller, available)
 

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 from edgeinfer.app.bench.messages import Opening
 from edgeinfer.app.bench.subject import Subject
+from edgeinfer.privacy import refuse_telemetry
 from edgeinfer.registry import Registry
+
+refuse_telemetry()  # before any peer's package is imported
 
 
 @dataclass(frozen=True, slots=True)

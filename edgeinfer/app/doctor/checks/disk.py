@@ -77,7 +77,7 @@ def _room(facts: ModelDisk) -> Iterator[Finding]:
         return
     message = f"{size_text(facts.free_bytes)} free in {facts.folder}"
     value = round(facts.free_bytes / 1e9, 2)
-    fix = "edgeinfer models --remove NAME, or set EDGEINFER_HOME to a folder on a larger disk"
+    fix = "edgeinfer rm NAME, or set EDGEINFER_HOME to a folder on a larger disk"
     if facts.free_bytes < FULL_BYTES:
         yield Finding("disk", "wrong", f"{message}: the disk is full", fix, value, "GB")
     elif facts.free_bytes < SCARCE_BYTES:

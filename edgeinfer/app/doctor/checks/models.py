@@ -50,13 +50,14 @@ class ModelNeeds:
 
 
 def read(machine: Machine) -> ModelNeeds:
-    """Sizes of files, and of those that may not fit what their headers say."""
+    """Sizes of files, and of the largest and those that may not fit what their headers say."""
     from edgeinfer.models.store import Store
 
     topology = machine.topology
     found = Store(machine.models).models()
     small_bytes = SMALL_SHARE * topology.available_bytes
-    headers = [model for model in found if model.nbytes > small_bytes][:MOST_HEADERS]
+    largest = max(found, key=lambda model: model.nbytes, default=None)
+    headers = [model for model in found if model.nbytes > small_bytes or model == largest][:MOST_HEADERS]
 
     def need(model: LocalModel) -> ModelNeed:
         planned = _planned(model, machine) if model in headers else None
@@ -110,11 +111,18 @@ def judge(facts: ModelNeeds) -> Sequence[Finding]:
     large = [model for model in facts.models if missing_bytes(model.need, facts.available_bytes)]
     findings = [_streamed(model, facts) if model.streams else _unfit(model, facts) for model in large]
     n_fit = len(facts.models) - len(findings)
-    largest = max(model.need.total_bytes for model in facts.models)
     if not findings:
-        message = f"{n_fit} here, {'it fits' if n_fit == 1 else 'all fit'} into memory ({size_text(largest)} at most)"
+        largest = max(facts.models, key=lambda model: (bool(model.need.n_context), model.need.total_bytes))
+        message = f"{n_fit} here, {'it fits' if n_fit == 1 else 'all fit'} into memory ({_taken(largest)})"
         findings.append(Finding("models", "ok", message, value=n_fit, unit="models"))
     return findings
+
+
+def _taken(model: ModelNeed) -> str:
+    """The memory of a model, as `plan` has it where its header was read, else by the size of its file."""
+    need = model.need
+    at = f" at a context of {need.n_context}: {need.parts_text}" if need.n_context else ""
+    return f"{model.name} takes {size_text(need.total_bytes)}{at}"
 
 
 def _streamed(model: ModelNeed, facts: ModelNeeds) -> Finding:

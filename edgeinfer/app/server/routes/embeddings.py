@@ -18,8 +18,8 @@ from edgeinfer.app.server.state import state_of
 from edgeinfer.app.server.statuses import FAILURES
 
 if TYPE_CHECKING:
-    from edgeinfer.backends.base import Floats
     from edgeinfer.engine.llm import LLM
+    from edgeinfer.graph.step import Floats
 
 router = APIRouter(tags=["embeddings"])
 

@@ -80,6 +80,7 @@ class Answering(Showing, Metering, Queueing):
         self.writing = Writing(job.number, answer.number, before)
         self.transcript.follow()
         self.show_title()
+        self.show_prompted()
         self.engine.give(job)
 
     def answer_options(self) -> Options:
@@ -127,11 +128,22 @@ class Answering(Showing, Metering, Queueing):
         self.show_figures(event.figures)
         self.look_at_context()
         if self.prompted and event.state in ("whole", "cut"):
-            following = self.prompted.pop(0)
-            self.show_prompted()
-            await self.ask(following)
+            await self.ask_next()
         elif self.prompted:
-            self.tell("the questions that wait are asked after the next answer; Up in an empty line takes them back")
+            self.show_prompted()
+            self.tell("what waits is not sent by itself now: Enter in an empty line sends it, Up takes it back")
+
+    async def on_composer_go_on(self, event: Composer.GoOn) -> None:
+        """Ask what waits; while an answer is written it goes on waiting."""
+        event.stop()
+        if self.writing is None and self.prompted:
+            await self.ask_next()
+
+    async def ask_next(self) -> None:
+        """Ask the first question that waits."""
+        following = self.prompted.pop(0)
+        await self.ask(following)
+        self.show_prompted()
 
     def end_answer(self, writing: Writing, event: Answered) -> None:
         """Keep an answer and show it as it stays."""

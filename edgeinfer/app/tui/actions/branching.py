@@ -6,6 +6,7 @@ stays in the tree.
 
 from __future__ import annotations
 
+from edgeinfer.app.beginning import NO_EARLIER, Beginning, last_chat
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import KeptMessage
 from edgeinfer.app.tui.actions.answering import EDITING, Answering
@@ -18,6 +19,26 @@ from edgeinfer.errors import EdgeInferError
 class Branching(Answering):
     """Part of the chat screen."""
 
+    async def begin_as(self, beginning: Beginning) -> None:
+        """Show the last kept chat, and ask a question, as far as either is wanted."""
+        if beginning.continues:
+            await self.continue_last(beginning.system)
+        if beginning.question:
+            self.composer.put(beginning.question)
+            self.composer.send()
+
+    async def continue_last(self, system: str | None) -> None:
+        """Show the kept chat that was changed last."""
+        try:
+            chat = last_chat(self.desk.store, system)
+        except EdgeInferError as error:
+            self.tell(str(error), is_error=True)
+            return
+        if chat is None or chat.number is None:
+            self.tell(NO_EARLIER)
+            return
+        await self.open_chat(chat.number)
+
     async def open_chat(self, number: int, at: int | None = None) -> None:
         """Show a kept chat, at a message of it."""
         self.leave_answer()
@@ -29,6 +50,7 @@ class Branching(Answering):
         if at is not None and all(message.number != at for message in self.chat.branch):
             self.chat.show_through(at)
         self.engine.give(EnterChat(number))
+        self.show_figures(None)  # those of the chat before
         await self.show_branch(at=at)
 
     def leave_answer(self) -> None:
@@ -39,14 +61,16 @@ class Branching(Answering):
         self.engine.stop()
         self.take_text()
         writing, self.writing = self.writing, None
+        self.show_prompted()
         if not writing.is_summary:
             self.keep_answer(writing.message, writing.text, "stopped", None)
 
     async def action_new(self, argument: str = "") -> None:
-        """Begin a new chat; system prompt and settings stay."""
+        """Begin a new chat; settings stay, and the system prompt, which the new chat shows."""
         self.leave_answer()
         self.chat = Chat(self.desk.store, system=self.chat.system)
         self.engine.give(EnterChat(None))
+        self.show_figures(None)
         await self.show_branch()
         self.composer.focus()
 

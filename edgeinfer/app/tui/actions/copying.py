@@ -17,6 +17,7 @@ from edgeinfer.app.tui.actions.branching import Branching
 from edgeinfer.app.tui.clipboard import copy
 from edgeinfer.app.tui.text.fences import Fence, fences_of
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.path_text import user_path
 
 
 class Copying(Branching):
@@ -47,9 +48,7 @@ class Copying(Branching):
         number, _, path = argument.partition(" ") if argument[:1].isdigit() else ("", "", argument)
         if (fence := self.chosen_fence(number)) is None:
             return
-        target = (
-            Path(path.strip()).expanduser() if path.strip() else free_name(Path(), "code", fence_suffix(fence.language))
-        )
+        target = user_path(path.strip()) if path.strip() else free_name(Path(), "code", fence_suffix(fence.language))
         self.save(target, fence.text)
 
     def action_export(self, argument: str = "") -> None:
@@ -72,7 +71,7 @@ class Copying(Branching):
     def action_import(self, argument: str = "") -> None:
         """Read a chat from a file and show it."""
         if argument:
-            self.read_import(Path(argument).expanduser())
+            self.read_import(user_path(argument))
         else:
             self.tell("which file? /import PATH reads Markdown or JSON that was exported")
 

@@ -18,8 +18,8 @@ class Queueing(ChatParts):
         self.show_prompted()
 
     def show_prompted(self) -> None:
-        """Show what waits."""
-        self.composer.queued([prompted.text for prompted in self.prompted])
+        """Show what waits, and what sends it."""
+        self.composer.queued([prompted.text for prompted in self.prompted], is_held=self.writing is None)
 
     def on_composer_take_back(self, event: Composer.TakeBack) -> None:
         """The last question is wanted back."""

@@ -12,15 +12,35 @@ from textual import work
 from edgeinfer.app.sessions.chat import Place
 from edgeinfer.app.sessions.records import Attachment, KeptMessage
 from edgeinfer.app.tui.actions.notes import note_of
+from edgeinfer.app.tui.commands import COMMANDS
 from edgeinfer.app.tui.screens.chat_parts import ChatParts
+from edgeinfer.app.tui.screens.help import shown_keys
 from edgeinfer.app.tui.widgets.answer import Answer
 from edgeinfer.app.tui.widgets.entry import Entry
 from edgeinfer.app.tui.widgets.question import Question
 from edgeinfer.errors import EdgeInferError
 
+KEYS_SHOWN = {
+    "help": "help",
+    "models": "models",
+    "sessions": "kept chats",
+    "settings": "settings",
+    "quit": "leave",
+}
+"""Commands whose keys the first page names."""
+ASKING = "waiting for your answer"
+MEANWHILE = "You can type and send already; the answer follows."
+PERSONA = "persona "
+PROMPT_CHARACTERS = 60
+"""So much of a system prompt stands on the first page."""
+NO_MODEL = "No model is open. Ctrl+L shows the models that are here and fetches others."
+
 
 class Showing(ChatParts):
     """Part of the chat screen."""
+
+    _named_prompt: tuple[str, str] | None = None
+    """The text of a system prompt, and what it is called."""
 
     def question_entry(self, message: KeptMessage) -> Question:
         """A question as the transcript shows it."""
@@ -51,7 +71,53 @@ class Showing(ChatParts):
         """The chat's title and the model, or how far opening one is."""
         model = self.desk.model
         shown = self.desk.opening_text or ("no model" if model is None else model.facts.name)
-        self.title_bar.show(self.chat.title or "new chat", shown)
+        name = self.prompt_name()
+        marker = f"{name}: /{'persona' if name.startswith(PERSONA) else 'system'}" if name else ""
+        self.title_bar.show(self.chat.title or "new chat", shown, marker)
+        self.show_first_page()
+
+    def show_first_page(self) -> None:
+        """What lies over the transcript while it is empty; one that is not laid out could not follow an answer."""
+        is_empty = not self.transcript.entries
+        if is_empty:
+            keys = " · ".join(
+                f"{', '.join(shown_keys(command, self.desk.keys))} {KEYS_SHOWN[command.id]}"
+                for command in COMMANDS
+                if command.id in KEYS_SHOWN
+            )
+            self.first_page.show([*self.model_lines(), *self.prompt_lines()], keys)
+        self.first_page.set_class(is_empty, "-shown")
+
+    def prompt_name(self) -> str:
+        """What the system prompt in force is called, "" without one. Personas are looked up once for a text."""
+        text = self.chat.system
+        if not text:
+            return ""
+        if self._named_prompt is None or self._named_prompt[0] != text:
+            persona = self.desk.personas.of_text(text)
+            self._named_prompt = text, "system prompt" if persona is None else f"{PERSONA}{persona.name}"
+        return self._named_prompt[1]
+
+    def prompt_lines(self) -> Sequence[str]:
+        """Which system prompt is in force, and how to have another one."""
+        name, text = self.prompt_name(), " ".join((self.chat.system or "").split())
+        if not name:
+            return ()
+        shown = text if len(text) <= PROMPT_CHARACTERS else f"{text[:PROMPT_CHARACTERS]}…"
+        change = "/persona takes another" if name.startswith(PERSONA) else "/system TEXT changes it"
+        return (f"This chat has a {name}: “{shown}”.", f"{change}, /system none removes it.")
+
+    def model_lines(self) -> Sequence[str]:
+        """Which model is open, or how far opening one is, and what can be done meanwhile."""
+        model, step = self.desk.model, self.opening.step
+        if model is not None:
+            facts = model.facts
+            return (f"{facts.name} answers, on {facts.device}, with {facts.n_context:,} tokens of context.",)
+        if step is not None and step.what == ASKING:
+            return ("No model is here yet.",)
+        if step is None:
+            return (NO_MODEL,)
+        return [*filter(None, [self.opened]), self.opening.line(), MEANWHILE]
 
     def look_at_context(self) -> None:
         """Count what the context holds, with the draft, unless an answer is in the making."""
@@ -75,7 +141,8 @@ class Showing(ChatParts):
         except EdgeInferError:  # a draft that cannot be sent at all is told when it is sent
             return
         n_draft = max(0, use.n_prompt + use.n_dropped_tokens - n_used) if text else 0
-        self.app.call_from_thread(self.context_bar.show, n_used, n_draft, use.n_context, use.n_dropped_messages)
+        show, is_too_long = self.context_bar.show, bool(text) and not use.fits
+        self.app.call_from_thread(show, n_used, n_draft, use.n_context, use.n_dropped_messages, is_too_long=is_too_long)
 
     def is_busy(self) -> bool:
         """Whether an answer is in the making, which is told."""

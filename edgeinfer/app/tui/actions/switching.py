@@ -5,11 +5,16 @@ In: keys, commands, what the engine's thread posts of opening. Out: another mode
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from edgeinfer.app.tui.actions.showing import Showing
+from textual.timer import Timer
+
+from edgeinfer.app.tui.actions.metering import Metering
+from edgeinfer.app.tui.actions.showing import ASKING, Showing
 from edgeinfer.app.tui.jobs import OpenModel
-from edgeinfer.app.tui.messages import ChatRestored, ModelFailed, ModelOpened, ModelOpening
+from edgeinfer.app.tui.messages import ChatRestored, DownloadAsked, ModelChosen, ModelFailed, ModelOpened, ModelOpening
+from edgeinfer.app.tui.screens.download_question import DownloadQuestion
 from edgeinfer.app.tui.screens.help import HelpScreen
 from edgeinfer.errors import BadSetting
 
@@ -19,37 +24,78 @@ if TYPE_CHECKING:
     from edgeinfer.app.tui.screens.settings import Changed
 
 DEFAULT_CONTEXT = 4096
+REDRAW_S = 0.5
 
 
-class Switching(Showing):
+class Switching(Showing, Metering):
     """Part of the chat screen."""
+
+    _redrawing: Timer | None = None
+    """While a model is being opened."""
 
     def open_model(self) -> None:
         """Open the model that the settings name, in place of the one that is open."""
         self.desk.model = None
-        self.desk.opening_text = "opening the model"
-        self.show_title()
+        self.opened = ""
+        self.opening("opening the model", 0, 0)
+        self.show_opening()
         self.engine.give(OpenModel(self.desk.tuning.settings))
 
     def on_model_opening(self, event: ModelOpening) -> None:
         """How far it is."""
         event.stop()
-        self.desk.opening_text = f"{event.what}: {event.done:,} of {event.total:,}" if event.total else event.what
+        self.opening(event.what, event.done, event.total)
+        self.show_opening()
+
+    def show_opening(self) -> None:
+        """Show how far opening is, now and again until it is over: seconds go on while nothing is reported."""
+        self.desk.opening_text = self.opening.title
         self.show_title()
+        if self._redrawing is None:
+            self._redrawing = self.set_interval(REDRAW_S, self.show_opening)
+
+    def end_opening(self) -> None:
+        """It is over."""
+        self.opening.clear()
+        self.desk.opening_text = ""
+        if self._redrawing is not None:
+            self._redrawing.stop()
+            self._redrawing = None
+
+    def on_model_chosen(self, event: ModelChosen) -> None:
+        """Which model it is."""
+        from edgeinfer.models.download.space import size_text
+
+        event.stop()
+        self.opened = f"Opening {event.name}, {size_text(event.nbytes)}."
+        self.show_title()
+
+    def on_download_asked(self, event: DownloadAsked) -> None:
+        """A model that nobody named would be fetched: ask."""
+        event.stop()
+        self.opening(ASKING, 0, 0)
+        self.app.push_screen(DownloadQuestion(event.text), lambda answer: event.answer(bool(answer)))
 
     def on_model_opened(self, event: ModelOpened) -> None:
         """It is there."""
         event.stop()
-        self.desk.model, self.desk.opening_text = event.model, ""
+        self.end_opening()
+        self.desk.model = event.model
         self.composer.recount()
         self.tell_all(event.model.facts.notices)
+        self.show_figures(None)  # those of the model before
         self.show_title()
         self.look_at_context()
 
     def on_model_failed(self, event: ModelFailed) -> None:
-        """It is not."""
+        """It is not; the one before stays, where there was one."""
         event.stop()
-        self.desk.model, self.desk.opening_text = None, ""
+        self.end_opening()
+        self.desk.model = event.model
+        if event.model is not None and self.desk.tuning.settings.model.model != event.setting:
+            with suppress(BadSetting):  # a file of settings was broken meanwhile
+                self.desk.tuning.put("model", event.setting)
+        self.composer.recount()
         self.show_title()
         self.tell(f"{event.reason} (Ctrl+L shows the models)", is_error=True)
 

@@ -22,6 +22,7 @@ from edgeinfer.app.tui.widgets.answer import Answer
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.text import Message
+from edgeinfer.settings import find_option
 
 
 class Talking(Switching, Answering):
@@ -31,6 +32,7 @@ class Talking(Switching, Answering):
         """Show or set the system prompt of this chat."""
         if argument:
             self.chat.system = None if argument == "none" else argument
+            self.show_title()
             self.look_at_context()
         self.tell(f"system prompt: {self.chat.system or 'none'}")
 
@@ -43,14 +45,17 @@ class Talking(Switching, Answering):
         self.app.push_screen(PersonasScreen(self.desk.personas, self.chat.system), self.use_persona)
 
     def use_persona(self, chosen: ChosenPersona | None) -> None:
-        """Take a persona's text as the system prompt."""
+        """Take a persona's text as the system prompt; a persona may have been changed or renamed meanwhile."""
+        self._named_prompt = None
         if chosen is None:
+            self.show_title()
             return
         try:
             self.chat.system = chosen.text
         except EdgeInferError as error:
             self.tell(str(error), is_error=True)
         else:
+            self.show_title()
             self.look_at_context()
             self.tell(f"{chosen.name} answers now")
 
@@ -73,7 +78,7 @@ class Talking(Switching, Answering):
     def set_for_now(self, name: str, text: str) -> None:
         """Show a setting, or set it for this run."""
         value = self.desk.tuning.put(name, text) if text else self.desk.tuning.settings.value(name)
-        shown = "unset" if value is None else value
+        shown = find_option(name).unset if value in (None, ()) else value
         later = text and needs_reload(name)
         self.tell(f"{name}: {shown}{', once the model is opened again: /model does that' if later else ''}")
         self.look_at_context()
@@ -99,7 +104,7 @@ class Talking(Switching, Answering):
         if not argument:
             self.tell("which file or folder? /attach PATH, or @PATH in the text")
             return
-        self.composer.attach(Path(argument).expanduser())
+        self.composer.attach(Path(argument))
 
     def on_composer_edited(self, event: Composer.Edited) -> None:
         """The draft has changed: see what it means for the context."""

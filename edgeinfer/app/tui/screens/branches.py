@@ -1,6 +1,7 @@
 """All branches of a chat, as a tree to choose from.
 
-In: the messages, which one is shown. Out: the message whose branch is to be shown, or None.
+In: the messages, which one is shown. Out: the message whose branch is to be shown, or None. Alternatives stand one
+below the other, each with its place among them; what follows one of them is indented under it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from edgeinfer.app.sessions.tree import MessageTree
 from edgeinfer.app.tui.text.neutral import neutral
 
 INDENT = 14
+GUIDE_CELLS = 2
+HEADING = "● you are here; Enter shows a branch"
+HERE, ELSEWHERE = "● ", "  "
 SIGNS = {"user": "> ", "assistant": "", "summary": "summary: "}
 
 
 class BranchesScreen(Screen[int | None]):
-    """The tree, with the branch that is shown in bold."""
+    """The tree, with a mark before each message of the branch that is shown."""
 
     AUTO_FOCUS = "Tree"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "leave", "back", id="branches.back")]
@@ -35,21 +39,22 @@ class BranchesScreen(Screen[int | None]):
         self._current_leaf = current
 
     def compose(self) -> ComposeResult:
-        yield Tree[int]("branches; Enter shows one")
+        yield Tree[int](HEADING)
         yield Footer()
 
     def on_mount(self) -> None:
         found = self.query_one(Tree)
         found.root.expand()
-        found.auto_expand = False
+        found.auto_expand, found.guide_depth = False, GUIDE_CELLS
         shown: TreeNode[int] | None = None
         left: list[tuple[TreeNode[int], KeptMessage]] = [(found.root, root) for root in reversed(self._messages.roots)]
         while left:
             parent, message = left.pop()
             children = self._messages.children(message.number)
-            grown = parent.add(self._label(message), message.number, expand=True, allow_expand=len(children) > 1)
+            has_below = len(children) > 1 or bool(children and self._place(message))
+            grown = parent.add(self._label(message), message.number, expand=True, allow_expand=has_below)
             shown = grown if message.number == self._current_leaf else shown
-            below = grown if len(children) > 1 else parent  # one that simply follows stays on the same level
+            below = grown if has_below else parent  # one that simply follows stays on the same level
             left += [(below, child) for child in reversed(children)]
         if shown is not None:
             self.call_after_refresh(found.move_cursor, shown)
@@ -63,6 +68,13 @@ class BranchesScreen(Screen[int | None]):
         """Go back."""
         self.dismiss(None)
 
+    def _place(self, message: KeptMessage) -> str:
+        """Which of several alternatives a message is; "" where there is no other."""
+        index, siblings = self._messages.siblings(message.number)
+        return f"{index + 1}/{len(siblings)} " if len(siblings) > 1 else ""
+
     def _label(self, message: KeptMessage) -> Text:
+        is_here = message.number in self._current_path
         words = " ".join(neutral(message.text).split())[: max(20, self.app.size.width - INDENT)] or "(no text)"
-        return Text(SIGNS[message.role] + words, style="bold" if message.number in self._current_path else "dim")
+        head = f"{HERE if is_here else ELSEWHERE}{self._place(message)}{SIGNS[message.role]}"
+        return Text(head + words, style="bold" if is_here else "dim")

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from textual import work
 from textual.actions import SkipAction
 from textual.app import ComposeResult
+from textual.containers import Container
 
+from edgeinfer.app.enclosures import Draft
 from edgeinfer.app.input_history import InputHistory, history_path
 from edgeinfer.app.tui.actions.copying import Copying
 from edgeinfer.app.tui.actions.talking import Talking
@@ -18,26 +20,38 @@ from edgeinfer.app.tui.commands import bindings, find, slash_commands
 from edgeinfer.app.tui.messages import Told
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
+from edgeinfer.app.tui.widgets.first_page import FirstPage
 from edgeinfer.app.tui.widgets.meters import Meters
 from edgeinfer.app.tui.widgets.title_bar import TitleBar
 from edgeinfer.app.tui.widgets.transcript import Transcript
-from edgeinfer.errors import BadSetting
+from edgeinfer.app.tui.widgets.unsaved_banner import UnsavedBanner
+from edgeinfer.errors import BadSetting, EdgeInferError
 
 
 class ChatScreen(Talking, Copying):
     """The screen that the app begins with."""
 
+    DEFAULT_CSS = """
+    #pages { height: 1fr; min-height: 3; layers: messages first; }
+    #pages Transcript { layer: messages; height: 100%; }
+    #pages FirstPage { layer: first; height: 100%; }
+    """
     BINDINGS = bindings()
     AUTO_FOCUS = "Composer TextArea"
 
     def compose(self) -> ComposeResult:
         yield TitleBar()
-        yield Transcript()
+        if self.desk.unsaved:
+            yield UnsavedBanner(self.desk.unsaved)
+        with Container(id="pages"):
+            yield Transcript()
+            yield FirstPage()
         yield ContextBar()
         yield Composer(
-            history=InputHistory(history_path()),
+            history=InputHistory(None if self.desk.unsaved else history_path()),
             commands=[(command.form, command.help) for command in slash_commands()],
             count_tokens=self.count_tokens,
+            why_unfit=self.why_unfit,
         )
         yield Meters()
 
@@ -49,12 +63,14 @@ class ChatScreen(Talking, Copying):
         """No other screen stands over this one any more."""
         self.transcript.draw()
 
-    def begin(self) -> None:
-        """The first screen is drawn: open the model."""
+    async def begin(self) -> None:
+        """The first screen is drawn: open the model, and do what the command line asks for."""
         self.desk.autosave.failed = self.tell_unsaved
         self.engine.start()
         self.open_model()
         self.prepare_drawing()
+        await self.begin_as(self.desk.beginning)
+        self.composer.type_ahead(self.desk.typed.text)
 
     @work(thread=True, group="preparing")
     def prepare_drawing(self) -> None:
@@ -116,6 +132,21 @@ class ChatScreen(Talking, Copying):
         if model is None:
             return None
         return len(model.tokenize(text, add_special=False, parse_special=False))
+
+    def why_unfit(self, draft: Draft) -> str | None:
+        """Why a draft can never be answered; None where it can, or where nobody knows. Called from threads."""
+        from edgeinfer.app.context_use import why_too_long
+        from edgeinfer.app.sessions.conversation import with_attachments
+
+        model = self.desk.model
+        if model is None:
+            return None
+        system = [message for message in self.chat.prompt() if message.role == "system"]
+        names = [attachment.name for attachment in draft.attachments]
+        try:
+            return why_too_long(model, system, with_attachments(draft.text, draft.attachments), names)
+        except EdgeInferError:  # it is told by whoever answers
+            return None
 
     async def on_composer_command(self, event: Composer.Command) -> None:
         """Do what a line such as "/temp 0.2" says."""

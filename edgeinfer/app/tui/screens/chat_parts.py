@@ -13,12 +13,14 @@ from textual.screen import Screen
 
 from edgeinfer.app.sessions.chat import Chat
 from edgeinfer.app.sessions.records import Attachment
+from edgeinfer.app.step_progress import StepClock
 from edgeinfer.app.tui.desk import Desk
 from edgeinfer.app.tui.engine_thread import EngineThread
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.answer import Answer
 from edgeinfer.app.tui.widgets.composer import Composer
 from edgeinfer.app.tui.widgets.context_bar import ContextBar
+from edgeinfer.app.tui.widgets.first_page import FirstPage
 from edgeinfer.app.tui.widgets.meters import MeterFigures, Meters
 from edgeinfer.app.tui.widgets.title_bar import TitleBar
 from edgeinfer.app.tui.widgets.transcript import Transcript
@@ -58,6 +60,10 @@ class ChatParts(Screen[None]):
         self.desk = desk
         self.engine = EngineThread(self, desk.opening, desk.snapshots)
         self.chat = Chat(desk.store, system=desk.tuning.settings.generation.system)
+        self.opening = StepClock()
+        """How far opening a model is."""
+        self.opened = ""
+        """The model that is being opened, "" while that is not known."""
         self.writing: Writing | None = None
         self.prompted: list[Prompted] = []
         self.edited: int | None = None
@@ -70,6 +76,10 @@ class ChatParts(Screen[None]):
     @property
     def transcript(self) -> Transcript:
         return self.query_one(Transcript)
+
+    @property
+    def first_page(self) -> FirstPage:
+        return self.query_one(FirstPage)
 
     @property
     def composer(self) -> Composer:

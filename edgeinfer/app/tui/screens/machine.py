@@ -35,7 +35,7 @@ WIDE, HIGH_ENOUGH = 100, 30
 """Columns and rows from which panels stand side by side."""
 TABS = ("plan", "roof", "cores", "memory", "drafts", "energy")
 BUSY = "an answer is in the making, or the model is closed; press r when it is done"
-UNTIMED = "this device does not tell what its ops take"
+UNTIMED = "this device does not report how long its operations take"
 
 
 class Source(Protocol):

@@ -44,11 +44,11 @@ class LookTaken(Message):
 
 
 class ModelRemoved(Message):
-    """A model was deleted, and so many bytes came free."""
+    """A model was deleted, or taken off the list; `text` says which."""
 
-    def __init__(self, entry: Entry, freed_bytes: int) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
-        self.entry, self.freed_bytes = entry, freed_bytes
+        self.text = text
 
 
 class PullCancelled(Message):

@@ -55,7 +55,7 @@ class CatalogueWork:
 
     def remove(self, entry: Entry) -> None:
         """Delete a model."""
-        self._try(lambda: ModelRemoved(entry, self._catalogue.remove(entry)))
+        self._try(lambda: ModelRemoved(self._catalogue.remove(entry).text))
 
     def cancel(self, source: str) -> None:
         """Stop a pull and delete what has arrived: large files take their time to go."""

@@ -36,9 +36,9 @@ from edgeinfer.app.tui.screens.model_messages import (
 from edgeinfer.app.tui.screens.model_question import ModelQuestion
 from edgeinfer.app.tui.screens.model_work import CatalogueWork
 from edgeinfer.app.tui.widgets.model_detail import ModelDetail
+from edgeinfer.app.tui.widgets.model_hints import ModelHints
 from edgeinfer.app.tui.widgets.model_table import ModelTable
 from edgeinfer.app.tui.widgets.pull_lines import PullLines
-from edgeinfer.models.download.space import size_text
 
 CONTEXTS = tuple(1024 << doubling for doubling in range(1, 8))
 
@@ -90,9 +90,12 @@ class ModelsScreen(Screen[Chosen | None]):
         """Title, source, table, and lines that show when there is something to say."""
         yield Static(id="models-title", markup=False)
         yield Input(
-            placeholder="look up hf:user/repo, pypi:package, https://…, ollama:name", id="models-source", compact=True
+            placeholder="look up owner/name of the hub, https://…, a path, ollama:name, pypi:package",
+            id="models-source",
+            compact=True,
         )
         yield ModelTable(self._current_model, id="models-table")
+        yield ModelHints(id="models-hints")
         yield PullLines(self._catalogue.pulls, id="models-pulls")
         yield ModelDetail(id="models-detail")
         yield Static(id="models-notice", markup=False)
@@ -130,23 +133,26 @@ class ModelsScreen(Screen[Chosen | None]):
         here = [entry for entry in self._read if entry.path is not None]
         offers = [entry for entry in listed.values() if not any(is_here(entry, each) for each in here)]
         self._table.show((*here, *offers), {each.source: each for each in self._catalogue.pulls.statuses()})
-        if not here and not offers:
-            self._notice("no models here; / looks up a source to fetch one from")
+        self.query_one(ModelHints).show(here=bool(here), offers=[entry.name for entry in offers])
         self._forecast_all()
 
     @on(Input.Submitted, "#models-source")
     def _source_given(self, event: Input.Submitted) -> None:
+        """Look a source up; until something is found it stays in the field, to be corrected."""
         source = event.value.strip()
         event.stop()
-        self._table.focus()
         if source:
             self._notice(f"looking up {source} …")
             self._begin("offers", lambda: self._work.offers(source))
+        else:
+            self._table.focus()
 
     @on(OffersFound)
     def _show_offers(self, event: OffersFound) -> None:
         self._offers = event.offers
         self._list()
+        if self.query_one(Input).value.strip() == event.source:  # else the next source is being typed
+            self._table.focus()
         new = [entry for entry in event.offers if self._table.shows(entry.key)]
         if new:
             self._table.select(new[0].key)
@@ -309,17 +315,19 @@ class ModelsScreen(Screen[Chosen | None]):
         if chosen.name == self._current_model:
             self._notice(f"{chosen.name} is in use; switch to another model first")
             return
-        where = "its files belong to another program and stay" if self._catalogue.is_referenced(chosen) else "no undo"
 
         def answered(yes: bool | None) -> None:
             if yes:
                 self._begin("removal", lambda: self._work.remove(chosen))
 
-        self.app.push_screen(ModelQuestion(f"delete {chosen.name} ({size_word(chosen)}, {where})?"), answered)
+        question = f"delete {chosen.name} ({size_word(chosen)}, no undo)?"
+        if self._catalogue.is_referenced(chosen):
+            question = f"remove {chosen.name} from the list? The file stays at {chosen.path}"
+        self.app.push_screen(ModelQuestion(question), answered)
 
     @on(ModelRemoved)
     def _removed(self, event: ModelRemoved) -> None:
-        self._notice(f"{event.entry.name} is removed; {size_text(event.freed_bytes)} came free")
+        self._notice(event.text)
         self._read_entries()
 
     # Pulls
@@ -362,7 +370,7 @@ class ModelsScreen(Screen[Chosen | None]):
         line.update(one_line(text))
 
     def _show_title(self) -> None:
-        text = f"context {context_word(self._n_context)} ([ ]), ~ is predicted"
+        text = f"Context {context_word(self._n_context)} (press [ or ] to change); ~ means estimated"
         self.query_one("#models-title", Static).update(text)
 
     def action_source(self) -> None:

@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.personas import Persona, Personas
 from edgeinfer.app.tui.text.neutral import neutral
+from edgeinfer.app.tui.widgets.text_fields import Area, Field
 from edgeinfer.errors import EdgeInferError
 
 NONE_YET = "no personas yet: n makes one, from the system prompt in use"
@@ -60,8 +61,8 @@ class PersonasScreen(Screen[Chosen | None]):
 
     def compose(self) -> ComposeResult:
         yield OptionList()
-        yield Input(placeholder="name", id="persona-name")
-        yield TextArea(id="persona-text", read_only=True, soft_wrap=True)
+        yield Field(placeholder="name", id="persona-name")
+        yield Area(id="persona-text", read_only=True, soft_wrap=True)
         yield Static(id="persona-hint", markup=False)
         yield Footer()
 
@@ -77,6 +78,11 @@ class PersonasScreen(Screen[Chosen | None]):
         """One was chosen."""
         persona = self._listed[event.option_index]
         self.dismiss(Chosen(persona.name, persona.text))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """The name is there: on to the text."""
+        event.stop()
+        self.query_one(TextArea).focus()
 
     def action_leave(self) -> None:
         """Leave what is being edited as it was, or go back."""
@@ -160,7 +166,7 @@ class PersonasScreen(Screen[Chosen | None]):
         name, area = self.query_one(Input), self.query_one(TextArea)
         name.value, area.text, area.read_only = persona.name, persona.text, False
         (area if persona.name else name).focus()
-        self._tell("Ctrl+S keeps it, Escape does not")
+        self._tell("Ctrl+S keeps it, Escape does not; Enter or Tab goes from the name to the text")
         self.refresh_bindings()
 
     def _end_editing(self) -> None:

@@ -6,7 +6,6 @@ that is declared stands here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,11 +15,12 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from edgeinfer.app.config_file import plain, write_setting
+from edgeinfer.app.config_file import write_setting, written
 from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.tuning import needs_reload
+from edgeinfer.app.tui.widgets.text_fields import Field
 from edgeinfer.errors import BadSetting
-from edgeinfer.settings import Option, Settings, declared_options, load_settings
+from edgeinfer.settings import Option, Settings, declared_options, load_settings, read_value
 
 NARROW = 70
 COLUMNS = ("name", "value", "from")
@@ -66,7 +66,7 @@ class SettingsScreen(Screen[Changed | None]):
         yield Input(placeholder="find a setting", id="settings-filter")
         yield DataTable(cursor_type="row", zebra_stripes=False)
         yield Static(id="setting-help", markup=False)
-        yield Input(id="setting-value")
+        yield Field(id="setting-value")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -179,7 +179,7 @@ class SettingsScreen(Screen[Changed | None]):
 
     def _row(self, option: Option[object]) -> tuple[str, str]:
         origin = self._settings.origins[option.name]
-        value = written(option, self._settings.value(option.name)) or "(unset)"
+        value = written(option, self._settings.value(option.name)) or option.unset
         return neutral(value), "" if origin == "default" else neutral(origin)
 
     def _at_cursor(self) -> Option[object] | None:
@@ -200,29 +200,10 @@ class SettingsScreen(Screen[Changed | None]):
 
     def _wrong(self, option: Option[object], text: str) -> str:
         try:
-            option.read(text)
-        except ValueError as reason:
-            return f"{option.name} cannot be {text!r}: {reason}"
+            read_value(option.name, text)
+        except BadSetting as reason:
+            return str(reason)
         return ""
 
     def _tell(self, text: str) -> None:
         self.query_one("#setting-help", Static).update(neutral(text))
-
-
-def written(option: Option[object], value: object) -> str:
-    """A value as it is typed, so that the option's reader takes it."""
-    shown = plain(value)
-    if shown is None:
-        return ""
-    if isinstance(shown, bool):
-        return "true" if shown else "false"
-    if not isinstance(shown, list):
-        return str(shown)
-    for separator in (",", os.pathsep, " "):
-        text = separator.join(map(str, shown))
-        try:
-            if option.read(text) == value:
-                return text
-        except ValueError:
-            continue
-    return ",".join(map(str, shown))

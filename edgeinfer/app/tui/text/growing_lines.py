@@ -6,6 +6,7 @@ An open code fence grows by lines, each coloured by itself until the fence is cl
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from textual.strip import Strip
@@ -16,6 +17,8 @@ from edgeinfer.app.tui.text.fences import Opening
 
 BLANK = Strip.blank(0)
 LONG_CHARACTERS, LONG_LINES = 1500, 24
+STRUCTURE = re.compile(r"\s|[-*+>#|](\s|$)|\d+[.)]\s|\|")
+"""How blocks begin that are no paragraphs."""
 GROWTH = 1.25
 """What is not settled and longer is drawn as Markdown each time it has grown so much; until then the rest is text."""
 
@@ -87,7 +90,7 @@ class GrowingLines:
             self._tail_drawn = drawer.block(replace(tail, source=source[:n_complete].rstrip("\n")))
             self._n_tail_characters = n_complete
         rest = source[self._n_tail_characters :].rstrip("\n")
-        return [*self._tail_drawn, *(drawer.plain(rest) if rest else [])]
+        return [*self._tail_drawn, *(_rest(drawer, tail, rest) if rest else [])]
 
 
 class GrowingPlain:
@@ -108,6 +111,14 @@ class GrowingPlain:
                 self._drawn += drawer.plain(line, style) if line.strip() else [BLANK]
             self._done = text[: len(text) - len(rest)]
         return [*self._drawn, *(drawer.plain(rest, style) if rest else [])]
+
+
+def _rest(drawer: Drawer, tail: Block, rest: str) -> list[Strip]:
+    """What follows the part of a block that is drawn as Markdown: of a paragraph so are its lines, if they are few."""
+    is_paragraph = tail.number is None and not STRUCTURE.match(tail.source) and not STRUCTURE.match(rest)
+    if not is_paragraph or len(rest) >= LONG_CHARACTERS:
+        return drawer.plain(rest)
+    return drawer.block(replace(tail, source=rest))
 
 
 def _apart(before: list[Strip], lines: list[Strip], *, joins: bool = False) -> list[Strip]:

@@ -1,7 +1,8 @@
 """One block of Markdown as Rich draws it, parsed as everything here is.
 
-In: the source of a block, and its number where it is an item. Out: a renderable. Headings stand at the left, links show
-their addresses, items have their numbers. Characters that were written by their names are as harmless as all others.
+In: the source of a block, and its number where it is an item. Out: a renderable. Line breaks in a paragraph are kept,
+headings stand at the left, links show their addresses, items have their numbers. Characters that were written by their
+names are as harmless as all others.
 """
 
 from __future__ import annotations
@@ -121,7 +122,9 @@ def _blank() -> Markdown:
 
 
 def _tame(tokens: Sequence[Token]) -> None:
-    """Entities such as &#13; are characters only now."""
+    """Keep the line breaks of the source, and make entities such as &#13; harmless: they are characters only now."""
     for token in tokens:
-        if token.type == "text" and not token.content.isprintable():
+        if token.type == "softbreak":  # CommonMark reads it as a space, but a chat is written line by line
+            token.type = "hardbreak"
+        elif token.type == "text" and not token.content.isprintable():
             token.content = neutral(token.content).replace("\n", " ")

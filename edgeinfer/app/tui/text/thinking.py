@@ -56,7 +56,10 @@ def may_begin_thought(text: str) -> bool:
 
 
 def _begun_inside(text: str) -> tuple[str, str] | None:
-    """The thought that a text begins in, and what comes after it; None where it does not."""
+    """The thought that a text begins in, and what comes after it; None where it does not.
+
+    Where a thought is begun before one is ended, the text is an answer up to there, and all of it is shown.
+    """
     if not any(end in text for _, end in PAIRS):
         return None
     fence: Opening | None = None
@@ -66,6 +69,8 @@ def _begun_inside(text: str) -> tuple[str, str] | None:
             fence = None if fence.is_closed_by(line) else fence
         elif (mark := next((end for _, end in PAIRS if line.lstrip().startswith(end)), None)) is not None:
             return text[:at], text[at + line.index(mark) + len(mark) :]
+        elif any(begin in line for begin, _ in PAIRS):
+            return None
         else:
             fence = opening_of(line)
         at += len(line) + 1

@@ -5,6 +5,7 @@ In: a `readings.Drafting`. Out: lines.
 
 from __future__ import annotations
 
+from edgeinfer.app.counting import counted
 from edgeinfer.app.readings.records import Counted, Drafting
 from edgeinfer.app.tui.figures import bar, percent, seconds
 from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, STRONG, Line, Panel, line
@@ -24,7 +25,7 @@ class AcceptanceTable(Panel[Drafting]):
 
 
 def draft_lines(drafting: Drafting, width: int, height: int) -> list[Line]:
-    """Accepted of proposed tokens by drafter, and T(k) below."""
+    """Accepted of proposed tokens by drafter, and what passes cost below."""
     if not drafting.is_on:
         return [line(("nothing is drafted with this model", MUTED))]
     if not drafting.total:
@@ -34,7 +35,7 @@ def draft_lines(drafting: Drafting, width: int, height: int) -> list[Line]:
     last, tail = dict(drafting.last), _costs(drafting, width)
     room = max(1, height - 2 - len(tail))
     rows = [_row(name, last.get(name, Counted()), total, width) for name, total in drafting.total[:room]]
-    return [line((step, STRONG), " tokens a step in the last answer"), line((head[:width], MUTED)), *rows, *tail]
+    return [line((step, STRONG), " tokens per step in the last answer"), line((head[:width], MUTED)), *rows, *tail]
 
 
 def _row(name: str, last: Counted, total: Counted, width: int) -> Line:
@@ -43,19 +44,21 @@ def _row(name: str, last: Counted, total: Counted, width: int) -> Line:
     return line((f"{name[: NAME_WIDTH - 1]:<{NAME_WIDTH}}", MAIN), counts, drawn)
 
 
-def _count(counted: Counted) -> str:
-    return f"{counted.accepted} of {counted.proposed}" if counted.proposed else "–"
+def _count(drafted: Counted) -> str:
+    return f"{drafted.accepted} of {drafted.proposed}" if drafted.proposed else "–"
 
 
 def _costs(drafting: Drafting, width: int) -> list[Line]:
     """What passes of more tokens cost, as many sizes as fit."""
     if not drafting.costs:
         return []
-    text = "T(k)"
+    text = ""
     for size, cost in drafting.costs:
-        more = f"  {size}: {cost:.2f}"
+        more = f", {size} ×{cost:.2f}" if text else f"{counted(size, 'token')} ×{cost:.2f}"
+        if size == 1:
+            continue
         if len(text) + len(more) > width:
             break
         text += more
-    single = "" if drafting.single_s is None else f"T(1) is {seconds(drafting.single_s)}"
-    return [line((text, MUTED)), *([line((single, MUTED))] if single else [])]
+    single = "" if drafting.single_s is None else f"a pass of 1 token takes {seconds(drafting.single_s)}"
+    return [line((part, MUTED)) for part in (single, text) if part]

@@ -25,6 +25,7 @@ from edgeinfer.errors import EdgeInferError
 from edgeinfer.models.download.space import size_text
 
 ROWS_CAP = 2
+NOT_SENT = "Nothing was sent; to say it as text, put it in `backticks`"
 CountTokens = Callable[[str], int | None]
 
 
@@ -76,6 +77,7 @@ class Chips(Static, can_focus=True):
             self.held = held  # those of the draft that asked: by now there may be another one
             self.read = read
             self.scan_number = 0  # 0 where a path was given
+            self.is_sent = False  # the draft is to be sent when it is read
             self.named: list[Path] = []  # all that the draft mentions
 
     class Counted(Message):
@@ -127,15 +129,18 @@ class Chips(Static, can_focus=True):
         kept = Enclosures()
         kept.add_kept(attachments)
         if kept.items:
-            kept.refused.update(mentions(text, self._base))  # they are among the attachments
+            kept.refused.update(mentions(text, self._base, missing=True))  # they are among the attachments
         self.hold(kept)
 
-    def scan(self, text: str) -> None:
-        """Attach what a text mentions, and let go of what it no longer does; `Changed` follows."""
+    def scan(self, text: str, *, is_sent: bool = False) -> None:
+        """Attach what a text mentions, and let go of what it no longer does; `Changed` follows.
+
+        is_sent: nothing is still being typed, so that names of files that are not there are mistakes, and told.
+        """
         self._scan_number += 1
         self._n_scanning += 1
         held = {item.path for item in self._held.items if item.path is not None}
-        self._scan(text, held | self._held.refused, self._scan_number, self._held)
+        self._scan(text, held | self._held.refused, self._scan_number, self._held, is_sent)
 
     def attach(self, path: Path) -> None:
         """Attach a file or folder; `Changed` follows."""
@@ -234,10 +239,10 @@ class Chips(Static, can_focus=True):
         return [self._draft_text, *(attachment.text for attachment in self._held.attachments)]
 
     @work(thread=True, group="read")
-    def _scan(self, text: str, known: set[Path], number: int, held: Enclosures) -> None:
-        named = mentions(text, self._base)
+    def _scan(self, text: str, known: set[Path], number: int, held: Enclosures, is_sent: bool) -> None:
+        named = mentions(text, self._base, missing=is_sent)
         message = self.Read(held, [(path, _read(path, self._base)) for path in named if path not in known])
-        message.scan_number, message.named = number, named
+        message.scan_number, message.named, message.is_sent = number, named, is_sent
         self.post_message(message)
 
     @work(thread=True, group="read")
@@ -259,13 +264,18 @@ class Chips(Static, can_focus=True):
         for path, attached in message.read:
             if isinstance(attached, str):
                 failed = True
-                held.refused.add(path)
-                self.notify(neutral(attached), severity="warning", markup=False)
+                if given or message.is_sent or held.failed.get(path) != attached:
+                    self._tell_failed(attached, message.is_sent)
+                held.failed[path] = attached
                 continue
             held.add(path, attached, "added" if given else "mention")
             for notice in attached.notices:
                 self.notify(neutral(notice), markup=False)
         self._tell(failed)
+
+    def _tell_failed(self, reason: str, is_sent: bool) -> None:
+        hint = f". {NOT_SENT}" if is_sent else ""
+        self.notify(neutral(f"{reason}{hint}"), severity="warning", markup=False)
 
     def _count_next(self) -> None:
         text = self._counts.missing(self._texts())

@@ -1,8 +1,8 @@
 """The composer: where a message is written, with what goes along with it.
 
 In: keys, pastes, files, what was typed before. Out: messages: `Submitted`, `Command`, `Edited`, `Cancelled`,
-`TakeBack`. What was sent is gone from it; who cannot use it puts it back with `put`. Knows neither sessions nor the
-engine; tokens are counted by the function it is given, in a thread.
+`TakeBack`, `GoOn`. What was sent is gone from it; who cannot use it puts it back with `put`. Knows neither sessions nor
+the engine; functions it is given count tokens and say what is too long, in threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from textual import on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Static, TextArea
@@ -29,12 +28,13 @@ from edgeinfer.app.tui.text.neutral import neutral
 from edgeinfer.app.tui.widgets.chips import Chips, CountTokens
 from edgeinfer.app.tui.widgets.completion_list import CompletionList
 from edgeinfer.app.tui.widgets.draft_input import DraftInput
+from edgeinfer.app.tui.widgets.sending import SHORT_CHARACTERS, Sending, WhyUnfit
 from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
 
 SETTLED_S = 0.3
 
 
-class Composer(Vertical):
+class Composer(Sending):
     """A text area with completions over it, chips for attachments, and what waits to be sent.
 
     All its parts have automatic heights: beside a fixed one Textual takes a share of the screen as no limit.
@@ -87,6 +87,9 @@ class Composer(Vertical):
     class TakeBack(Message):
         """The last of the queued prompts is wanted back: take it from the queue, and `put` it."""
 
+    class GoOn(Message):
+        """Enter without a draft: the first of the prompts that wait is to be sent."""
+
     def __init__(
         self,
         *,
@@ -94,7 +97,8 @@ class Composer(Vertical):
         history: InputHistory | None = None,
         commands: Sequence[tuple[str, str]] = (),
         count_tokens: CountTokens | None = None,
-        placeholder: str = "ask; @ a file, / a command",
+        why_unfit: WhyUnfit | None = None,
+        placeholder: str = "Ask anything · @ attach · / commands · F1 help",
         id: str | None = None,
     ) -> None:
         super().__init__(id=id)
@@ -104,7 +108,7 @@ class Composer(Vertical):
         self._before_mode: tuple[str, Enclosures] | None = None
         self._settling: Timer | None = None
         self._told = Draft("")
-        self._sending = False
+        self._why_unfit = why_unfit
         self._last_paste: Enclosure | None = None
         self._draft = DraftInput(placeholder, self._past)
         self._list = CompletionList(base, commands)
@@ -118,11 +122,6 @@ class Composer(Vertical):
         yield self._mode_line
         yield self._chips
         yield self._draft
-
-    @property
-    def draft(self) -> Draft:
-        """What stands there now."""
-        return Draft(self._draft.text, self._chips.attachments)
 
     @property
     def n_tokens(self) -> int | None:
@@ -141,11 +140,21 @@ class Composer(Vertical):
         self._leave_list()
         self.focus()
 
-    def take(self) -> Draft:
-        """Empty it; what stood there."""
-        taken = self.draft
-        self.clear()
-        return taken
+    def type_ahead(self, text: str) -> None:
+        """Take what was typed before all that stands here: its lines are sent, but for the last, and for @paths."""
+        if text:
+            self._draft.call_later(self._type_ahead, text)
+
+    def _type_ahead(self, text: str) -> None:
+        if self._sending:
+            self.set_timer(SETTLED_S, lambda: self._type_ahead(text))
+            return
+        *lines, last = [text] if "@" in text or len(text) > SHORT_CHARACTERS else text.split("\n")
+        after = self._draft.text
+        for line in lines:
+            self._draft.become(line)
+            self._send()
+        self._draft.become(last + after)
 
     def clear(self) -> None:
         """Empty it and leave its mode."""
@@ -156,9 +165,9 @@ class Composer(Vertical):
         """Attach a file or folder, which is read in a thread; what goes wrong is told."""
         self._chips.attach(path)
 
-    def queued(self, texts: Sequence[str]) -> None:
-        """Show the prompts that wait to be sent, none for none."""
-        self._waiting.show(texts)
+    def queued(self, texts: Sequence[str], *, is_held: bool = False) -> None:
+        """Show the prompts that wait to be sent, none for none; `is_held`: until Enter sends the first one."""
+        self._waiting.show(texts, is_held=is_held)
 
     def recount(self) -> None:
         """Count all tokens again: there is a model now, or another one."""
@@ -174,16 +183,19 @@ class Composer(Vertical):
         self._draft.focus()
 
     def focus(self, scroll_visible: bool = True) -> Composer:
-        """Give the draft the keyboard."""
         self._draft.focus(scroll_visible)
         return self
+
+    def send(self) -> None:
+        """Send the draft, as the key does."""
+        self._draft.call_later(self._send)
 
     # keys
 
     def action_send(self) -> None:
         """Accept the completion that is chosen, else send the draft, when all keys before this one are in it."""
         self._only_in_draft()
-        self._draft.call_later(self._send)
+        self.send()
 
     def _send(self) -> None:
         self._catch_up()
@@ -191,18 +203,19 @@ class Composer(Vertical):
         if chosen is not None and self._accept(chosen) and not chosen.is_command:
             return
         text = self._draft.text
-        if self._sending or not (text.strip() or self._chips.attachments or self._chips.busy):
+        if self._sending:
+            return
+        if not (text.strip() or self._chips.attachments or self._chips.busy):
+            if self._waiting.n_waiting:
+                self.post_message(self.GoOn())
             return
         if begins_command(text):
             self._leave_list()
             self._past.add(text)
             self._draft.become("")
             self.post_message(self.Command(text.strip()))
-        elif "@" in text or self._chips.busy:
-            self._sending = self._draft.read_only = True
-            self._chips.scan(text)
         else:
-            self._submit()
+            self._begin_sending()
 
     def action_newline(self) -> None:
         """Begin a new line."""
@@ -311,16 +324,6 @@ class Composer(Vertical):
     def _take_keyboard(self) -> None:
         self._draft.focus()
 
-    @on(Chips.Changed)
-    def _chips_changed(self, changed: Chips.Changed) -> None:
-        changed.stop()
-        if self._sending and not self._chips.busy:
-            self._stop_sending()
-            if not changed.failed:
-                self._submit()
-                return
-        self._tell()
-
     @on(CompletionList.Picked)
     def _take_click(self) -> None:
         if (chosen := self._list.chosen) is not None:
@@ -362,9 +365,6 @@ class Composer(Vertical):
         self._restore()
         said = text.strip("\n")
         self.post_message(self.Submitted(said[1:] if said.startswith("//") else said, attachments))
-
-    def _stop_sending(self) -> None:
-        self._sending = self._draft.read_only = False
 
     def _restore(self) -> None:
         """Leave the mode with the draft from before it; without a mode, empty the draft."""

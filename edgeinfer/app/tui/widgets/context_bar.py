@@ -19,12 +19,16 @@ BAR_WIDTH, SHORT_BAR_WIDTH = 20, 8
 
 @dataclass(frozen=True, slots=True)
 class ContextUse:
-    """Tokens in use, of the draft and of the whole context; messages that sending the draft would leave out."""
+    """Tokens in use, of the draft and of the whole context; messages that sending the draft would leave out.
+
+    is_too_long: the draft has no room in it, whatever is left out.
+    """
 
     n_used: int
     n_draft: int
     n_context: int
     n_cut_messages: int = 0
+    is_too_long: bool = False
 
 
 class ContextBar(Static):
@@ -45,9 +49,12 @@ class ContextBar(Static):
         """The line as it is drawn."""
         return self._shown
 
-    def show(self, n_used: int, n_draft: int, n_context: int, n_cut_messages: int = 0) -> None:
+    def show(
+        self, n_used: int, n_draft: int, n_context: int, n_cut_messages: int = 0, *, is_too_long: bool = False
+    ) -> None:
         """Draw these counts. A context of 0 tokens: none is known, and nothing is shown."""
-        self._use = ContextUse(n_used, n_draft, n_context, n_cut_messages) if n_context > 0 else None
+        use = ContextUse(n_used, n_draft, n_context, n_cut_messages, is_too_long)
+        self._use = use if n_context > 0 else None
         self._draw()
 
     def on_mount(self) -> None:
@@ -61,7 +68,8 @@ class ContextBar(Static):
         line = "" if self._use is None else context_line(self._use, width)
         if width and line != self._shown:
             self._shown = line
-            self.set_class(self._use is not None and self._use.n_cut_messages > 0, "-cuts")
+            cuts = self._use is not None and (self._use.n_cut_messages > 0 or self._use.is_too_long)
+            self.set_class(cuts, "-cuts")
             self.update(Content(line), layout=False)
 
 
@@ -73,6 +81,9 @@ def context_line(use: ContextUse, width: int) -> str:
     added = f" + {use.n_draft:,}" if use.n_draft else ""
     counts = f"{use.n_used:,}{added} of {use.n_context:,}"
     draft = f", the draft adds {use.n_draft:,}" if use.n_draft else ""
+    if use.is_too_long:
+        alone = f"the draft is too long: {use.n_draft:,} tokens"
+        return longest_that_fits(width, f"{long}{alone}, the context holds {use.n_context:,}", alone, "too long")
     if not use.n_cut_messages:
         left = f", {max(0, use.n_context - total):,} left"
         spelt = f"{use.n_used:,} of {use.n_context:,} tokens used{draft}"

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from textual import events
 from textual.message import Message
-from textual.widgets import TextArea
 
 from edgeinfer.app.answer_output import harmless
 from edgeinfer.app.input_history import HistoryWalk, InputHistory
+from edgeinfer.app.tui.widgets.text_fields import Area
 
 LONG_PASTE_CHARACTERS = 4000
 
 
-class DraftInput(TextArea):
+class DraftInput(Area):
     """A text area of one line to a third of the screen."""
 
     DEFAULT_CSS = """

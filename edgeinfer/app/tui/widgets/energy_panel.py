@@ -9,7 +9,7 @@ from edgeinfer.app.readings.records import Energy
 from edgeinfer.app.tui.widgets.panel import ALARM, MUTED, Line, Panel, line, wrapped
 
 NAME_WIDTH = 10
-NOT_TOLD = "this system does not tell"
+NOT_TOLD = "not reported by this system"
 
 
 class EnergyPanel(Panel[Energy]):
@@ -37,7 +37,7 @@ def energy_lines(energy: Energy, width: int) -> list[Line]:
 def _battery(energy: Energy) -> Line:
     name = f"{'battery':<{NAME_WIDTH}}"
     if energy.plugged_in is None and energy.battery_percent is None:
-        return line(name, ("none, or not told", MUTED))
+        return line(name, ("none, or not reported", MUTED))
     charge = "" if energy.battery_percent is None else f"{energy.battery_percent:.0f} %, "
     return line(name, f"{charge}{'plugged in' if energy.plugged_in else 'unplugged'}")
 

@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from edgeinfer.app.answer_output import harmless
+from edgeinfer.app.tui.widgets.text_fields import Field
 
 
 class EntryLine(Horizontal):
@@ -47,7 +48,7 @@ class EntryLine(Horizontal):
     def compose(self) -> ComposeResult:
         """Label and field."""
         yield Static(markup=False)
-        yield Input(compact=True)
+        yield Field(compact=True)
 
     def ask(self, what: str, label: str, text: str) -> None:
         """Ask for a text; `what` comes back with it."""

@@ -1,4 +1,4 @@
-"""Memory as bars: this process, the weights, the cache, and what is left of the machine's.
+"""Memory as bars: this process and its parts, weights, cache, buffers, program, and what is left of the machine's.
 
 In: a `readings.Memory`. Out: lines.
 """
@@ -36,6 +36,10 @@ def memory_lines(memory: Memory, width: int) -> list[Line]:
         found.append(_bar("KV cache", memory.kv_used_bytes, memory.kv_bytes, width))
     if memory.n_kv_most:
         found.append(line(f"{'':<{NAME_WIDTH}}{memory.n_kv_tokens or 0:,} of {memory.n_kv_most:,} tokens"))
+    if memory.buffer_bytes is not None:
+        found.append(line(f"{'buffers':<{NAME_WIDTH}}{n_bytes(memory.buffer_bytes)}"))
+    if memory.program_bytes is not None:
+        found.append(line(f"{'program':<{NAME_WIDTH}}{n_bytes(memory.program_bytes)}"))
     found.append(line(f"{'available':<{NAME_WIDTH}}{n_bytes(memory.available_bytes)}"))
     return [*found, *([] if memory.stored is None else stored_lines(memory.stored))]
 

@@ -91,7 +91,7 @@ def _parts(figures: MeterFigures) -> list[tuple[int, str]]:
         (1, _context(figures)),
         (3, f"RAM {n_bytes(figures.ram_bytes)}"),
         (5, f"KV {n_bytes(figures.kv_bytes, KV_WIDTH)}"),
-        (4, f"{rate(figures.accepted_per_step)}/step"),
+        (4, f"{rate(figures.accepted_per_step)} tokens per step"),
         (6, f"{rate(figures.joules_per_token)} J/token"),
     ]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import ceil, floor, log2
 
 from edgeinfer.app.readings.records import Reached, Roofline
-from edgeinfer.app.tui.figures import percent
+from edgeinfer.app.tui.figures import longest_that_fits, percent
 from edgeinfer.app.tui.widgets.panel import MAIN, MUTED, OTHER, STRONG, Line, Panel, line, wrapped
 
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -47,9 +47,16 @@ def _words(reached: Reached, roofline: Roofline, width: int) -> Line:
     """A phase in figures, with its name where there is room."""
     roof = roofline.roof(reached.intensity)
     share = "" if roof is None else f", {percent(reached.madds_s / roof).strip()} of roof"
-    figures = f"{reached.bytes_s / 1e9:.1f} GB/s, {_giga(reached.madds_s)} madd/s{share}"
-    name = f" {reached.phase:<7} " if len(figures) + 10 <= width else " "
-    return line((LETTERS[reached.phase], f"{STRONG} {OTHER}"), f"{name}{figures}")
+    of_bytes, of_madds = f"{reached.bytes_s / 1e9:.1f} GB/s", _giga(reached.madds_s)
+    name = f" {reached.phase:<7}"
+    figures = longest_that_fits(
+        width - 1,
+        f"{name} {of_bytes}, {of_madds} multiply-adds/s{share}",
+        f" {of_bytes}, {of_madds} multiply-adds/s{share}",
+        f"{name} {of_bytes}, {of_madds}/s{share}",  # of multiply-adds, as the line of the roof says
+        f" {of_bytes}, {of_madds}/s{share}",
+    )
+    return line((LETTERS[reached.phase], f"{STRONG} {OTHER}"), figures)
 
 
 def _giga(rate: float) -> str:

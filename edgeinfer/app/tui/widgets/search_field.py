@@ -5,10 +5,10 @@ In: keys. Out: `Input`'s own messages. Keys that would do nothing in it are left
 
 from __future__ import annotations
 
-from textual.widgets import Input
+from edgeinfer.app.tui.widgets.text_fields import Field
 
 
-class SearchField(Input):
+class SearchField(Field):
     """An `Input` of one line without a frame; Delete at the end of the text belongs to the list below."""
 
     DEFAULT_CSS = """

@@ -1,4 +1,4 @@
-"""The line at the top: the chat's title, and the model that answers.
+"""The line at the top: the chat's title, what the model is told beside it, and the model that answers.
 
 In: texts. Out: one line, cut where it is too long. Knows no chat and no model.
 """
@@ -10,6 +10,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from edgeinfer.app.tui.text.neutral import neutral
+
+BETWEEN = " · "
 
 
 class TitleBar(Static):
@@ -29,11 +31,12 @@ class TitleBar(Static):
         super().__init__(markup=False)
         self._title = ""
         self._model = ""
+        self._prompt = ""
         self._shown = ""
 
-    def show(self, title: str, model: str) -> None:
-        """Show a title at the left and a model's name at the right."""
-        self._title, self._model = neutral(title).replace("\n", " "), neutral(model)
+    def show(self, title: str, model: str, prompt: str = "") -> None:
+        """Show a title at the left, and at the right a model's name after `prompt`: which system prompt it has."""
+        self._title, self._model, self._prompt = neutral(title).replace("\n", " "), neutral(model), neutral(prompt)
         self._draw()
 
     def on_resize(self) -> None:
@@ -43,6 +46,10 @@ class TitleBar(Static):
     def _draw(self) -> None:
         width = self.content_size.width
         model = self._model if cell_len(self._model) <= width * 2 // 3 else set_cell_size(self._model, width * 2 // 3)
+        if self._prompt:  # it goes before the title: what nobody sees is not expected to be there
+            room = width - cell_len(model) - len(BETWEEN)
+            prompt = self._prompt if cell_len(self._prompt) <= room else set_cell_size(self._prompt, max(0, room))
+            model = f"{prompt}{BETWEEN}{model}"
         room = max(0, width - cell_len(model) - 1)
         line = set_cell_size(self._title, room) + " " + model if width else ""
         if line != self._shown:

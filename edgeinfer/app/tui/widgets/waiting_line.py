@@ -32,10 +32,14 @@ class WaitingLine(Static):
         super().__init__(markup=False)
         self.n_waiting = 0
 
-    def show(self, texts: Sequence[str]) -> None:
-        """Show these prompts; the key that takes the last one back comes first, for long ones are cut."""
+    def show(self, texts: Sequence[str], *, is_held: bool = False) -> None:
+        """Show these prompts; the keys come first, for long prompts are cut.
+
+        is_held: they are not sent when an answer is over, for none is being made: Enter sends the first one.
+        """
         self.n_waiting = len(texts)
         if texts:
             verb = "waits" if len(texts) == 1 else "wait"
-            self.update(f"{len(texts)} {verb} (Up takes back): {' '.join(neutral(texts[-1]).split())}")
+            keys = "Enter sends, Up takes back" if is_held else "Up takes back"
+            self.update(f"{len(texts)} {verb} ({keys}): {' '.join(neutral(texts[-1]).split())}")
         self.set_class(bool(texts), "-filled")

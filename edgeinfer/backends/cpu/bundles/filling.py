@@ -25,8 +25,8 @@ from edgeinfer.backends.cpu.packing import HeadLayout, PackedMatrix, PackedWeigh
 from edgeinfer.backends.cpu.pinning import pin
 from edgeinfer.backends.stored import Prepacked
 from edgeinfer.errors import BadBundle, DeviceFailed
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.ops import Weight
 
 Panels = dict[Key, NDArray[np.uint8]]
 """uint8[n_panels, panel_bytes] of each wanted matrix."""

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.bundles.contents import Contents
 from edgeinfer.backends.cpu.bundles.header import repair
 from edgeinfer.errors import BadBundle
+from edgeinfer.graph.step import Int32s
 
 Orders = tuple[Int32s, ...]
 """Of each sparse layer the neuron at each position, int32[n_neurons]."""

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,14 +57,14 @@ def pack_bundles(
     """Pack the open model into a bundle file at `path`, in place of what may be there.
 
     `orders`: of the neurons of sparse layers; None for that of their numbers.
-    Raises PackFailed for a full disk, a folder that cannot be written, another process packing there, or a model file
-    that changes meanwhile.
+    Waits for another process that is packing there. Raises PackFailed for a full disk, a folder that cannot be written,
+    or a model file that changes meanwhile.
     """
     identity, orders = identity_of(contents, fingerprint), natural(contents) if orders is None else orders
     order = order_bytes(orders)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with pack_lock(path):
+        with pack_lock(path, progress):
             stamp = stamp_of(file)
             made_of = digest(stamp + order.tobytes()) if len(order) else stamp
             with PartFile.open(part_path(path), path, contents, identity, made_of) as part:
@@ -79,9 +80,25 @@ def pack_bundles(
     return Packed(path, identity.file_bytes, kept_bytes)
 
 
-def pack_lock(path: Path) -> PullLock:
-    """Holds a bundle file against other processes that would write it. Entering it raises DownloadFailed."""
-    return PullLock(path.with_name(f".{path.name}.lock"), str(path), "packing")
+def pack_lock(path: Path, progress: Progress | None = None) -> PullLock:
+    """Holds a bundle file against other processes that would write it.
+
+    `progress`: is told that another process is waited for. Without it entering the lock raises DownloadFailed then.
+    """
+
+    def waiting(pid: int | None) -> None:
+        assert progress is not None
+        who = "another process" if pid is None else f"process {pid}"
+        progress(f"waiting for {who}, which is packing {path.name}", 0, 0)
+
+    lock = path.with_name(f".{path.name}.lock")
+    return PullLock(lock, str(path), "packing", None if progress is None else waiting)
+
+
+def wait_for_packing(path: Path, progress: Progress) -> None:
+    """Wait until no other process writes a bundle file."""
+    with suppress(OSError), pack_lock(path, progress):
+        pass
 
 
 def stamp_of(file: GGUFFile) -> bytes:

@@ -1,8 +1,9 @@
 """Attention over KV pages: softmax(cap(scale * query @ keys)) @ values, per query head.
 
 Positions are cut into chunks of CHUNK, always the same; each gives a partial result (largest score, sum, blend) and
-partials are joined in order of position, so the bits depend on the context alone. Two ways to share the work: small
-passes by (tile, kv head, chunk) with the joining in a second kernel, large ones by (tile, kv head).
+partials are joined in order of position, after a sink if there is one, so the bits depend on the context alone. Two
+ways to share the work: small passes by (tile, kv head, chunk) with the joining in a second kernel, large ones by (tile,
+kv head).
 
 `int8` is None for float16 pages; a literal, so that a kernel is compiled for its kind of pages alone. Scratch of a
 worker: queries, scores, scaled shares, partials and totals of `tile_rows` rows, then the gathered pages of a chunk, and
@@ -15,7 +16,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels import scores, scores_int8
@@ -49,6 +49,7 @@ from edgeinfer.backends.cpu.layout import CHUNK, CHUNK_PAGES, LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.pages import GROUPS
 from edgeinfer.backends.cpu.records import ATTENTION
 from edgeinfer.backends.cpu.step import TILE_INTS
+from edgeinfer.graph.step import PAGE
 
 arguments_at = simd.record_at(ATTENTION)
 
@@ -228,6 +229,14 @@ def last_chunk(step, tile):
 
 
 @inline
+def start_head(args, head, total):
+    """A running result of a head: empty but for its sink, which has a score and no value."""
+    start_total(total, args.head_padded)
+    if args.sinks != 0:
+        store_largest_and_sum(total, simd.load_float(args.sinks + 4 * head), np.float32(1.0))
+
+
+@inline
 def attend_by_tile(int8, isa, args, step, worker, crew):
     """Large passes: each task is a tile and a kv head, all its chunks in order."""
     repeats, stride = args.heads // args.kv_heads, (16 + args.head_padded) * 4
@@ -243,7 +252,7 @@ def attend_by_tile(int8, isa, args, step, worker, crew):
         first, rows = simd.load_int32(tile + FIRST), simd.load_int32(tile + N_TOKENS) * repeats
         load_queries(int8, args, tile, kv_head, scratch)
         for row in range(rows):
-            start_total(totals + row * stride, args.head_padded)
+            start_head(args, kv_head * repeats + row % repeats, totals + row * stride)
         for chunk in range(first_chunk(args, step, tile), last_chunk(step, tile) + 1):
             following = (tile, kv_head, chunk + 1)
             if int8 is None and parts(tile, chunk):
@@ -308,7 +317,7 @@ def join_chunks(pointer, worker, crew):
     for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
         token, head = task // args.heads, task % args.heads
         position = simd.load_int32(step.positions + 4 * token)
-        start_total(total, args.head_padded)
+        start_head(args, head, total)
         chunk = max(0, position + 1 - args.window) // CHUNK
         kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
         join_run(total, kept, stride, position // CHUNK + 1 - chunk, args.head_padded)

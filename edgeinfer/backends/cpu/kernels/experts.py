@@ -5,7 +5,7 @@ pairs are counted expert by expert, in each token by token. Every worker lists t
 says how they lie), so no barrier is needed for that. Rows of a pair: activations of its token, as int8 records in the
 tiles of its expert's tokens (`rounded.tile_of`) or as floats, and its hidden row. Products are those of
 `kernels.product` and `kernels.product_float`, called once for each expert that has tokens, through a table of addresses
-of its panels. NumPy twins: `meanings.routed_shares`, `reference.ReferenceLane._experts`.
+of its panels. NumPy twins: `ops.router`, `ops.experts`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import round_row, tile_of, tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.product import activated
-from edgeinfer.backends.cpu.records import FLOAT_PRODUCT, PLAIN, PRODUCT, ROUND_ROWS
+from edgeinfer.backends.cpu.records import FLOAT_PRODUCT, PLAIN, PRODUCT, ROUND_ROWS, SWIGLU_OAI
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 
 router_at, lists_at, products_at, hidden_at = (
@@ -205,6 +205,20 @@ def point(args, record, lists, expert):
     return args.source + start * args.source_stride
 
 
+@inline
+def add_biases(args, lists, expert, worker, crew):
+    """Add an expert's bias, times their shares in it, to the columns of its tokens' rows that are a worker's."""
+    start = simd.load_int64(starts_at(lists, args.n_experts) + 8 * expert)
+    n_tokens = simd.load_int64(counts_at(lists, args.n_experts) + 8 * expert)
+    first, stop = share_start(crew, worker, args.n_units) * 128, share_start(crew, worker + 1, args.n_units) * 128
+    for pair in range(start, start + n_tokens):
+        share = simd.splat(simd.load_float(shares_at(lists, args.n_experts, args.most_pairs) + 4 * pair))
+        out = args.out + simd.load_int32(tokens_at(lists, args.n_experts) + 4 * pair) * args.row_stride
+        for at in range(first, stop, 64):
+            bias = simd.load(args.bias + expert * args.n_units * 128 + at)
+            simd.store(out + at, simd.fma(bias, share, simd.load(out + at)))
+
+
 def multiply(pointer, worker, crew):
     """An integer product for each expert that has tokens; while one is read, the start of the next is asked for."""
     args = products_at(pointer)
@@ -223,6 +237,8 @@ def multiply(pointer, worker, crew):
             following = product_at(record.next)
             following.weights = simd.load_int64(args.table + 8 * simd.load_int64(lists + 16 + 8 * busy))
         simd.call_kernel(args.kernel, address, worker, crew)
+        if args.bias != 0:
+            add_biases(args, lists, expert, worker, crew)
 
 
 def multiply_floats(pointer, worker, crew):
@@ -235,18 +251,41 @@ def multiply_floats(pointer, worker, crew):
         record.weights = simd.load_int64(args.table + 8 * expert)
         record.source = point(args, record, lists, expert)
         simd.call_kernel(args.kernel, address, worker, crew)
+        if args.bias != 0:
+            add_biases(args, lists, expert, worker, crew)
 
 
 @inline
-def weigh(args, pair, share, row):
-    """share * hidden of a pair, or of curve(gate) * up where they are still apart, into a row."""
+def swiglu_oai(gate, up):
+    """gate * sigmoid(1.702 gate) * (up + 1), the gate 7 at most and up within -7..7."""
+    zero, one, lowest = simd.splat(np.float32(0.0)), simd.splat(np.float32(1.0)), simd.splat(np.float32(-7.0))
+    gate = simd.sub(zero, simd.maximum(simd.sub(zero, gate), lowest))
+    up = simd.sub(zero, simd.maximum(simd.sub(zero, simd.maximum(up, lowest)), lowest))
+    turned = simd.exp(simd.mul(gate, simd.splat(np.float32(-1.702))))
+    return simd.mul(simd.div(gate, simd.add(one, turned)), simd.add(up, one))
+
+
+@inline
+def join_halves(args, expert, gate, up, at):
+    """Hidden values of an expert from a gate and an up product, with their biases."""
+    first, second = simd.load(gate + at), simd.load(up + at)
+    if args.gate_bias != 0:
+        first = simd.add(first, simd.load(args.gate_bias + expert * args.stride + at))
+        second = simd.add(second, simd.load(args.up_bias + expert * args.stride + at))
+    if args.curve == SWIGLU_OAI:
+        return swiglu_oai(first, second)
+    return simd.mul(activated(args.curve, first), second)
+
+
+@inline
+def weigh(args, expert, pair, share, row):
+    """share * hidden of a pair, joined first where gate and up are still apart, into a row."""
     gate, up = args.gate + pair * args.stride, args.up + pair * args.stride
     factor = simd.splat(share)
     for at in range(0, args.stride, 64):
         value = simd.load(gate + at)
         if args.curve != PLAIN:
-            value = activated(args.curve, value)
-            value = simd.mul(value, simd.load(up + at))
+            value = join_halves(args, expert, gate, up, at)
         simd.store(row + at, simd.mul(value, factor))
 
 
@@ -271,9 +310,9 @@ def finish_hidden(pointer, worker, crew):
         for pair in range(max(first, start), min(stop, start + n_tokens)):
             share = simd.load_float(shares_at(lists, args.n_experts, args.most_pairs) + 4 * pair)
             if args.rounding == 0:
-                weigh(args, pair, share, out + pair * args.stride)
+                weigh(args, expert, pair, share, out + pair * args.stride)
                 continue
-            weigh(args, pair, share, row)
+            weigh(args, expert, pair, share, row)
             rounding, place = rounding_at(args.rounding), pair - start
             tile, width = tile_of(place, n_tokens, 0)
             record = out + ((start + tile) * rounding.n_padded + place - tile) * RECORD_BYTES

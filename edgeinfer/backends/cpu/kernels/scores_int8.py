@@ -13,7 +13,6 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import emit, simd
 from edgeinfer.backends.cpu import rounded as act
 from edgeinfer.backends.cpu.jit import inline
@@ -22,6 +21,7 @@ from edgeinfer.backends.cpu.kernels.scores import ZEROS, ask_ahead, blend_into, 
 from edgeinfer.backends.cpu.layout import BLOCK, LANES, SCORE_BYTES
 from edgeinfer.backends.cpu.pages import GROUPS, SCALE_BYTES, VECTORS
 from edgeinfer.backends.cpu.targets import target
+from edgeinfer.graph.step import PAGE
 
 CODES = ir.VectorType(emit.I8, LANES)
 KEY_BLOCK_BYTES = PAGE * BLOCK

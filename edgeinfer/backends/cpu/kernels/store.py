@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cpu import simd
 from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import share_start
@@ -22,6 +21,7 @@ from edgeinfer.backends.cpu.layout import BLOCK, LANES
 from edgeinfer.backends.cpu.pages import VECTORS
 from edgeinfer.backends.cpu.records import STORE_KV
 from edgeinfer.backends.cpu.rounded import SMALLEST
+from edgeinfer.graph.step import PAGE
 
 arguments_at = simd.record_at(STORE_KV)
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, Limits, OpSeconds, Progress, Step, Timing, no_progress
+from edgeinfer.backends.base import Limits, OpSeconds, Progress, Timing, no_progress
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
 from edgeinfer.backends.cpu.feeding import Feed, turns
@@ -38,9 +38,11 @@ from edgeinfer.backends.cpu.streaming.window import Window
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.backends.stored import Fired, Reading, Stored
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Experts, Op
 
 PATIENCE_S = 0.0003
 """How long workers wait for the next launch before they sleep: passes wait for the disk."""

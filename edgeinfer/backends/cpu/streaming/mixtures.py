@@ -13,15 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import Floats
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key
 from edgeinfer.backends.cpu.mixing import Mixing
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.values import Values
 from edgeinfer.backends.stored import Reading
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
-from edgeinfer.ops import Experts, MatMul, Op, RMSNorm, Router
 
 AHEAD = 1
 """Layers that are guessed: guesses at the next but one are worse, and keep the cores busy longer than they save."""

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.memory import give_back, paged
 from edgeinfer.backends.cpu.page_reads import PageReads
 from edgeinfer.backends.cpu.streaming.firing import FiringMeter
@@ -30,6 +29,7 @@ from edgeinfer.backends.cpu.streaming.neuron_reads import (
 )
 from edgeinfer.backends.cpu.streaming.readers import Readers
 from edgeinfer.backends.stored import Fired, Reading
+from edgeinfer.graph.step import Int32s
 
 
 class _Layer:

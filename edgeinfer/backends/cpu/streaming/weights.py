@@ -13,9 +13,9 @@ from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, Key, Part
 from edgeinfer.backends.cpu.packing import HeadLayout, Piece
 from edgeinfer.backends.cpu.panels import Panel, panel_for
 from edgeinfer.backends.cpu.sparse import SparseLayer
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
-from edgeinfer.ops import Weight
 
 
 @dataclass(frozen=True, slots=True)

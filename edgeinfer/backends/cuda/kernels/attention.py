@@ -13,9 +13,9 @@ import math
 import numpy as np
 from numba import cuda
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cuda.kernels.cached import cached_value, key_product, slot_of
 from edgeinfer.backends.cuda.kernels.intrinsics import LANES, lane_max, lane_sum
+from edgeinfer.graph.step import PAGE
 
 NEVER = np.float32(-math.inf)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numba import cuda
 
-from edgeinfer.backends.base import PAGE
 from edgeinfer.backends.cuda.kernels.intrinsics import half_of, load4
+from edgeinfer.graph.step import PAGE
 
 LOW_HALF, SIXTEEN = np.uint32(0xFFFF), np.uint32(16)
 

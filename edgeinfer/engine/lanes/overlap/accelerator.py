@@ -12,12 +12,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats, FragmentDevice, FragmentLane, Int32s, Limits, PartsDevice, Progress, Step
+from edgeinfer.backends.base import FragmentDevice, FragmentLane, Limits, PartsDevice, Progress
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes.overlap.flights import Companies, Company, Flight
 from edgeinfer.engine.lanes.overlap.parts import Parts
 from edgeinfer.engine.lanes.overlap.rows import RowStore
 from edgeinfer.engine.lanes.timeline import Span
+from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 

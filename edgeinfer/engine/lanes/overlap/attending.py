@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PATIENCE_S, Floats, Int32s, Step
+from edgeinfer.backends.base import PATIENCE_S
 from edgeinfer.backends.host import HostLane
 from edgeinfer.engine.lanes.overlap.flights import Company
 from edgeinfer.engine.lanes.overlap.parts import HOST, Exchange
 from edgeinfer.engine.lanes.timeline import Span
 from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.graph.step import Floats, Int32s, Step
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, Floats, Int32s, Limits, Progress, no_progress
+from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.engine.evaluators import Tally
 from edgeinfer.engine.executor import MAGIC, Executor
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
@@ -27,6 +27,7 @@ from edgeinfer.engine.opening import compiled
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
 from edgeinfer.errors import EngineClosed
+from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.costs import Group

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Floats, Int32s, Limits, Step
+from edgeinfer.backends.base import Limits
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes.overlap.rows import Int64s
+from edgeinfer.graph.step import Batch, Floats, Int32s, Step
 
 
 @dataclass(slots=True, eq=False)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Batch, Int32s, KVMemory, Step
+from edgeinfer.backends.base import KVMemory
 from edgeinfer.engine.kvcache import Copies, KVCache, pages_for
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.graph.step import Batch, Int32s, Step
 
 
 class Home:

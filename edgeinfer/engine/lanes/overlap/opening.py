@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from edgeinfer.backends.base import (
-    PAGE,
     Device,
     DeviceKind,
     DeviceOptions,
@@ -19,7 +18,6 @@ from edgeinfer.backends.base import (
     kind_of,
     no_progress,
     open_device,
-    refuse_experts,
 )
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.fingerprint import fingerprint
@@ -32,7 +30,8 @@ from edgeinfer.engine.lanes.overlap.expectation import Expectation, expected
 from edgeinfer.engine.lanes.overlap.pair import Pair, paired
 from edgeinfer.engine.limits import SPARE_PAGES
 from edgeinfer.engine.regime import Regime
-from edgeinfer.errors import BadSetting, DoesNotFit
+from edgeinfer.errors import BadSetting, DoesNotFit, UnsupportedModel
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.costs import BatchCosts
@@ -64,7 +63,7 @@ def open_overlap(
     and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
     """
     options = options or DeviceOptions()
-    refuse_experts(spec, device)
+    _refuse_experts(spec, device)
     situation = _situation(accelerator_of(device), spec, file, limits, options, progress, None)
     return _open(situation, resident_pages, spec, file, limits, options, schedule, progress, regime)
 
@@ -85,7 +84,7 @@ def open_batch(
     `schedule`: one of batches by name, "apex" for whichever is predicted to be fastest pass by pass, or AUTO.
     `vram_bytes`: of the accelerator's memory; None: all that is free.
     """
-    refuse_experts(spec, device)
+    _refuse_experts(spec, device)
     name = accelerator_of(device)
     situation = _situation(name, spec, file, limits, options, progress, vram_bytes)
     if schedule == AUTO:
@@ -251,3 +250,11 @@ def _opened(
         if isinstance(reason, MemoryError):
             raise DoesNotFit(f"{file.path} does not fit in memory on both devices; use fewer sequences") from None
         raise
+
+
+def _refuse_experts(spec: ModelSpec, device: str) -> None:
+    """Raise UnsupportedModel for a mixture of experts, on behalf of a device that has none."""
+    if spec.has_experts:
+        raise UnsupportedModel(
+            f"{spec.name} is a mixture of experts, which {device} does not run; --device cpu does, and llamacpp"
+        )

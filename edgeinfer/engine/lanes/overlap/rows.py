@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Floats
+from edgeinfer.graph.step import Floats
 
 Int64s = NDArray[np.int64]
 

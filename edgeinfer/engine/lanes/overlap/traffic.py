@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.base import Batch, Int32s
 from edgeinfer.engine.lanes.overlap.flights import Flight
 from edgeinfer.engine.lanes.overlap.homes import Homes
 from edgeinfer.engine.lanes.overlap.rows import Int64s, RowStore
+from edgeinfer.graph.step import Batch, Int32s
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.catalogue import Function, Source
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.log import TokenLog
+from edgeinfer.graph.step import Int32s
 from edgeinfer.registry import Registry
 
 LOOPS = "edgeinfer.engine.speculation.loops"

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import BEST, CHAIN, MOST_CHAINED, STANDINGS, TOKEN_BITS
+from edgeinfer.graph.step import Int32s
 
 LIKELIEST_CHANCES = (0.35, 0.5, 0.65, 0.8, 0.9, 0.97)
 """That the likeliest token is right, by how far it is ahead, before anything is known of a draft model; it counts as"""

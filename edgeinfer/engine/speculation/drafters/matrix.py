@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import BEST, MATRIX
+from edgeinfer.graph.step import Int32s
 
 WAYS, SET_BITS = 2, 14
 CLAIMS = 3 * 5 * 4

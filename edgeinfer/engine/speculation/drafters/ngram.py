@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import NGRAM
+from edgeinfer.graph.step import Int32s
 
 LEVELS, CLAIMS = 5, 81
 HASH_BITS = 14

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.drafters import Drafter, SharedRows, Voice, loop
 from edgeinfer.engine.speculation.records import BEST, NO_TOKEN, STANDINGS, SUCCESSORS
+from edgeinfer.graph.step import Int32s
 
 
 class SuccessorTable(SharedRows):

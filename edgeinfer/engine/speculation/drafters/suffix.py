@@ -11,11 +11,11 @@ from itertools import accumulate
 
 import numpy as np
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.engine.speculation.drafters import Drafter, Voice, loop
 from edgeinfer.engine.speculation.log import TokenLog
 from edgeinfer.engine.speculation.records import AUTOMATON, EDGE, NO_TOKEN, READER, STATE
+from edgeinfer.graph.step import Int32s
 
 CLAIMS = 6 * 3 * 3
 READ = loop("automaton", "read")

@@ -12,7 +12,7 @@ import pytest
 from edgeinfer.app.bench.messages import Job, Opening, OpTime
 from edgeinfer.app.bench.op_times import OpTimes
 from edgeinfer.app.bench.subject import NotMeasurable
-from edgeinfer.backends.base import PAGE, Step
+from edgeinfer.graph.step import PAGE, Step
 
 CONTEXT = 1300
 

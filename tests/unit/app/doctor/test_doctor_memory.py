@@ -13,7 +13,7 @@ from edgeinfer.app.doctor.checks.memory import MemoryUse
 from edgeinfer.app.doctor.checks.models import ModelNeed, ModelNeeds
 from edgeinfer.app.doctor.dmi import MemoryDevice
 from edgeinfer.app.doctor.system import Counters, Swap, Window
-from edgeinfer.scheduling.memory import RUNTIME_BYTES, MemoryNeed
+from edgeinfer.scheduling.memory import PROGRAM_BYTES, MemoryNeed
 from tests.conftest import write_tiny_llama
 from tests.tiny_models import write_hollow_llama
 from tests.unit.app.doctor.recorded_machine import RecordedSystem, by_name, machine_at, profile_of, write
@@ -204,5 +204,10 @@ def test_models_are_read_from_their_headers_where_it_matters(tmp_path: Path, hom
     assert (found.name, found.need.n_context) == ("tiny", 512)
     assert models.judge(models.read(replace(machine, topology=tight)))[0].status == "note"
     roomy = replace(machine.topology, total_bytes=64 * GIB, available_bytes=32 * GIB)
-    (found,) = models.read(replace(machine, topology=roomy)).models
-    assert found.need.total_bytes == path.stat().st_size + RUNTIME_BYTES
+    small = folder / "small.gguf"
+    small.write_bytes(path.read_bytes())
+    with path.open("ab") as file:
+        file.write(b"\0" * 64)
+    found = {model.name: model.need for model in models.read(replace(machine, topology=roomy)).models}
+    assert found["small"].total_bytes == small.stat().st_size + PROGRAM_BYTES
+    assert found["tiny"].n_context == 512  # the largest one is always read: what doctor says of it is what plan says

@@ -132,6 +132,21 @@ def test_nothing_is_overwritten(store: SessionStore, chat: int, tmp_path: Path) 
     assert (tmp_path / "c.md").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["c.pdf", "c.html", "c.PDF", "c.md.docx"])
+def test_a_format_that_there_is_not_is_refused_with_those_that_work(
+    store: SessionStore, chat: int, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(SessionsFailed, match=r"cannot be written as \.\w+; what works: \.md \(Markdown\) and \.json"):
+        export_chat(store, chat, tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("name", ["c", "c.md", "c.markdown", "c.txt", "c.MD", "c.JSON"])
+def test_formats_that_there_are_are_written(store: SessionStore, chat: int, tmp_path: Path, name: str) -> None:
+    text = export_chat(store, chat, tmp_path / name).read_text()
+    assert text.startswith("{" if name == "c.JSON" else "<!--")
+
+
 def test_a_folder_gets_a_file_named_after_the_chat(store: SessionStore, chat: int, tmp_path: Path) -> None:
     store.rename(chat, "a/b: c?..")
     assert export_chat(store, chat, tmp_path) == tmp_path / "a b c.md"
@@ -187,9 +202,9 @@ def message(**other: object) -> dict[str, object]:
 
 
 BROKEN = [
-    ("", "no chat that was exported"),
-    ("# Title\n\n## User\n\nhello\n", "no chat that was exported"),
-    ("{", "broken JSON"),
+    ("", "this is not an exported edgeinfer chat"),
+    ("# Title\n\n## User\n\nhello\n", "this is not an exported edgeinfer chat"),
+    ("{", "not valid JSON"),
     ("[" * 100_000, "nested too deeply"),
     ("{}", "has neither"),
     ("[]", "no messages"),
@@ -261,10 +276,10 @@ FIGURES_JSON = {"n_prompt": 1, "n_cached": 0, "n_generated": 1, "finish_reason":
 def test_what_is_no_text_file_is_told(store: SessionStore, tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"abc\xff")
     for path, told in (
-        (tmp_path, "is no file"),
+        (tmp_path, "is not a file"),
         (tmp_path / "none.md", "cannot be read: no such file"),
-        (tmp_path / "b", r"no text in UTF-8 \(byte 3\)"),
-        (Path("/dev/zero"), "is no file"),
+        (tmp_path / "b", r"not UTF-8 text \(byte 3\)"),
+        (Path("/dev/zero"), "is not a file"),
         (tmp_path / "a\0b", "impossible name"),
     ):
         with pytest.raises(SessionsFailed, match=told):

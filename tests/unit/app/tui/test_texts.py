@@ -190,6 +190,12 @@ def test_fences_are_found(text: str, expected: list[tuple[str, str, bool]]) -> N
         ),
         ("hm, so\n</think>\n\nyes", (Section(True, "hm, so"), Section(False, "yes"))),
         ("</think>yes", (Section(True, ""), Section(False, "yes"))),
+        (
+            "First this.\n<think>\nhm\n</think>\nThen that.",
+            (Section(False, "First this.\n<think>\nhm\n</think>\nThen that."),),
+        ),
+        ("Say <think>\n</think> twice", (Section(False, "Say <think>\n</think> twice"),)),
+        ("hm\n</think>\nyes <think>a", (Section(True, "hm"), Section(False, "yes <think>a"))),
         ("it ends with `</think>` there", (Section(False, "it ends with `</think>` there"),)),
         ("```\n</think>\n```", (Section(False, "```\n</think>\n```"),)),
     ],
@@ -314,3 +320,17 @@ def test_drawing_waits_the_longer_the_more_it_costs() -> None:
     assert pause_s(0.0) == LEAST_S
     assert pause_s(0.01) == pytest.approx(0.01 / SHARE)
     assert pause_s(10.0) == MOST_S
+
+
+@pytest.mark.parametrize("emoji", ["👨‍👩‍👧‍👦", "👩🏽‍🚀", "🏳️‍🌈", "क्‍ष", "می‌خواهم"])
+def test_joiners_inside_emoji_and_words_stay(emoji: str) -> None:
+    assert neutral(f"a {emoji} b") == f"a {emoji} b"
+    answer = Answer(1, f"a **{emoji}** b")
+    assert emoji in text_of(answer.draw(Drawer(40, Palette())))
+    growing = Answer(1)
+    growing.begin()
+    for sign in emoji:
+        growing.grow(sign)
+        growing.draw(Drawer(40, Palette()))
+    growing.finish(emoji, "")
+    assert emoji in text_of(growing.draw(Drawer(40, Palette())))

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Batch, Limits, Step
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu import step as step_module
 from edgeinfer.backends.cpu.layout import CHUNK, padded
@@ -20,7 +20,8 @@ from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.pages import KVPool, PageLayout, attention_scratch_bytes
 from edgeinfer.backends.cpu.step import STEP, StepRecord
-from edgeinfer.backends.meanings import context_slots, round_activations, round_cached
+from edgeinfer.backends.meanings import round_activations, round_cached
+from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, call
 
@@ -40,6 +41,12 @@ class Shape:
     width: int
     window: int | None = None
     cap: float = 0.0
+    has_sinks: bool = False
+
+    @property
+    def sinks(self) -> Floats | None:
+        """A score for each head, some of them above all others."""
+        return np.linspace(-4, 12, self.heads).astype(np.float32) if self.has_sinks else None
 
     @property
     def repeats(self) -> int:
@@ -112,7 +119,7 @@ class Pages:
         """Put not-a-number into every slot that no token of the step attends to."""
         unseen = np.ones(N_PAGES * PAGE, bool)
         for token in range(len(step.batch.tokens)):
-            unseen[context_slots(step, token)] = False
+            unseen[step.context_slots(token)] = False
         slots = np.flatnonzero(unseen)
         for part in self.pool.parts():
             part[self.pool.place(slots)] = np.nan if part.dtype == np.float16 else 77
@@ -128,13 +135,15 @@ class Pages:
             all_keys, all_values = all_keys.astype(np.float16), all_values.astype(np.float16)
         out = np.zeros(queries.shape)
         for token in range(len(queries)):
-            slots = context_slots(step, token)[-(shape.window or LONGEST) :]
+            slots = step.context_slots(token)[-(shape.window or LONGEST) :]
             keys, values = all_keys[slots].astype(np.float64), all_values[slots].astype(np.float64)
             for head in range(shape.heads):
                 scores = keys[:, head // shape.repeats] @ queries[token, head].astype(np.float64)
                 scores = shape.cap * np.tanh(scores / shape.cap) if shape.cap else scores
-                shares = np.exp(scores - scores.max())
-                out[token, head] = shares @ values[:, head // shape.repeats] / shares.sum()
+                sink = -np.inf if shape.sinks is None else float(shape.sinks[head])
+                largest = max(scores.max(), sink)
+                shares = np.exp(scores - largest)
+                out[token, head] = shares @ values[:, head // shape.repeats] / (shares.sum() + np.exp(sink - largest))
         return out
 
     def run(self, step: Step, split: bool, workers: int = 1, isa: str | None = None) -> Floats:
@@ -148,6 +157,9 @@ class Pages:
         out = aligned((n_tokens + 1, shape.heads * shape.width + 16), np.float32)
         out[:] = UNTOUCHED
         size = attention_scratch_bytes(shape.tile_tokens * shape.repeats, layout)
+        sinks = None if shape.sinks is None else aligned((padded(shape.heads),), np.float32)
+        if sinks is not None:
+            sinks[: shape.heads] = shape.sinks
         scratch = aligned((workers, padded(size, 64)), np.uint8)
         scratch[:] = 0xFF  # not-a-number wherever it is read before it is written
         partials = aligned((n_tokens, shape.heads, LONGEST // CHUNK, 16 + head), np.float32)
@@ -174,6 +186,7 @@ class Pages:
             "partials": partials,
             "max_chunks": LONGEST // CHUNK,
             "step": record.record,
+            "sinks": 0 if sinks is None else sinks,
             "scale": scale(shape),
             "cap": shape.cap,
         }

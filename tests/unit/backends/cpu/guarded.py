@@ -17,13 +17,14 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DeviceOptions, Step
+from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu import lane, lowering, pages
 from edgeinfer.backends.cpu import packing as packing_module
 from edgeinfer.backends.cpu import values as values_module
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.step import StepRecord
+from edgeinfer.graph.step import Step
 from edgeinfer.models.quants import FORMATS
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import Golden, Player

@@ -7,9 +7,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import PAGE, Step
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.step import Lists, attention_tiles, direct_tokens
+from edgeinfer.graph.step import PAGE, Step
 from edgeinfer.settings import KVKind
 from tests.unit.backends.cpu.attention_calls import Pages, Shape, chain, tables_of, tree
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, same_bits
@@ -24,6 +24,8 @@ SHAPES = (
     Shape(14, 2, 24, window=7),
     Shape(4, 2, 16, window=64, cap=30.0),
     Shape(40, 2, 16, window=1),
+    Shape(9, 3, 64, has_sinks=True),
+    Shape(8, 2, 24, window=100, cap=30.0, has_sinks=True),
 )
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5, 11, 12]
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Batch, DeviceOptions, Limits, Step
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.library import cpu_features
 from edgeinfer.errors import BadSetting, DeviceUnavailable, EngineClosed
+from edgeinfer.graph.step import Batch, Step
 from edgeinfer.models.load import open_model
 from tests.unit.backends.cpu.kernel_calls import USABLE, same_bits
 

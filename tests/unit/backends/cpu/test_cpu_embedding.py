@@ -12,9 +12,9 @@ from edgeinfer.backends.cpu import embedding
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.layout import learned_positions
 from edgeinfer.backends.weights import matrix
+from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.models.load import open_model
 from edgeinfer.models.quants import dequantise
-from edgeinfer.ops import Embed
 from tests.golden.goldens import Golden
 
 

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu import catalogue, rounded
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
-from edgeinfer.backends.meanings import routed_shares
-from edgeinfer.ops import Router
+from edgeinfer.graph.ops.router import Router
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, buffer, call, count_of, quantised, same_bits
 
 Floats = NDArray[np.float32]
@@ -54,7 +53,7 @@ def test_shares_are_those_of_the_formula(library: KernelLibrary, experts: int, a
         scores = drawn(9, experts, seed=experts, spread=4.0)
         found = routed(library, scores, op)
         assert np.all((found != 0).sum(axis=1) == active)
-        np.testing.assert_allclose(found, routed_shares(scores, op), rtol=2e-6, atol=1e-12)
+        np.testing.assert_allclose(found, op.shares(scores), rtol=2e-6, atol=1e-12)
         assert same_bits(routed(library, scores, op, workers=3), found)
         assert same_bits(routed(library, scores[4:5], op), found[4:5])
 
@@ -62,7 +61,7 @@ def test_shares_are_those_of_the_formula(library: KernelLibrary, experts: int, a
 def test_of_equal_scores_the_lowest_number_is_taken(library: KernelLibrary) -> None:
     scores = np.array([[1, 3, 3, 0, 3, 2], [5, 5, 5, 5, 5, 5], [0, 0, 7, 0, 0, 0]], np.float32)
     op = Router("scores", "shares", 6, 2)
-    for shares in (routed(library, scores, op), routed_shares(scores, op)):
+    for shares in (routed(library, scores, op), op.shares(scores)):
         assert [np.flatnonzero(row).tolist() for row in shares] == [[1, 2], [0, 1], [0, 2]]
 
 
@@ -83,7 +82,7 @@ def test_activations_are_gathered_in_the_tiles_of_each_expert(
     library: KernelLibrary, n_tokens: int, tiled: int, workers: int
 ) -> None:
     experts, active, width = 5, 2, 96
-    shares = routed_shares(drawn(n_tokens, experts, seed=3), Router("", "", experts, active))
+    shares = Router("", "", experts, active).shares(drawn(n_tokens, experts, seed=3))
     values, n_pairs = drawn(n_tokens, width, seed=4), n_tokens * active
     lists = aligned((workers, 8 + 24 * experts + 8 * n_pairs), np.uint8)
     gathered = aligned((n_pairs * 4 * rounded.RECORD_BYTES,), np.uint8)

@@ -71,7 +71,7 @@ def test_other_processes_compile(tmp_path: Path, kept: bool) -> None:
     if not kept:
         folder.write_text("no folder")
     done = subprocess.run([sys.executable, "-c", PREPARE, folder], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [f"preparing kernels {number} 3" for number in range(4)]
+    assert done.stdout.splitlines() == [f"compiling for this CPU, once {number} 3" for number in range(4)]
     assert folder.is_dir() == kept
 
 
@@ -171,3 +171,30 @@ def test_notes_are_kept_beside_the_code(tmp_path: Path) -> None:
     assert KernelLibrary(tmp_path).note("speed") == "much"
     (tmp_path / "speed.note").write_bytes(b"damaged")
     assert KernelLibrary(tmp_path).note("speed") is None
+
+
+def test_two_programs_compile_each_kernel_once(tmp_path: Path) -> None:
+    """The second program waits for the first, then finds everything there; its progress goes on meanwhile."""
+    code = PREPARE.replace("assert library.n_compiled == 3, library.n_compiled", "print(library.n_compiled)")
+    folder = tmp_path / "cache"
+    programs = [
+        subprocess.Popen([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    written = [program.communicate(timeout=120)[0].splitlines() for program in programs]
+    assert [program.returncode for program in programs] == [0, 0]
+    assert sorted(int(lines[-1]) for lines in written) == [0, 3]
+    for lines in written:
+        shares = [line.rsplit(" ", 2)[1:] for line in lines[:-1]]
+        assert shares[0] == ["0", "3"]
+        assert shares == sorted(shares)
+    assert not (folder / "compiling.lock").exists()
+
+
+def test_a_program_that_was_killed_while_compiling_keeps_nobody_waiting(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    owner = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    (folder / "compiling.lock").write_text(json.dumps({"pid": int(owner.stdout), "started": 1.0}))
+    done = subprocess.run([sys.executable, "-c", PREPARE, folder], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert not (folder / "compiling.lock").exists()

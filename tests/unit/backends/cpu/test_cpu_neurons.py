@@ -11,14 +11,14 @@ from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.neurons import NeuronLayout, neuron_layout, panels_of_rows, rows_of_panels, rows_of_raw
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, panel_for
 from edgeinfer.backends.cpu.unpacked import pack_codes
+from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.load import open_model
 from edgeinfer.models.quants import FORMATS, BlockFormat, FloatFormat, format_of
-from edgeinfer.ops import MatMul
 from tests.golden.goldens import Golden
 from tests.unit.backends.cpu.packing_calls import pack_rows, random_rows
 from tests.unit.backends.cpu.panel_reading import bits_of
 
-FORMS = FORMATS.entries()
+OPS = FORMATS.entries()
 KINDS = {
     "q4_0": ColumnForm("u4", -8),
     "q4_1": ColumnForm("u4", 0, True),
@@ -30,12 +30,12 @@ KINDS = {
     "bf16": ColumnForm("bf16"),
     "f32": ColumnForm("f32"),
 }
-MOVED = sorted(key for key, form in FORMS.items() if isinstance(form, BlockFormat) and form.layout is not None)
+MOVED = sorted(key for key, form in OPS.items() if isinstance(form, BlockFormat) and form.layout is not None)
 
 
-@pytest.mark.parametrize("key", sorted(FORMS))
+@pytest.mark.parametrize("key", sorted(OPS))
 def test_which_formats_have_columns(key: str) -> None:
-    assert column_form(FORMS[key]) == KINDS.get(key)
+    assert column_form(OPS[key]) == KINDS.get(key)
     if key in KINDS:
         assert ColumnForm.parse(KINDS[key].key) == KINDS[key]
 
@@ -43,7 +43,7 @@ def test_which_formats_have_columns(key: str) -> None:
 @pytest.mark.parametrize("n_rows", [32, 64, 45])
 @pytest.mark.parametrize("key", sorted(KINDS))
 def test_columns_hold_the_codes_of_the_format(key: str, n_rows: int) -> None:
-    form, n_columns = FORMS[key], 96
+    form, n_columns = OPS[key], 96
     raw = random_rows(form, n_rows, n_columns, seed=n_rows)
     kept = KINDS[key]
     parts = [columns_of(form, raw, first, stop) for first, stop in ((0, 32), (32, 96))]
@@ -67,7 +67,7 @@ def test_columns_hold_the_codes_of_the_format(key: str, n_rows: int) -> None:
 
 def test_four_bits_lie_as_they_are_said_to() -> None:
     """Row 5 of a run is the low half of byte 5, row 21 the high half."""
-    form = FORMS["q4_0"]
+    form = OPS["q4_0"]
     raw = np.zeros((64, 18), np.uint8)
     raw[:, 2:] = 0x88
     raw[32 + 5, 2 + 3] = 0x8D
@@ -79,7 +79,7 @@ def test_four_bits_lie_as_they_are_said_to() -> None:
 
 @pytest.mark.parametrize("key", MOVED)
 def test_rows_of_panels_come_back(library: KernelLibrary, key: str) -> None:
-    form = FORMS[key]
+    form = OPS[key]
     panel = panel_for(form)
     assert isinstance(panel, IntegerPanel)
     columns = 3 * panel.record_columns
@@ -98,9 +98,9 @@ def test_rows_of_panels_come_back(library: KernelLibrary, key: str) -> None:
 
 
 @pytest.mark.parametrize("n_blocks", [1, 2, 5])
-@pytest.mark.parametrize("key", sorted(key for key, form in FORMS.items() if isinstance(form, BlockFormat)))
+@pytest.mark.parametrize("key", sorted(key for key, form in OPS.items() if isinstance(form, BlockFormat)))
 def test_rows_of_a_file_become_rows_of_panels(library: KernelLibrary, key: str, n_blocks: int) -> None:
-    form = FORMS[key]
+    form = OPS[key]
     assert isinstance(form, BlockFormat)
     columns = n_blocks * form.block_size
     raw = random_rows(form, 16, columns, seed=n_blocks)
@@ -116,15 +116,15 @@ def test_rows_of_a_file_become_rows_of_panels(library: KernelLibrary, key: str, 
 
 
 def test_records_and_sizes() -> None:
-    layout = neuron_layout(FORMS["q4_0"], FORMS["q4_0"], 2048, 8192)
+    layout = neuron_layout(OPS["q4_0"], OPS["q4_0"], 2048, 8192)
     assert layout is not None
     assert (layout.row_bytes, layout.column_bytes, layout.record_bytes) == (1152, 1024, 2176)
     assert layout.shared_bytes == 256 * 2048 * 2
-    alone = neuron_layout(None, FORMS["q4_1"], 768, 3072)
+    alone = neuron_layout(None, OPS["q4_1"], 768, 3072)
     assert alone is not None
     assert (alone.row_bytes, alone.column_at, alone.record_bytes) == (0, 0, 384)
     assert alone.shared_bytes == 2 * 96 * 768 * 2
-    odd = neuron_layout(FORMS["q8_0"], FORMS["f16"], 96, 100)
+    odd = neuron_layout(OPS["q8_0"], OPS["f16"], 96, 100)
     assert odd is not None
     random = np.random.default_rng(0)
     rows = random.integers(0, 256, (5, odd.row_bytes), dtype=np.uint8)
@@ -168,11 +168,11 @@ def test_layers_of_files_come_back(name: str) -> None:
 
 @pytest.mark.parametrize(("up", "down"), [("q4_0", "q4_k"), ("f16", "q4_0"), (None, "q6_k"), ("q4_0", "mxfp4")])
 def test_layers_that_are_read_whole(up: str | None, down: str) -> None:
-    assert neuron_layout(None if up is None else FORMS[up], FORMS[down], 512, 1024) is None
+    assert neuron_layout(None if up is None else OPS[up], OPS[down], 512, 1024) is None
 
 
 def test_k_quants_have_rows_but_no_columns() -> None:
-    layout = neuron_layout(FORMS["q4_k"], FORMS["q8_0"], 512, 1024)
+    layout = neuron_layout(OPS["q4_k"], OPS["q8_0"], 512, 1024)
     assert layout is not None
     assert layout.row_bytes == 2 * 148  # scales and minima have a byte each here
     assert not isinstance(layout.up, FloatPanel)

@@ -17,9 +17,9 @@ from edgeinfer.backends.cpu.layout import Heads
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.packing import PackedWeights, row_order
 from edgeinfer.backends.cpu.panels import panel_for
+from edgeinfer.graph.weights import Unpair, Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat
-from edgeinfer.ops import Unpair, Weight
 from tests.unit.backends.cpu.kernel_calls import same_bits
 from tests.unit.backends.cpu.packing_calls import random_rows
 from tests.unit.backends.cpu.panel_reading import read_values

@@ -10,7 +10,10 @@ from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.profile import OpTime, op_times, overhead
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.team import CallTimes, Team
-from edgeinfer.ops import Add, Op, RMSNorm, Weight
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.add import Add
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.weights import Weight
 from tests.unit.backends.cpu.team_kernels import READ, WRITE, Cells
 
 

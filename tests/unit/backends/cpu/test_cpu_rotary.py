@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends import reference
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.step import STEP
+from edgeinfer.graph.ops.rope import rotate
 from tests.unit.backends.cpu.kernel_calls import UNTOUCHED, call, same_bits
 
 Floats = NDArray[np.float32]
@@ -41,7 +41,7 @@ def test_rotation(library: KernelLibrary, heads: int, width: int, rotary_width: 
     cosines, sines = (random.uniform(-1, 1, (50, half)).astype(np.float32) for _ in range(2))
     values = random.standard_normal((9, heads * width)).astype(np.float32)
     positions = random.permutation(50)[:9].astype(np.int32)
-    expected = reference.rotate(values, heads, cosines[positions], sines[positions])
+    expected = rotate(values, heads, cosines[positions], sines[positions])
     for workers in (1, 2, 4):
         padded = in_heads(values, heads, width)
         call(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.rotations import AT_ONCE, Rotations
 from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.ops.rope import RopeTable
 from edgeinfer.models import rope
-from edgeinfer.ops import RopeTable
 
 N_CONTEXT = 2 * AT_ONCE + 100
 FACTORS = np.array([1.0, 2.0, 4.0], np.float32)
@@ -42,3 +44,22 @@ def test_a_table_keeps_its_place(rotations: Rotations) -> None:
 def test_bad_factors_are_refused_before_any_pass(rotations: Rotations) -> None:
     with pytest.raises(BadGGUF, match=r"rope_freqs\.weight must hold 4 finite numbers"):
         rotations.of(RopeTable(1e4, 8, factors="rope_freqs.weight"))
+
+
+def test_an_interruption_leaves_them_to_the_next_pass(rotations: Rotations, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = RopeTable(1e4, 8), RopeTable(1e6, 8)
+    made = [rotations.of(table) for table in tables]
+    compute = rope.rotations
+
+    def interrupted(table: RopeTable, *arguments: Any) -> Any:
+        if table == tables[1]:
+            raise KeyboardInterrupt
+        return compute(table, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rope, "rotations", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rotations.reach(5)
+    rotations.reach(5)
+    for table, (cosines, _) in zip(tables, made, strict=True):
+        assert cosines[:5].tobytes() == compute(table, 5)[0].tobytes()

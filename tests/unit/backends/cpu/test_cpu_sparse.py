@@ -9,9 +9,9 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.neurons import neuron_layout
 from edgeinfer.backends.meanings import round_activations
+from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.load import open_model
 from edgeinfer.models.quants import FORMATS
-from edgeinfer.ops import MatMul
 from tests.golden.goldens import Golden
 from tests.unit.backends.cpu.kernel_calls import RUNNABLE, UNTOUCHED, buffer, same_bits
 from tests.unit.backends.cpu.sparse_layers import Floats, Layer, drawn, gates, random_matrix

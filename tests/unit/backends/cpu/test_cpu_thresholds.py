@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeinfer.backends import meanings
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.graph import activations
 from edgeinfer.models.thresholds import SMOOTH
 from tests.unit.backends.cpu.kernel_calls import buffer, call, count_of, same_bits
 
@@ -30,7 +30,7 @@ def test_small_activations_are_zero(library: KernelLibrary, activation: str, thr
     plain = np.zeros_like(gate)
     sizes = {"stride": gate.strides[0], "n_vectors": gate.shape[1] // 16, "count": count_of(ROWS - 1)}
     call(library, catalogue.ACT[activation], 1, source=gate, other=gate, out=plain, **sizes)
-    cut = meanings.cut(plain, threshold)  # of our own activations, so that bits can be compared
+    cut = activations.cut(plain, threshold)  # of our own activations, so that bits can be compared
     with np.errstate(invalid="ignore"):
         expected = cut * up if is_gated else cut
     kernel = (catalogue.CUT_GATED if is_gated else catalogue.CUT_ACT)[activation]
@@ -48,5 +48,5 @@ def test_small_activations_are_zero(library: KernelLibrary, activation: str, thr
 
 def test_a_value_at_the_threshold_is_kept() -> None:
     values = np.array([0.25, -0.25, np.nextafter(np.float32(0.25), np.float32(0)), np.nan], np.float32)
-    assert meanings.cut(values, 0.25).tolist() == [0.25, -0.25, 0.0, 0.0]
-    assert meanings.cut(values, 0.0) is values
+    assert activations.cut(values, 0.25).tolist() == [0.25, -0.25, 0.0, 0.0]
+    assert activations.cut(values, 0.0) is values

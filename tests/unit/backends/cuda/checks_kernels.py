@@ -11,38 +11,36 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import PAGE, Batch, Limits, Step
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.device import CudaDevice
 from edgeinfer.backends.cuda.driver import Driver
 from edgeinfer.backends.cuda.kernels import intrinsics
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.packing import packed_rows
-from edgeinfer.backends.meanings import ACTIVATIONS, layer_norm, rms_norm, rotate, round_activations, round_cached
+from edgeinfer.backends.meanings import round_activations, round_cached
+from edgeinfer.graph.activations import ACTIVATIONS
+from edgeinfer.graph.buffers import Buffer, Rows
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.act import Act
+from edgeinfer.graph.ops.add import Add
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+from edgeinfer.graph.ops.rms_norm import RMSNorm, rms_norm
+from edgeinfer.graph.ops.rope import Rope, RopeTable, rotate
+from edgeinfer.graph.ops.soft_cap import SoftCap
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.step import PAGE, Batch, Step
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat, decode_rows, format_of
 from edgeinfer.models.spec import KVLayer, ModelSpec, Stage
-from edgeinfer.ops import (
-    Act,
-    Add,
-    Attention,
-    Buffer,
-    Embed,
-    GatedAct,
-    LayerNorm,
-    MatMul,
-    Op,
-    PositionEmbed,
-    RMSNorm,
-    Rope,
-    RopeTable,
-    Rows,
-    SoftCap,
-    StoreKV,
-    TakeOutputs,
-    Weight,
-)
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import DATA
 from tests.unit.backends.cuda import quick_blocks

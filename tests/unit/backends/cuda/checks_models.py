@@ -18,10 +18,11 @@ from edgeinfer.backends.cuda.graphs import Recorder
 from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.placing import stage_weights
 from edgeinfer.errors import DeviceFailed, DeviceUnavailable, DoesNotFit, EngineClosed
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec, Stage
-from edgeinfer.ops import Attention, StoreKV
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance, has_experts
 from tests.unit.backends.cuda import quick_blocks

@@ -8,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Batch, FragmentDevice, Limits, Step
+from edgeinfer.backends.base import FragmentDevice, Limits
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import Model
 from edgeinfer.models.spec import ModelSpec, Stage
-from edgeinfer.ops import Attention, Op, StoreKV
 
 Floats = NDArray[np.float32]
 LIMITS = Limits(128, 4, 128, 128)

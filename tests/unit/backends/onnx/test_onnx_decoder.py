@@ -14,11 +14,12 @@ pytest.importorskip("onnx.helper")
 
 import onnx
 
-from edgeinfer.backends.base import Batch, DeviceOptions, Limits, no_progress, open_device
+from edgeinfer.backends.base import DeviceOptions, Limits, no_progress, open_device
 from edgeinfer.backends.onnx.decoder import FolderEvaluator, paths_of
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.engine.evaluators import SequenceEvaluator, open_evaluator, open_subject
 from edgeinfer.errors import BadSetting, DeviceUnavailable, EdgeInferError, ModelNotFound, UnsupportedModel
+from edgeinfer.graph.step import Batch
 from tests.decoder_folders import COPIED, SHARED, exported
 from tests.golden.goldens import Golden, Player, distance
 from tests.optimum_folder import write_optimum

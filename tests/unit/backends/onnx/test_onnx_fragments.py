@@ -11,8 +11,14 @@ import pytest
 
 from edgeinfer.backends.base import DeviceOptions, FragmentDevice
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.add import Add
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.models.load import Model, open_model
-from edgeinfer.ops import Add, Attention, GatedAct, MatMul, Op, StoreKV, TakeOutputs
 from tests.golden.goldens import Golden
 from tests.unit.backends.onnx.onnx_parts import LIMITS, Floats, Parts, chain, part
 

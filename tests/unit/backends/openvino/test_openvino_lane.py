@@ -14,15 +14,21 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
-from edgeinfer.backends.base import PAGE, Batch, DeviceOptions, FragmentDevice, Limits, Step, no_progress, open_device
-from edgeinfer.backends.meanings import rms_norm, silu
+from edgeinfer.backends.base import DeviceOptions, FragmentDevice, Limits, no_progress, open_device
 from edgeinfer.backends.openvino.footprint import footprint
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, EngineClosed, UnsupportedModel
+from edgeinfer.graph.activations import silu
+from edgeinfer.graph.buffers import Buffer
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import rms_norm
+from edgeinfer.graph.ops.store_kv import StoreKV
+from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.spec import ModelSpec, Stage
-from edgeinfer.ops import Attention, Buffer, MatMul, Op, StoreKV
 from tests.golden.goldens import PAGES, Golden, Player, distance
 
 openvino = pytest.importorskip("openvino")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgeinfer.backends.base import Limits, Step
+from edgeinfer.backends.base import Limits
 from edgeinfer.engine.answering import Answer
 from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.batching.parking import Parking
@@ -17,6 +17,7 @@ from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import SamplingSettings
+from edgeinfer.graph.step import Step
 from edgeinfer.models.text import Tokenizer
 from edgeinfer.scheduling.serving.priority import Priority
 from tests.unit.engine.lane import SlotDevice, SlotLane

@@ -33,9 +33,9 @@ def test_an_answer_is_among_those_that_entered_while_it_begins_and_while_it_is_p
     behind = served.ticket(request(range(3, 133), 60, 1), "background", shares=False)
     begin, put = behind.answer.begin, served.scheduler.admission.parking.put
 
-    def beginning() -> None:
+    def beginning(*, is_first: bool) -> None:
         found.append(served.scheduler.admission.tickets)  # as another thread looks meanwhile
-        begin()
+        begin(is_first=is_first)
 
     def parking(cached: object) -> None:
         found.append(served.scheduler.admission.tickets)
@@ -98,7 +98,7 @@ def test_an_answer_whose_beginning_is_broken_off_is_over(tokenizer: Tokenizer, m
     wanted = request([7, 8], 20)
     fine, broken = served.ticket(wanted), served.ticket(request([9], 20))
 
-    def interrupted() -> None:
+    def interrupted(*, is_first: bool) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(broken.answer, "begin", interrupted)

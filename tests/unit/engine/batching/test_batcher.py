@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeinfer.backends.base import Limits, Step
+from edgeinfer.backends.base import Limits
 from edgeinfer.engine.batching import admission as loop
 from edgeinfer.engine.batching.batcher import BatchAnswer, Batcher, Numbered
 from edgeinfer.engine.batching.leading import Leader
@@ -24,6 +24,7 @@ from edgeinfer.engine.request import Request
 from edgeinfer.engine.rescue import Rescued
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.errors import BadSetting, ContextOverflow, EngineClosed
+from edgeinfer.graph.step import Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.lane import SlotDevice, SlotLane

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from edgeinfer.app.cli import build_app
-from edgeinfer.backends.base import PAGE, DeviceOptions, Limits
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.answering import Answer
 from edgeinfer.engine.batching.batcher import BatchAnswer, Batcher, Numbered
@@ -32,6 +32,7 @@ from edgeinfer.engine.request import Request
 from edgeinfer.engine.rescue import RescuedBatches
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.errors import BadSetting, DeviceFailed, DoesNotFit
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.models.text import Tokenizer

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Step
 from edgeinfer.engine.batching import prefixes
 from edgeinfer.engine.batching import ticket as tickets
 from edgeinfer.engine.batching.leading import Leader
@@ -18,6 +17,7 @@ from edgeinfer.engine.batching.parking import Parking
 from edgeinfer.engine.batching.ticket import Ticket
 from edgeinfer.engine.generate import Generation
 from edgeinfer.errors import EdgeInferError, EngineClosed
+from edgeinfer.graph.step import Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.batching.served import Served, request

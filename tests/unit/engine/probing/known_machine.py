@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import PAGE, Floats, Int32s, Joined, Limits, Progress, Step, no_progress
+from edgeinfer.backends.base import Joined, Limits, Progress, no_progress
+from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec

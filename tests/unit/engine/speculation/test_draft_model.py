@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation.chances import Chances
 from edgeinfer.engine.speculation.costs import Costs
@@ -19,6 +18,7 @@ from edgeinfer.engine.speculation.second_model import MOST_SPARE, split_sources
 from edgeinfer.engine.stats import Stats
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import BadSetting, DeviceFailed
+from edgeinfer.graph.step import Batch, Floats
 from tests.conftest import SPECIAL, WORDS, byte_characters, write_tiny_llama
 
 MESSAGES = [{"role": "user", "content": "the rain in the inn and the rain in the inn"}]

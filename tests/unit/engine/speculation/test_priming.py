@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Int32s
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.speculation import priming
@@ -18,6 +17,7 @@ from edgeinfer.engine.speculation.priming import IdlePriming, Priming
 from edgeinfer.engine.speculation.records import BEST, TOKEN_BITS
 from edgeinfer.engine.speculation.setup import priming_of
 from edgeinfer.errors import EdgeInferError
+from edgeinfer.graph.step import Int32s
 from edgeinfer.settings import Mode
 
 DEADLINE_S = 60

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Floats
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.speculation.speculator import ALONE, Beside, Speculator
 from edgeinfer.engine.speculation.tree import ROOT, Draft, Walk
+from edgeinfer.graph.step import Floats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.test_generate import EOG, make_pool, request

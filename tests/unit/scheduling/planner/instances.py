@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+from edgeinfer.graph.cost import Heads
 from edgeinfer.scheduling.budgets import Budgets, Caching
 from edgeinfer.scheduling.cost import Pass
 from edgeinfer.scheduling.machine_plan import Task
 from edgeinfer.scheduling.placement import Held, Part, Placement, StagePlacement
 from edgeinfer.scheduling.profile import CPU, AttentionRates, Curve, DeviceRates, Disk, Link, ProductRates, Profile
-from edgeinfer.scheduling.work import Heads, ModelWork, Product, StageShape
+from edgeinfer.scheduling.work import ModelWork, Product, StageShape
 from tests.unit.scheduling.planner.models import decoder
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from edgeinfer.scheduling.work import Heads, ModelWork, Product, StageShape, StageWork
+from edgeinfer.graph.cost import Heads
+from edgeinfer.scheduling.work import ModelWork, Product, StageShape, StageWork
 
-FORMS = {"Q4_K": 144 / 256, "Q6_K": 210 / 256, "F16": 2.0}
+OPS = {"Q4_K": 144 / 256, "Q6_K": 210 / 256, "F16": 2.0}
 
 
 def layer(width: int, ffn: int, heads: int, kv_heads: int, form: str = "Q4_K", down: str | None = None) -> StageShape:
@@ -20,13 +21,13 @@ def layer(width: int, ffn: int, heads: int, kv_heads: int, form: str = "Q4_K", d
         ("ffn_up", form, ffn, width),
         ("ffn_down", other, width, ffn),
     )
-    products = tuple(Product(kind, name, FORMS[name], n_rows, columns) for kind, name, n_rows, columns in rows)
+    products = tuple(Product(kind, name, OPS[name], n_rows, columns) for kind, name, n_rows, columns in rows)
     return StageShape(products, Heads(heads, kv_heads, width // heads), 4 * width + ffn, 14)
 
 
 def head(width: int, n_vocab: int, form: str = "Q6_K") -> StageShape:
     """The final norm and the output projection."""
-    return StageShape((Product("output", form, FORMS[form], n_vocab, width),), None, 2 * width, 3, for_outputs=True)
+    return StageShape((Product("output", form, OPS[form], n_vocab, width),), None, 2 * width, 3, for_outputs=True)
 
 
 def decoder(layers: list[StageShape], width: int, n_vocab: int = 0, name: str = "decoder") -> ModelWork:

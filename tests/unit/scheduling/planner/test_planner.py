@@ -120,7 +120,7 @@ def test_a_refusal_says_what_would_fit():
     room = work.weight_bytes + work.kv_bytes_per_token() * 50_000
     with pytest.raises(DoesNotFit, match=r"too much; a context of 50000 tokens would fit") as refusal:
         plan(Task(machine(), work, decode_step(caching), caching, Budgets(room)))
-    assert "307 MB too much" in str(refusal.value)
+    assert "307.2 MB too much" in str(refusal.value)
     smaller = replace(caching, n_context=49_000)
     plan(Task(machine(), work, decode_step(smaller), smaller, Budgets(room)))
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DEVICES, PAGE, Batch, Device, DeviceOptions, Limits
+from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.engine.lanes.overlap.pair import paired
 from edgeinfer.engine.probing import combination
+from edgeinfer.graph.step import PAGE, Batch
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.batch.costs import BatchCosts
 from edgeinfer.scheduling.machines import machine_profile

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import PAGE, Batch, Floats, Limits, Progress, no_progress
+from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.engine.evaluators import Overlapping, SequenceEvaluator
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
@@ -24,6 +24,7 @@ from edgeinfer.errors import (
     DoesNotFit,
     EdgeInferError,
 )
+from edgeinfer.graph.step import PAGE, Batch, Floats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from edgeinfer.backends.base import PAGE, Floats, Lane, Limits, Progress, Step, no_progress
+from edgeinfer.backends.base import Lane, Limits, Progress, no_progress
 from edgeinfer.backends.host import HostDevice, HostLane
 from edgeinfer.backends.reference import ReferenceDevice, ReferenceFragment
 from edgeinfer.engine.lanes.overlap.attending import HostAttention, Job
 from edgeinfer.engine.lanes.overlap.pair import paired
 from edgeinfer.engine.lanes.timeline import Span
 from edgeinfer.errors import DeviceFailed, DoesNotFit, EngineClosed
+from edgeinfer.graph.step import PAGE, Floats, Step
 from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from edgeinfer.backends.base import PAGE, DeviceOptions, Limits
+from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.engine.lanes.overlap.opening import open_overlap
 from edgeinfer.engine.limits import SPARE_PAGES
 from edgeinfer.errors import BadSetting, DeviceUnavailable, DoesNotFit, EdgeInferError, UnsupportedModel
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.scheduling.profile import Profile
 from edgeinfer.scheduling.topology import read_topology

@@ -11,10 +11,10 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import Batch, Floats
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.scheduling.batch.schedules import SCHEDULES
 from tests.golden.goldens import Golden, distance
 from tests.unit.engine.lanes.overlap.journeys import (

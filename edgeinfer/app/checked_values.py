@@ -1,0 +1,31 @@
+"""Values of settings that name something of a registry: what there is of it is known here, and not to the settings.
+
+In: a setting's name, a text. Out: its value. The registries are looked at for these settings alone, and import no
+entry.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.errors import BadSetting
+from edgeinfer.settings import read_value
+
+
+def read_checked(name: str, text: str, called: str = "") -> object:
+    """The value of a setting from a text. Raises BadSetting with what would work."""
+    value = read_value(name, text, called)
+    if name == "device" and isinstance(value, tuple):
+        from edgeinfer.backends.base import DEVICES
+
+        _require([str(part).partition(":")[0] for part in value], ("auto", *DEVICES.keys()), "a device", called or name)
+    elif name == "schedule":
+        from edgeinfer.scheduling.batch.schedules import NAMES
+        from edgeinfer.scheduling.schedules import SCHEDULES
+
+        _require([str(value)], tuple(dict.fromkeys((*SCHEDULES, *NAMES))), "a schedule", called or name)
+    return value
+
+
+def _require(names: list[str], known: tuple[str, ...], kind: str, called: str) -> None:
+    for name in names:
+        if name not in known:
+            raise BadSetting(f"{called} needs {kind}, not {name!r}; there are: {', '.join(known)}")

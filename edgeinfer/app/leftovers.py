@@ -1,0 +1,53 @@
+"""Removing what killed programs of edgeinfer left behind: temporary files, folders and locks without an owner.
+
+In: nothing but where edgeinfer keeps its files. Out: those places, tidied. What a pull or a pack goes on from stays,
+and so does everything of a process that still runs.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+MEMORY_FOLDER = Path("/dev/shm")
+
+
+def remove_all_leftovers() -> None:
+    """Look through edgeinfer's folders once; nothing fails where one of them cannot be read or written."""
+    from edgeinfer.engine.running import running
+    from edgeinfer.models.bundle_places import bundles_folder
+    from edgeinfer.models.download.lock import remove_stale_locks
+    from edgeinfer.models.folders import default_root
+    from edgeinfer.temporary import remove_leftovers
+
+    for folder in _folders():
+        remove_leftovers(folder)
+    for folder in (default_root(), bundles_folder()):
+        remove_stale_locks(folder)
+    running()  # which removes the notes of processes that were killed
+
+
+def _folders() -> Iterator[Path]:
+    """Where temporary files may be."""
+    import platformdirs
+
+    from edgeinfer.models.bundle_places import bundles_folder
+    from edgeinfer.models.folders import default_root
+    from edgeinfer.settings import user_config_path
+
+    models, cache = default_root(), Path(platformdirs.user_cache_dir("edgeinfer"))
+    home, settings = models.parent, user_config_path().parent
+    yield from (
+        models,
+        home,
+        home / "profiles",
+        home / "running",
+        home / "snapshots",
+        bundles_folder(),
+        settings,
+        settings / "personas",
+    )
+    for parent in (home / "drafts", cache / "kernels"):
+        yield from parent.glob("*/")
+    yield from (cache / "openvino", Path(tempfile.gettempdir()), MEMORY_FOLDER)

@@ -1,0 +1,129 @@
+"""What is wrong with a command line, told in a line that says what would work: unknown commands and options.
+
+In: a command line that typer cannot read. Out: `Misuse`, which ends the process with exit code 2; the classes of
+commands and groups that raise it. Knows no command by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import IO, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from edgeinfer.errors import BadSetting, UnknownKey
+
+HELP_NAMES = ("--help", "-h")
+NO_SUCH_OPTION = "NoSuchOption"
+"""The class of typer's error, which it does not export."""
+_NEGATIVE_NUMBER = re.compile(r"-\d[\d.]*")
+OTHER_WORDS = MappingProxyType({"help": "--help", "version": "--version", "list": "ls", "ask": "run"})
+"""What other programs call things."""
+
+
+class Misuse(typer.BadParameter):
+    """A command line that cannot be meant; the message says what would work."""
+
+    def format_message(self) -> str:
+        return self.message
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        typer.echo(f"error: {self.message}", file=file, err=file is None)
+
+
+@contextmanager
+def flags_read() -> Iterator[None]:
+    """Within it options that are no settings are read: what is wrong with their values is a Misuse."""
+    try:
+        yield
+    except (BadSetting, UnknownKey) as reason:
+        raise Misuse(str(reason)) from None
+
+
+def flag_bytes(text: str) -> int:
+    """Bytes of an option that is a size. Raises Misuse."""
+    from edgeinfer.app.fit import size_in_bytes
+
+    with flags_read():
+        return size_in_bytes(text, 0)
+
+
+class Group(TyperGroup):
+    """Commands under names. An unknown name is told with the nearest one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            raise Misuse(f"{ctx.command_path} {name}: no such command; {self._hint(ctx, name)}", ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        return parsed(super().parse_args, self, ctx, args)
+
+    def _hint(self, ctx: Any, name: str) -> str:
+        if any(c.isspace() for c in name) and ctx.parent is None:
+            return f"{ctx.command_path} run asks a question"
+        near = OTHER_WORDS.get(name) if ctx.parent is None else None
+        near = near or nearest(name, self.list_commands(ctx))
+        return f"did you mean {near}?" if near else f"{ctx.command_path} --help lists them"
+
+
+class Line(TyperCommand):
+    """A command. An unknown option is told with the nearest one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        return parsed(super().parse_args, self, ctx, args)
+
+
+def parsed(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
+    """What `parse` makes of a command line; a negative number at its end is no option. Raises Misuse for others."""
+    given = list(args)  # parsing takes words away
+    try:
+        return parse(ctx, args)
+    except Misuse:
+        raise
+    except Exception as error:
+        if type(error).__name__ == NO_SUCH_OPTION:
+            if _NEGATIVE_NUMBER.fullmatch(given[-1]) and "--" not in given:
+                return parsed(parse, command, ctx, [*given[:-1], "--", given[-1]])
+            raise Misuse(unknown_option(str(getattr(error, "option_name", "")), command, ctx), ctx=ctx) from None
+        if (told := wrong_number(error)) is not None:
+            raise Misuse(told, ctx=ctx) from None
+        raise
+
+
+def wrong_number(error: Exception) -> str | None:
+    """What to say about an option, no setting, whose value is not the number it needs; None of other errors."""
+    option: Any = getattr(error, "param", None)
+    found: Any = getattr(error.__cause__, "errors", None)
+    kind = getattr(getattr(option, "type_descriptor", None), "annotation", None)
+    if kind not in (int, float) or found is None:
+        return None
+    limits = option.type_descriptor.parameter_info
+    needed = "a whole number" if kind is int else "a number"
+    if limits.min is not None and limits.max is not None:
+        needed += f" from {limits.min} to {limits.max}"
+    elif limits.min is not None:
+        needed += f" from {limits.min} up"
+    return f"{option.opts[0]} needs {needed}, not {str(found()[0]['input'])!r}"
+
+
+def unknown_option(name: str, command: Any, ctx: Any) -> str:
+    """What to say about an option that a command does not have."""
+    names = [option for parameter in command.get_params(ctx) for option in parameter.opts + parameter.secondary_opts]
+    near = nearest(name, [option for option in names if option.startswith("--")])
+    hint = f"did you mean {near}?" if near else f"{ctx.command_path} --help lists them"
+    takes_words = any(parameter.nargs == -1 for parameter in command.params)
+    words = " Words of a question that begin with - stand after --, or in quotes with others." if takes_words else ""
+    return f"{ctx.command_path}: no option {name}; {hint}{words}"
+
+
+def nearest(name: str, names: list[str]) -> str | None:
+    """The name that is most like it, if one is."""
+    found = difflib.get_close_matches(name.lower(), names, n=1)
+    return found[0] if found else None

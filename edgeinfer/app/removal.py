@@ -1,0 +1,125 @@
+"""Removing a model: its file where that is ours, and everything that was derived from it.
+
+In: a model of the store. Out: what goes and what stays, before and after. Derived are bundle files, how neurons fired,
+tables that drafts come from, and what chats had read with it. Does not ask anybody.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.app.bundled import bundles_of
+from edgeinfer.app.snapshots import ENDING
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.bundle_places import firing_path, remove_bundles
+from edgeinfer.models.download.space import size_text
+from edgeinfer.models.store import OWN, LocalModel, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What removing a model does: `bundles` and `derived` go; its own files only where `deletes_file`.
+
+    A link in the models folder goes, not the file that it leads to.
+    """
+
+    model: LocalModel
+    deletes_file: bool
+    bundles: tuple[Path, ...]
+    derived: tuple[Path, ...]
+
+    @property
+    def question(self) -> str:
+        """What is about to be deleted."""
+        beside = " and its bundle file" if self.bundles else ""
+        return f"{self.model.name} ({size_text(self.model.nbytes)}){beside}"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What removing a model did, with the bytes that came free; `stays_at`: where its file is still."""
+
+    model: LocalModel
+    stays_at: Path | None
+    bundle_bytes: int
+    freed_bytes: int
+
+    @property
+    def text(self) -> str:
+        """For people, in a line."""
+        beside = "; its bundle file is deleted" if self.bundle_bytes else ""
+        if self.stays_at is None:
+            return f"{self.model.name} removed, {size_text(self.freed_bytes)} freed{beside}"
+        return f"{self.model.name} removed from the list; the file stays at {self.stays_at}{beside}"
+
+
+def planned_removal(store: Store, name: str) -> Removal:
+    """What removing the model called `name` would do. Raises ModelNotFound."""
+    model = store.listed_model(name)
+    deletes_file = model.place == OWN and not model.path.is_symlink()
+    fingerprint = _own_fingerprint(store, model)
+    if fingerprint is None:
+        return Removal(model, deletes_file, (), ())
+    return Removal(model, deletes_file, tuple(bundles_of(model)), tuple(_derived(fingerprint)))
+
+
+def remove_model(store: Store, name: str) -> Removed:
+    """Remove a model with what was derived from it. Raises ModelNotFound; EdgeInferError where a file cannot go."""
+    planned = planned_removal(store, name)
+    path = planned.model.path
+    stays_at = path.resolve() if planned.model.place == OWN else path
+    try:
+        gone = store.remove(planned.model.name)
+        bundle_bytes = sum(map(remove_bundles, planned.bundles))
+    except OSError as error:
+        raise EdgeInferError(f"{error.filename} cannot be deleted: {error.strerror or error}") from None
+    derived_bytes = sum(map(_delete, planned.derived))
+    own_bytes = gone.nbytes if planned.deletes_file else 0
+    return Removed(
+        gone, None if planned.deletes_file else stays_at, bundle_bytes, own_bytes + bundle_bytes + derived_bytes
+    )
+
+
+def _own_fingerprint(store: Store, model: LocalModel) -> str | None:
+    """The fingerprint that what was derived is kept under; None where another listed file is the same model."""
+    found = _fingerprint(model)
+    alike = (other for other in store.models() if other.nbytes == model.nbytes and other.name != model.name)
+    return None if found is None or any(_fingerprint(other) == found for other in alike) else found
+
+
+def _fingerprint(model: LocalModel) -> str | None:
+    """None where the file is gone or cannot be read."""
+    from edgeinfer.engine.fingerprint import fingerprint
+    from edgeinfer.models.gguf import GGUFFile
+
+    try:
+        with GGUFFile.open(model.path) as file:
+            return fingerprint(file)
+    except EdgeInferError:
+        return None
+
+
+def _derived(fingerprint: str) -> list[Path]:
+    """Files and folders about a model that are kept elsewhere than its bundle files."""
+    from edgeinfer.engine.speculation.keeping import DraftFolder
+    from edgeinfer.models.folders import default_root
+
+    snapshots = default_root().parent / "snapshots"
+    places = [firing_path(fingerprint), DraftFolder(fingerprint, "").path]
+    places += snapshots.glob(f"*-{fingerprint[:32]}{ENDING}")
+    return [path for path in places if path.exists()]
+
+
+def _delete(path: Path) -> int:
+    """Delete a file or a folder; the bytes it took."""
+    files = [each for each in path.rglob("*") if each.is_file()] if path.is_dir() else [path]
+    nbytes = sum(each.stat().st_size for each in files)
+    with suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return nbytes

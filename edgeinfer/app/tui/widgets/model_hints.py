@@ -1,0 +1,47 @@
+"""What somebody without a model is told on the models screen: what can be looked up, with examples that work.
+
+In: whether models are here, and what is offered. Out: text. Looks nothing up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.widgets import Static
+
+from edgeinfer.models.store import STARTER_NAME, STARTER_SOURCE
+
+EXAMPLES = (
+    ("hub repository", "Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
+    ("web address", "https://huggingface.co/Qwen/Qwen2.5-0.5B-Instruct-GGUF"),
+    ("starter model", STARTER_SOURCE),
+    ("a file here", "~/Downloads/model.gguf"),
+    ("from Ollama", "ollama:llama3.2"),
+)
+WIDTH = max(len(meaning) for meaning, _ in EXAMPLES)
+
+
+class ModelHints(Static):
+    """Shown while no model is here."""
+
+    DEFAULT_CSS = """
+    ModelHints { height: auto; max-height: 60%; padding: 0 1; color: $text-muted; display: none; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(markup=False, id=id)
+
+    def show(self, *, here: bool, offers: Sequence[str]) -> None:
+        """Show the hints, or none once a model is here."""
+        self.display = not here
+        if not here:
+            self.update("\n".join(hint_lines(offers)))
+
+
+def hint_lines(offers: Sequence[str]) -> list[str]:
+    """What to do without a model, the most important first: low screens show the beginning."""
+    lines = ["No model is on this computer yet."]
+    if STARTER_NAME in offers:
+        lines.append("Enter fetches the starter model above: small, quick, good for a first try.")
+    lines.append("Or press / and type what to look up, then Enter:")
+    return lines + [f"  {meaning:<{WIDTH}}  {example}" for meaning, example in EXAMPLES]

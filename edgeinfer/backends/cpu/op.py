@@ -1,0 +1,41 @@
+"""How the cpu runs an op, as the files of `ops` say it.
+
+In: an op of a model. Out: the kernels it needs, known before any memory is there, and its calls. Knows no op by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.backends.device_ops import DeviceOps
+from edgeinfer.graph.op import Op
+from edgeinfer.settings import KVKind
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.needs import Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What kernels are for: the kind of KV pages, and the instruction set."""
+
+    kv: KVKind
+    isa_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CpuOp:
+    """One op. `kernels`: given the choices, the op and its place among the model's; `calls`: those of the tape."""
+
+    kernels: Callable[[Choice, int, Any, Target], list[Kernel]]
+    calls: Callable[[Lowering, Any], list[Call]]
+    fields: frozenset[str] = frozenset()
+    why_not: Callable[[Op], str | None] | None = None
+
+
+DEVICE_OPS: DeviceOps[CpuOp] = DeviceOps("edgeinfer.backends.cpu.ops", "cpu")

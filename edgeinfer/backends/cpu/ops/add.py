@@ -1,0 +1,20 @@
+"""Sums of buffers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.add import Add
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: Add) -> list[Call]:
+    return [lowering.columns(catalogue.ADD, op.source, op.source, op.out)]
+
+
+OP = CpuOp(lambda *_: [catalogue.ADD], _calls)

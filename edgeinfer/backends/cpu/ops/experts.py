@@ -1,0 +1,33 @@
+"""Experts: tokens grouped by them, and their products one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.panels import FloatPanel
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.experts import Experts
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.needs import Choice
+
+
+def _kernels(choice: Choice, place: int, op: Experts, target: Target) -> list[Kernel]:
+    panels, found = choice.expert_panels(op), [catalogue.GROUP_BY_EXPERT, catalogue.FINISH_HIDDEN]
+    for panel in panels.all:
+        if isinstance(panel, FloatPanel):
+            found += [catalogue.MULTIPLY_EXPERT_FLOATS, catalogue.product_float(panel)]
+        else:
+            found += [catalogue.MULTIPLY_EXPERTS, catalogue.product(panel, target.isa_name)]
+    return [*found, catalogue.ROUND_ROWS] if panels.rounds_source else found
+
+
+def _calls(lowering: Lowering, op: Experts) -> list[Call]:
+    return lowering.mixing.experts(op)
+
+
+OP = CpuOp(_kernels, _calls, frozenset({"activation", "biases"}))

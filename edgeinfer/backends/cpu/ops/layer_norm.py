@@ -1,0 +1,32 @@
+"""LayerNorm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu.layout import LANES, padded
+from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.layer_norm import LayerNorm
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: LayerNorm) -> list[Call]:
+    values, length = lowering.values, padded(op.width)
+    args = np.zeros(1, records.LAYER_NORM)
+    args["source"], args["source_stride"] = values.at(op.source)
+    args["out"], args["out_stride"] = values.at(op.out)
+    args["weight"], args["bias"] = (address(values.vector(part, length)) for part in (op.weight, op.bias))
+    args["n_vectors"], args["last"] = length // LANES, op.width - length + LANES
+    args["count"], args["width"], args["epsilon"] = values.count(op.source), op.width, op.epsilon
+    share = lowering.by_tokens(op.source)
+    return [Call(catalogue.LAYER_NORM, args, frozenset({op.source}), frozenset({op.out}), share)]
+
+
+OP = CpuOp(lambda *_: [catalogue.LAYER_NORM], _calls)

@@ -1,0 +1,31 @@
+"""Products, with the rounding before them where weights are integers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.panels import FloatPanel
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.matmul import MatMul
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.needs import Choice
+
+
+def _kernels(choice: Choice, place: int, op: MatMul, target: Target) -> list[Kernel]:
+    panel = choice.panel(op)
+    if isinstance(panel, FloatPanel):
+        return [catalogue.product_float(panel)]
+    tiles = choice.tiles(op, target.isa_name)
+    return [catalogue.ROUND_ROWS, catalogue.product(panel, target.isa_name), *([tiles] if tiles else [])]
+
+
+def _calls(lowering: Lowering, op: MatMul) -> list[Call]:
+    return lowering.products.product(op)
+
+
+OP = CpuOp(_kernels, _calls, frozenset({"bias", "accumulate"}))

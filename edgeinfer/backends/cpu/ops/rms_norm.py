@@ -1,0 +1,41 @@
+"""RMSNorm, of heads or of whole rows; where only integer products read the result, it is rounded at once (`fusion`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.layout import LANES, padded
+from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.needs import Choice
+
+
+def _kernels(choice: Choice, place: int, op: RMSNorm, target: Target) -> list[Kernel]:
+    return [catalogue.ROUND_ROWS if place in choice.fusion.rounded_norms else catalogue.RMS_NORM]
+
+
+def _calls(lowering: Lowering, op: RMSNorm) -> list[Call]:
+    values = lowering.values
+    heads = values.heads.get(op.source)
+    is_whole = heads is not None and op.groups == 1 and op.width != heads.width  # all heads are normed as one
+    group = padded(op.width) if heads is None else heads.padded * (heads.count if is_whole else 1)
+    args = np.zeros(1, records.RMS_NORM)
+    args["source"], args["source_stride"] = values.at(op.source)
+    args["out"], args["out_stride"] = values.at(op.out)
+    args["weight"] = address(values.vector(op.weight, group, heads))
+    args["groups"], args["group_stride"], args["n_vectors"] = op.groups, group * 4, group // LANES
+    args["count"], args["width"], args["epsilon"] = values.count(op.source), op.width, op.epsilon
+    share = lowering.by_tokens(op.source)
+    return [Call(catalogue.RMS_NORM, args, frozenset({op.source}), frozenset({op.out}), share)]
+
+
+OP = CpuOp(_kernels, _calls, frozenset({"groups"}))

@@ -1,0 +1,20 @@
+"""Rotary position embedding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.rope import Rope
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: Rope) -> list[Call]:
+    return [lowering.attending.rope(op)]
+
+
+OP = CpuOp(lambda *_: [catalogue.ROPE], _calls)

@@ -1,0 +1,20 @@
+"""The choice of experts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.router import Router
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: Router) -> list[Call]:
+    return [lowering.mixing.route(op)]
+
+
+OP = CpuOp(lambda *_: [catalogue.ROUTE], _calls, frozenset({"scoring", "normalised", "scale"}))

@@ -1,0 +1,20 @@
+"""Capped values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.soft_cap import SoftCap
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: SoftCap) -> list[Call]:
+    return [lowering.columns(catalogue.SOFT_CAP, op.value, op.value, op.value, op.cap)]
+
+
+OP = CpuOp(lambda *_: [catalogue.SOFT_CAP], _calls)

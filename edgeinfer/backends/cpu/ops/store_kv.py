@@ -1,0 +1,27 @@
+"""Keys and values of new tokens, written into pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.pages import PageLayout
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.store_kv import StoreKV
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.needs import Choice
+
+
+def _kernels(choice: Choice, place: int, op: StoreKV, target: Target) -> list[Kernel]:
+    return [catalogue.store_kv(PageLayout(target.kv, op.head_width))]
+
+
+def _calls(lowering: Lowering, op: StoreKV) -> list[Call]:
+    return [lowering.attending.store(op, lowering.products.alone)]
+
+
+OP = CpuOp(_kernels, _calls)

@@ -1,0 +1,36 @@
+"""The rows whose logits are wanted; where only a rounded norm reads them, it takes them itself (`fusion`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.layout import LANES
+from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.tape import NOTHING, Call
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.needs import Choice
+
+
+def _kernels(choice: Choice, place: int, op: TakeOutputs, target: Target) -> list[Kernel]:
+    return [] if place in choice.fusion.taken_rows else [catalogue.TAKE_OUTPUTS]
+
+
+def _calls(lowering: Lowering, op: TakeOutputs) -> list[Call]:
+    values, step = lowering.values, lowering.step
+    args = np.zeros(1, records.TAKE_OUTPUTS)
+    args["source"], args["out"] = address(values.buffers[op.source]), address(values.buffers[op.out])
+    args["stride"], args["n_vectors"] = values.at(op.out)[1], values.buffers[op.out].shape[1] // LANES
+    args["outputs"], args["count"] = step.outputs_at, step.n_outputs_at
+    taken, out = frozenset({op.source}), frozenset({op.out})
+    return [Call(catalogue.TAKE_OUTPUTS, args, NOTHING, out, lowering.by_tokens(op.out), taken)]
+
+
+OP = CpuOp(_kernels, _calls)

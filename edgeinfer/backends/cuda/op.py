@@ -1,0 +1,32 @@
+"""How the cuda device runs an op, as the files of `ops` say it.
+
+In: an op of a model. Out: functions from the shape of a pass to launches. Knows no op by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from edgeinfer.backends.cuda.driver import Startable
+from edgeinfer.backends.cuda.step import Shape
+from edgeinfer.backends.device_ops import DeviceOps
+from edgeinfer.graph.op import Op
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cuda.lowering import Lowering
+
+Call: TypeAlias = Callable[[Shape], Startable]
+
+
+@dataclass(frozen=True, slots=True)
+class CudaOp:
+    """One op. `calls`: its launches, in order."""
+
+    calls: Callable[[Lowering, Any], list[Call]]
+    fields: frozenset[str] = frozenset()
+    why_not: Callable[[Op], str | None] | None = None
+
+
+DEVICE_OPS: DeviceOps[CudaOp] = DeviceOps("edgeinfer.backends.cuda.ops", "cuda")

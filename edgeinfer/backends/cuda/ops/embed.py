@@ -1,0 +1,19 @@
+"""Embeddings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.backends.cuda.rows import look_up
+from edgeinfer.graph.ops.embed import Embed
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cuda.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: Embed) -> list[Call]:
+    return look_up(lowering, op.weight, op.out, op.scale, lowering.step.tokens_at, adds=False)
+
+
+OP = CudaOp(_calls, frozenset({"scale"}))

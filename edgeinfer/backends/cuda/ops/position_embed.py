@@ -1,0 +1,19 @@
+"""Learned positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.backends.cuda.rows import look_up
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cuda.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: PositionEmbed) -> list[Call]:
+    return look_up(lowering, op.weight, op.out, 1.0, lowering.step.positions_at, adds=True)
+
+
+OP = CudaOp(_calls)

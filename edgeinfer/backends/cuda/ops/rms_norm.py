@@ -1,0 +1,28 @@
+"""RMSNorm of heads or of whole rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.backends.cuda.driver import Launch
+from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cuda.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: RMSNorm) -> list[Call]:
+    lowering.written(op.out)
+    kernel = lowering.kernels.get("pointwise", "rms_norm")
+    buffers, rows = lowering.memory.buffers, lowering.rows(op.source)
+    strides = lowering.stride(op.source), lowering.stride(op.out)
+    weight = lowering.place(op.weight).region("values")
+    arguments = (buffers[op.source], weight, buffers[op.out], op.width, *strides, np.float32(op.epsilon))
+    block = (lowering.sizes.lanes, lowering.sizes.norm_warps)
+    return [lambda shape: Launch(kernel, (op.groups, rows(shape), 1), block, arguments)]
+
+
+OP = CudaOp(_calls, frozenset({"groups"}))

@@ -1,0 +1,32 @@
+"""Rotary position embedding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cuda.driver import Launch
+from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.graph.ops.rope import Rope
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cuda.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: Rope) -> list[Call]:
+    lowering.written(op.value)
+    kernel, half = lowering.kernels.get("pointwise", "rope"), op.table.rotary_width // 2
+    arguments = (
+        lowering.memory.buffers[op.value],
+        *lowering.memory.rotations[op.table],
+        lowering.step.array,
+        lowering.step.positions_at,
+        op.heads,
+        op.head_width,
+        half,
+        lowering.stride(op.value),
+    )
+    blocks = lowering.over(op.heads * half)
+    return [lambda shape: Launch(kernel, (blocks, shape.tokens, 1), lowering.flat, arguments)]
+
+
+OP = CudaOp(_calls)

@@ -1,0 +1,21 @@
+"""The rows whose logits are wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cuda.op import Call, CudaOp
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cuda.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: TakeOutputs) -> list[Call]:
+    buffers, step = lowering.memory.buffers, lowering.step
+    strides = lowering.stride(op.source), lowering.stride(op.out)
+    arguments = (buffers[op.source], buffers[op.out], step.array, step.outputs_at, op.width, *strides)
+    return [lowering.pointwise(op.out, op.width, lowering.kernels.get("pointwise", "taking"), arguments)]
+
+
+OP = CudaOp(_calls)

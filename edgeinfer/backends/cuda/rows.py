@@ -1,0 +1,34 @@
+"""Rows of a matrix, looked up by numbers that stand in the step: embeddings and learned positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.backends.cuda.driver import Launch
+from edgeinfer.backends.cuda.layout import BLOCK, FloatForm, IntegerForm, padded
+from edgeinfer.backends.cuda.op import Call
+from edgeinfer.graph.weights import Weight
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cuda.lowering import Lowering
+
+
+def look_up(lowering: Lowering, weight: Weight, name: str, scale: float, rows_at: int, *, adds: bool) -> list[Call]:
+    """Rows of a matrix into a buffer, or added to it; their numbers stand in the step from `rows_at` on."""
+    lowering.written(name)
+    placed, out, stride = lowering.place(weight), lowering.memory.buffers[name], lowering.stride(name)
+    form, factor = placed.form, np.float32(scale)
+    at = (lowering.step.array, rows_at, out)
+    arguments: tuple[object, ...]
+    if isinstance(form, IntegerForm):
+        kernel = lowering.kernels.get("embedding", "integer_rows", *form.constants)
+        count = weight.columns // BLOCK
+        arguments = (*placed.integer_arrays(), *at, count, stride, factor, int(adds))
+    else:
+        assert isinstance(form, FloatForm)
+        kernel = lowering.kernels.get("embedding", "float_rows", form.kind)
+        count = padded(weight.columns) // 8
+        arguments = (placed.region("codes"), *at, count, stride, factor, int(adds))
+    return [lambda shape: Launch(kernel, (lowering.over(count), shape.tokens, 1), lowering.flat, arguments)]

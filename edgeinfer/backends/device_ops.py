@@ -1,0 +1,83 @@
+"""How a device runs ops: a folder `ops` with a file for each op that it can run, named as in `graph/ops`.
+
+In: the ops of a model. Out: what the device's files say of each. An op without a file, an optional field that its file
+does not name, or a reason that it gives refuses the model by the op's name, before anything is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable
+from typing import Generic, Protocol, TypeVar
+
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.op import Op
+
+
+class DeviceOp(Protocol):
+    """What every device says of an op it runs.
+
+    fields   the optional fields of its record that are obeyed; another one that is set is a refusal
+    why_not  why an op of this kind cannot be run, or None
+    """
+
+    @property
+    def fields(self) -> frozenset[str]: ...
+
+    @property
+    def why_not(self) -> Callable[[Op], str | None] | None: ...
+
+
+Entry = TypeVar("Entry", bound=DeviceOp)
+NO_FILE = "it has no such op"
+
+
+class DeviceOps(Generic[Entry]):
+    """The ops of one device: the constant OP of each module in `package`, imported when such an op is met."""
+
+    def __init__(self, package: str, device: str) -> None:
+        self._package, self._device = package, device
+        self._entries: dict[str, Entry | None] = {}
+
+    def of(self, op: Op) -> Entry:
+        """How the device runs an op. Raises UnsupportedModel where it does not."""
+        entry = self._entry(op.kind)
+        reason = NO_FILE if entry is None else _why_not(op, entry)
+        if entry is None or reason is not None:
+            raise self._refusal(op.kind, reason)
+        return entry
+
+    def check(self, ops: Iterable[Op]) -> None:
+        """Raises UnsupportedModel for the first op that the device does not run."""
+        for op in ops:
+            self.of(op)
+
+    def check_kinds(self, ops: Iterable[Op]) -> None:
+        """The same for ops without a file alone, which is known without what the device needs to be installed."""
+        for kind in dict.fromkeys(op.kind for op in ops):
+            if importlib.util.find_spec(f"{self._package}.{kind}") is None:
+                raise self._refusal(kind, NO_FILE)
+
+    def _refusal(self, kind: str, reason: str | None) -> UnsupportedModel:
+        return UnsupportedModel(
+            f"{self._device} cannot run the op {kind}: {reason}; --device cpu runs this model, and llamacpp"
+        )
+
+    def _entry(self, kind: str) -> Entry | None:
+        if kind not in self._entries:
+            name = f"{self._package}.{kind}"
+            is_there = importlib.util.find_spec(name) is not None
+            self._entries[kind] = importlib.import_module(name).OP if is_there else None
+        return self._entries[kind]
+
+
+def _why_not(op: Op, entry: DeviceOp) -> str | None:
+    """Why a device cannot run this op, though it has a file for its kind."""
+    assert dataclasses.is_dataclass(op)
+    for field in dataclasses.fields(op):
+        is_optional = field.default is not dataclasses.MISSING
+        if is_optional and field.name not in entry.fields and getattr(op, field.name) != field.default:
+            return f"it does not know the field {field.name}"
+    return None if entry.why_not is None else entry.why_not(op)

@@ -1,0 +1,28 @@
+"""How an ONNX graph has an op, as the files of `ops` say it.
+
+In: an op of a fragment. Out: what appends its nodes. Knows no op by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from edgeinfer.backends.device_ops import DeviceOps
+from edgeinfer.graph.op import Op
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+@dataclass(frozen=True, slots=True)
+class OnnxOp:
+    """One op. `lower` appends its nodes, and says what its buffer holds then; of `MatMul` it takes whole groups."""
+
+    lower: Callable[[Lowering, Any], None]
+    fields: frozenset[str] = frozenset()
+    why_not: Callable[[Op], str | None] | None = None
+
+
+DEVICE_OPS: DeviceOps[OnnxOp] = DeviceOps("edgeinfer.backends.onnx.ops", "onnx")

@@ -1,0 +1,20 @@
+"""Activations without a gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.activations import activated
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.graph.ops.act import Act
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: Act) -> None:
+    lowering.values[op.out] = Plain(activated(lowering.graph, op.activation, lowering.tensor(op.source)))
+
+
+OP = OnnxOp(_lower)

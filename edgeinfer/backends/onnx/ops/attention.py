@@ -1,0 +1,22 @@
+"""Attention, with the keys and values that were stored before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.ops.attention import Attention
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: Attention) -> None:
+    if op.layer not in lowering.stored:
+        raise UnsupportedModel(f"attention of layer {op.layer} stands where no keys are stored for it")
+    lowering.values[op.out] = Plain(lowering.around.attended(lowering, op, *lowering.stored.pop(op.layer)))
+
+
+OP = OnnxOp(_lower, frozenset({"window", "soft_cap"}))

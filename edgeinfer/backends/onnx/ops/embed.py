@@ -1,0 +1,19 @@
+"""Embeddings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.graph.ops.embed import Embed
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: Embed) -> None:
+    lowering.values[op.out] = Plain(lowering.around.embedded(lowering, op))
+
+
+OP = OnnxOp(_lower, frozenset({"scale"}))

@@ -1,0 +1,21 @@
+"""Activated gates times the other half."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.activations import activated
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.graph.ops.gated_act import GatedAct
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: GatedAct) -> None:
+    gate, up = lowering.tensor(op.gate), lowering.tensor(op.up)
+    lowering.values[op.out] = Plain(lowering.graph.node("Mul", (activated(lowering.graph, op.activation, gate), up)))
+
+
+OP = OnnxOp(_lower)

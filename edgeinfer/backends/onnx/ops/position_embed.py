@@ -1,0 +1,19 @@
+"""Learned positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: PositionEmbed) -> None:
+    lowering.values[op.out] = Plain(lowering.around.placed(lowering, lowering.tensor(op.out), op))
+
+
+OP = OnnxOp(_lower)

@@ -1,0 +1,34 @@
+"""RMSNorm, which takes in a sum that was put off, and gives it to its buffer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.graph import CONTRIB
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain, Sum
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: RMSNorm) -> None:
+    graph, source = lowering.graph, lowering.value(op.source)
+    weight = lowering.vector(op.weight)
+    if isinstance(source, Sum) and op.groups == 1:
+        inputs = (source.left, source.right, weight)
+        kind = "SkipSimplifiedLayerNormalization"
+        outs = graph.nodes(kind, inputs, ("?", "", "", "?"), domain=CONTRIB, epsilon=op.epsilon)
+        lowering.values[op.source] = Plain(outs[3])
+        lowering.values[op.out] = Plain(outs[0])
+        return
+    value = lowering.tensor(op.source)
+    value = graph.reshape(value, -1, op.groups, op.width) if op.groups > 1 else value
+    kind = "SimplifiedLayerNormalization"
+    normed = graph.node(kind, (value, weight), axis=-1, epsilon=op.epsilon, stash_type=1)
+    normed = graph.reshape(normed, -1, op.groups * op.width) if op.groups > 1 else normed
+    lowering.values[op.out] = Plain(normed)
+
+
+OP = OnnxOp(_lower, frozenset({"groups"}))

@@ -1,0 +1,21 @@
+"""Rotary position embedding, which is put off: attention may take it in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain, Turned
+from edgeinfer.graph.ops.rope import Rope
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: Rope) -> None:
+    inner = lowering.value(op.value)
+    inner = Plain(lowering.plain(inner)) if isinstance(inner, Turned) else inner
+    lowering.values[op.value] = Turned(inner, op)
+
+
+OP = OnnxOp(_lower)

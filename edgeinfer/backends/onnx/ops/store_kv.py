@@ -1,0 +1,18 @@
+"""Keys and values of new tokens, which the attention of their layer takes in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.graph.ops.store_kv import StoreKV
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: StoreKV) -> None:
+    lowering.stored[op.layer] = lowering.value(op.key), lowering.value(op.value)
+
+
+OP = OnnxOp(_lower)

@@ -1,0 +1,19 @@
+"""The rows whose logits are wanted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.graph.ops.take_outputs import TakeOutputs
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: TakeOutputs) -> None:
+    lowering.values[op.out] = Plain(lowering.around.taken(lowering, lowering.tensor(op.source)))
+
+
+OP = OnnxOp(_lower)

@@ -1,0 +1,1 @@
+"""How OpenVINO models have each op: a file for each, with the nodes that it becomes."""

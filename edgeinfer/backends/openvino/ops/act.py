@@ -1,0 +1,19 @@
+"""Activations without a gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.openvino.activations import activated
+from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.graph.ops.act import Act
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.openvino.graph import Lowering
+
+
+def _lower(lowering: Lowering, each: Act) -> None:
+    lowering.set(each.out, activated(each.activation, lowering.rows(each.source)))
+
+
+OP = OpenVinoOp(_lower)

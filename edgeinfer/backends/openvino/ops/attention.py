@@ -1,0 +1,21 @@
+"""Attention over the cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.backends.openvino.signature import mask_name
+from edgeinfer.graph.ops.attention import Attention
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.openvino.graph import Lowering
+
+
+def _lower(lowering: Lowering, each: Attention) -> None:
+    query = lowering.heads(each.query, each.heads, each.head_width)
+    mask = lowering.parameters[mask_name(each.window)]
+    lowering.set_heads(each.out, lowering.caches.attend(each, query, mask))
+
+
+OP = OpenVinoOp(_lower, frozenset({"window", "soft_cap"}))

@@ -1,0 +1,18 @@
+"""Embeddings, which are looked up outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.graph.ops.embed import Embed
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.openvino.graph import Lowering
+
+
+def _lower(lowering: Lowering, each: Embed) -> None:
+    lowering.set(each.out, lowering.parameters[f"embed.{each.out}"])
+
+
+OP = OpenVinoOp(_lower, frozenset({"scale"}))

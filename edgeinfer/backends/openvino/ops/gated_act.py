@@ -1,0 +1,22 @@
+"""Activated gates times the other half."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from openvino import opset13 as op
+
+from edgeinfer.backends.openvino.activations import activated
+from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.graph.ops.gated_act import GatedAct
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.openvino.graph import Lowering
+
+
+def _lower(lowering: Lowering, each: GatedAct) -> None:
+    gate = activated(each.activation, lowering.rows(each.gate))
+    lowering.set(each.out, op.multiply(gate, lowering.rows(each.up)))
+
+
+OP = OpenVinoOp(_lower)

@@ -1,0 +1,20 @@
+"""Learned positions, which are added to embeddings outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.ops.position_embed import PositionEmbed
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.openvino.graph import Lowering
+
+
+def _lower(lowering: Lowering, each: PositionEmbed) -> None:
+    if f"embed.{each.out}" not in lowering.parameters:
+        raise UnsupportedModel("learned positions stand in another part than the embedding they belong to")
+
+
+OP = OpenVinoOp(_lower)

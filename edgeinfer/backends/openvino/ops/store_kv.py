@@ -1,0 +1,19 @@
+"""Keys and values of new tokens, appended to the cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.openvino.op import OpenVinoOp
+from edgeinfer.graph.ops.store_kv import StoreKV
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.openvino.graph import Lowering
+
+
+def _lower(lowering: Lowering, each: StoreKV) -> None:
+    key, value = (lowering.heads(name, each.kv_heads, each.head_width) for name in (each.key, each.value))
+    lowering.caches.append(each, key, value)
+
+
+OP = OpenVinoOp(_lower)

@@ -1,0 +1,152 @@
+"""What runs on this computer: a small file for every open model and every server, removed when it is closed.
+
+In: a model or an address, noted by the process that has it. Out: `Running` values of this user's living processes.
+Files of processes that were killed count as none and are removed by whoever looks; so folders may be shared with other
+computers, whose processes are not known here. Nothing is raised: a note that cannot be written is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from edgeinfer.engine.whole_file import write_whole
+from edgeinfer.models.folders import default_root
+from edgeinfer.temporary import is_alive, start_time
+
+ENDING = ".process"
+NOTE_CAP_BYTES = 1 << 16
+
+
+def running_folder() -> Path:
+    """Where notes are: beside the models."""
+    return default_root().parent / "running"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model that a process has open, or is opening."""
+
+    name: str
+    path: Path
+    is_loading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process with its models; `address` where it serves them. `started_s`: since the epoch."""
+
+    pid: int
+    command: str
+    started_s: float
+    models: tuple[OpenModel, ...] = ()
+    address: str | None = None
+
+
+class RunningNote:
+    """A note of this process, until it is removed; for `with` too."""
+
+    def __init__(self, model: OpenModel | None = None, address: str | None = None) -> None:
+        pid = os.getpid()
+        self._path = running_folder() / f"{pid}-{secrets.token_hex(4)}{ENDING}"
+        record: dict[str, object] = {
+            "host": platform.node(),
+            "pid": pid,
+            "started": start_time(pid),
+            "command": _command(sys.argv),
+            "address": address,
+        }
+        if model is not None:
+            record |= {"model": model.name, "path": str(model.path.absolute()), "loading": model.is_loading}
+        write_whole(self._path, json.dumps(record))
+
+    def __enter__(self) -> RunningNote:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Take the note away; may be called twice."""
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+
+def running() -> tuple[Running, ...]:
+    """The processes that run, the oldest first; notes of others are removed."""
+    found: dict[int, Running] = {}
+    for each in _notes():
+        before = found.get(each.pid)
+        if before is None:
+            found[each.pid] = each
+        else:
+            found[each.pid] = replace(
+                before, models=before.models + each.models, address=before.address or each.address
+            )
+    return tuple(sorted((_each_once(each) for each in found.values()), key=lambda each: each.started_s))
+
+
+def users_of(paths: Sequence[Path]) -> tuple[Running, ...]:
+    """The processes that have one of these files open as a model."""
+    wanted = {os.path.realpath(path) for path in paths}
+    return tuple(each for each in running() if any(os.path.realpath(model.path) in wanted for model in each.models))
+
+
+def _each_once(process: Running) -> Running:
+    """A process without a model that is being opened where it is open as well."""
+    opened = {model.path for model in process.models if not model.is_loading}
+    kept = {(model.path, model.is_loading): model for model in process.models}
+    return replace(
+        process, models=tuple(model for model in kept.values() if model.path not in opened or not model.is_loading)
+    )
+
+
+def _notes() -> Iterator[Running]:
+    for path in sorted(running_folder().glob(f"*{ENDING}")):
+        record = _record(path)
+        if record is None or record.get("host") != platform.node():
+            continue
+        note = _read(record)
+        if note is not None and is_alive(note.pid, note.started_s):
+            yield note
+        else:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _record(path: Path) -> dict[str, object] | None:
+    """What is in a file; an empty record for what is no note, None where the file is gone."""
+    try:
+        if path.stat().st_size > NOTE_CAP_BYTES:
+            return {"host": platform.node()}
+        record = json.loads(path.read_bytes())
+    except OSError:
+        return None
+    except (ValueError, RecursionError):
+        return {"host": platform.node()}
+    return record if isinstance(record, dict) else {"host": platform.node()}
+
+
+def _read(record: dict[str, object]) -> Running | None:
+    pid, started, command = record.get("pid"), record.get("started"), record.get("command")
+    name, path, address = record.get("model"), record.get("path"), record.get("address")
+    if not isinstance(pid, int) or not isinstance(started, int | float) or not isinstance(command, str):
+        return None
+    models: tuple[OpenModel, ...] = ()
+    if isinstance(name, str) and isinstance(path, str):
+        models = (OpenModel(name, Path(path), record.get("loading") is True),)
+    return Running(pid, command, float(started), models, address if isinstance(address, str) else None)
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """What a process is: the command of edgeinfer that it runs, else the name of its program."""
+    path = Path(arguments[0] if arguments else "")
+    is_ours = path.name.removesuffix(".exe") == "edgeinfer" or path.parts[-2:] == ("edgeinfer", "__main__.py")
+    return arguments[1] if is_ours and len(arguments) > 1 else path.name or "python"

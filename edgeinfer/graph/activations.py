@@ -1,0 +1,68 @@
+"""Activations of feed-forward networks, in NumPy: x * sigmoid(x); the tanh form of GELU; max(x, 0); its square.
+
+The last two have exact zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from edgeinfer.graph.step import Floats
+
+Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2"]
+ExpertActivation: TypeAlias = Literal["silu", "gelu_tanh", "swiglu_oai"]
+LIMIT, SLOPE = np.float32(7.0), np.float32(1.702)
+"""Of `swiglu_oai`."""
+
+
+def silu(gate: Floats) -> Floats:
+    """x * sigmoid(x)."""
+    power: Floats = np.exp(-np.clip(gate, np.float32(-87.0), None))
+    return gate / (np.float32(1.0) + power)
+
+
+def gelu_tanh(gate: Floats) -> Floats:
+    """The tanh form of GELU (Hendrycks & Gimpel, arXiv 1606.08415)."""
+    inner = np.float32(0.7978845608028654) * (gate + np.float32(0.044715) * gate**3)
+    turned: Floats = np.tanh(inner)
+    return np.float32(0.5) * gate * (np.float32(1.0) + turned)
+
+
+def relu(gate: Floats) -> Floats:
+    """max(x, 0)."""
+    return np.maximum(gate, np.float32(0.0))
+
+
+def relu2(gate: Floats) -> Floats:
+    """max(x, 0) squared (So et al., arXiv 2109.08668)."""
+    return np.square(relu(gate))
+
+
+ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = MappingProxyType(
+    {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2}
+)
+
+
+def swiglu_oai(gate: Floats, up: Floats) -> Floats:
+    """gate * sigmoid(1.702 gate) * (up + 1), the gate 7 at most and up within -7..7 (gpt-oss)."""
+    gate, up = np.minimum(gate, LIMIT), np.clip(up, -LIMIT, LIMIT)
+    power: Floats = np.exp(-SLOPE * gate)
+    joined: Floats = gate / (np.float32(1.0) + power) * (up + np.float32(1.0))
+    return joined
+
+
+def gated(activation: ExpertActivation, gate: Floats, up: Floats) -> Floats:
+    """activation(gate) * up, or what joins them otherwise."""
+    return swiglu_oai(gate, up) if activation == "swiglu_oai" else ACTIVATIONS[activation](gate) * up
+
+
+def cut(activated: Floats, threshold: float) -> Floats:
+    """Activated values with zeros for those whose magnitude is below a threshold, and for NaN, if there is one."""
+    if not threshold:
+        return activated
+    kept: Floats = np.where(np.abs(activated) >= np.float32(threshold), activated, np.float32(0.0))
+    return kept

@@ -1,0 +1,22 @@
+"""Values between ops: named buffers of float32 rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Rows(Enum):
+    """How many rows a buffer has: one per token of the pass, or one per token whose logits are wanted."""
+
+    TOKENS = "tokens"
+    OUTPUTS = "outputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A named float32 value between ops: float32[T or O, width]."""
+
+    name: str
+    width: int
+    rows: Rows = Rows.TOKENS

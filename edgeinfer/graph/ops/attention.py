@@ -1,0 +1,77 @@
+"""Causal attention over a token's ancestors, with grouped heads, windows, capped scores and sinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.graph.cost import Cost, Heads
+from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Attention(Op):
+    """out = softmax(cap(scale * query @ keys)) @ values over a token's ancestors and itself, per head.
+
+    `window` w: only positions > own position - w. `soft_cap` c: scores become c * tanh(score / c). `sinks`: a score for
+    each head that joins the softmax and brings no value (Xiao et al., arXiv 2309.17453; gpt-oss).
+    """
+
+    query: str
+    out: str
+    layer: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    scale: float
+    window: int | None = None
+    soft_cap: float | None = None
+    sinks: Weight | None = None
+
+    @property
+    def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        width = self.heads * self.head_width
+        return (Access(self.query, width),), (Access(self.out, width),)
+
+    @property
+    def vectors(self) -> tuple[Weight, ...]:
+        return () if self.sinks is None else (self.sinks,)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(vectors=self.vectors, attention=Heads(self.heads, self.kv_heads, self.head_width, self.window))
+
+    def evaluate(self, context: OpContext) -> None:
+        all_keys, all_values = context.cache(self.layer)
+        queries = context.queried(self, self.query, self.scale, self.head_width)
+        queries = queries.reshape(len(queries), self.kv_heads, -1, self.head_width)
+        sinks = None if self.sinks is None else context.vector(self.sinks).reshape(self.kv_heads, -1, 1)
+        attended = np.empty((len(queries), self.heads * self.head_width), np.float32)
+        for token, query in enumerate(queries):
+            slots = context.visible_slots[token]
+            slots = slots if self.window is None else slots[-self.window :]
+            keys, values = all_keys[slots].astype(np.float32), all_values[slots].astype(np.float32)
+            attended[token] = self._attend(query, keys, values, sinks)
+        context.values[self.out] = attended
+
+    def _attend(self, query: Floats, keys: Floats, values: Floats, sinks: Floats | None) -> Floats:
+        """One token: query float32[G, H / G, K], keys and values float32[S, G, K], sinks float32[G, H / G, 1].
+
+        Returns float32[H * K].
+        """
+        scores = np.einsum("grk,sgk->grs", query, keys)
+        if self.soft_cap is not None:
+            scores = np.float32(self.soft_cap) * np.tanh(scores / np.float32(self.soft_cap))
+        largest = scores.max(axis=-1, keepdims=True)
+        largest = largest if sinks is None else np.maximum(largest, sinks)
+        powers = np.exp(scores - largest)
+        total = powers.sum(axis=-1, keepdims=True)
+        shares = powers / (total if sinks is None else total + np.exp(sinks - largest))
+        attended: Floats = np.einsum("grs,sgk->grk", shares, values).reshape(-1)
+        return attended
+
+
+OP = Attention

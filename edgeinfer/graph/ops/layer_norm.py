@@ -1,0 +1,55 @@
+"""LayerNorm (Ba et al., arXiv 1607.06450)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from edgeinfer.graph.cost import Cost
+from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm(Op):
+    """out = (source - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance of the source's row."""
+
+    readies_rows: ClassVar[bool] = True
+
+    source: str
+    out: str
+    weight: Weight
+    bias: Weight
+    width: int
+    epsilon: float
+
+    @property
+    def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        return (Access(self.source, self.width),), (Access(self.out, self.width),)
+
+    @property
+    def vectors(self) -> tuple[Weight, ...]:
+        return self.weight, self.bias
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(vectors=self.vectors, n_elements=self.width)
+
+    def evaluate(self, context: OpContext) -> None:
+        weight, bias = context.vector(self.weight), context.vector(self.bias)
+        context.values[self.out] = layer_norm(context.values[self.source], weight, bias, self.epsilon)
+
+
+def layer_norm(source: Floats, weight: Floats, bias: Floats, epsilon: float) -> Floats:
+    """LayerNorm of rows float32[n, width]."""
+    centred: Floats = source - np.mean(source, axis=-1, keepdims=True, dtype=np.float32)
+    variance = np.mean(centred * centred, axis=-1, keepdims=True, dtype=np.float32)
+    deviation: Floats = np.sqrt(variance + np.float32(epsilon))
+    normed: Floats = centred / deviation * weight + bias
+    return normed
+
+
+OP = LayerNorm

@@ -1,0 +1,57 @@
+"""The choice of experts, and their shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from edgeinfer.graph.cost import Cost
+from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.step import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Router(Op):
+    """out[t, e] = the share of expert e in token t: zero but for the `active` highest of scores[t], E of them.
+
+    Of equal scores those of lower numbers are higher. Shares are the softmax over all E scores or the sigmoid of each;
+    `normalised`: those of a token are divided by their sum. All are multiplied by `scale`.
+    """
+
+    scores: str
+    out: str
+    experts: int
+    active: int
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    normalised: bool = False
+    scale: float = 1.0
+
+    @property
+    def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        return (Access(self.scores, self.experts),), (Access(self.out, self.experts),)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(n_elements=self.experts)
+
+    def evaluate(self, context: OpContext) -> None:
+        context.values[self.out] = self.shares(context.values[self.scores])
+
+    def shares(self, scores: Floats) -> Floats:
+        """The shares of the experts in each row: float32[T, E]."""
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        shares = powers / powers.sum(axis=-1, keepdims=True)
+        if self.scoring == "sigmoid":
+            shares = np.float32(1.0) / (np.float32(1.0) + np.exp(-scores))
+        chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : self.active]
+        kept = np.zeros_like(shares)
+        np.put_along_axis(kept, chosen, np.take_along_axis(shares, chosen, axis=-1), axis=-1)
+        if self.normalised:
+            kept /= kept.sum(axis=-1, keepdims=True)
+        scaled: Floats = kept * np.float32(self.scale)
+        return scaled
+
+
+OP = Router

@@ -1,0 +1,31 @@
+"""gpt-oss: mixtures of experts with biases everywhere, clamped activations, attention sinks and windows.
+
+Every second layer, from the first on, attends within a window. The norm before the experts is called
+post_attention_norm; shares are a softmax over the chosen experts; rotary pairs are halves of a head, extended by YaRN.
+Source: gpt-oss-120b & gpt-oss-20b Model Card (arXiv 2508.10925).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes, windows
+from edgeinfer.models.spec import ModelSpec
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a gpt-oss. Raises BadGGUF where tensors or keys are missing."""
+    sizes = Sizes.read(hp, mixture=True)
+    rope = rope_table(hp, sizes.rotary_width)
+    mixture = Mixture.read(hp, sizes.ffn_width, normalised=True, activation="swiglu_oai")
+    styles = [
+        LayerStyle(rope, window=window, mixture=mixture, ffn_norm="post_attention_norm")
+        for window in windows(hp, sizes, period=2)
+    ]
+    return decoder(hp, sizes, styles)
+
+
+ARCHITECTURE = Architecture(build, spelling="gpt-oss")

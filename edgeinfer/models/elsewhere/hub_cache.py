@@ -1,0 +1,66 @@
+"""Models in the cache of the Hugging Face hub, which its client and other programs fill.
+
+In: the cache's folder. Out: its models, in place. Layout: ``models--USER--REPO/snapshots/REVISION/FILE``, links to
+blobs; ``refs/main`` names the revision that is used first. Does not need the client.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgeinfer.models.elsewhere.program import Found, Program
+from edgeinfer.models.elsewhere.walking import entries_of, model_files
+from edgeinfer.models.file_names import model_name, quant_of
+from edgeinfer.path_text import user_path
+
+REVISION_CAP_BYTES = 256
+
+
+def hub_folders() -> tuple[Path, ...]:
+    """The cache's folder, as the client finds it."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if chosen := os.environ.get(variable):
+            return (user_path(chosen),)
+    if home := os.environ.get("HF_HOME"):
+        return (user_path(home) / "hub",)
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return ((user_path(cache) if cache else Path.home() / ".cache") / "huggingface" / "hub",)
+
+
+def _models(folder: Path) -> Iterator[Found]:
+    for entry in entries_of(folder):
+        kind, *parts = entry.name.split("--")
+        if kind == "models" and len(parts) == 2 and all(parts):
+            yield from _models_of(Path(entry.path), "/".join(parts))
+
+
+def _models_of(folder: Path, repo: str) -> Iterator[Found]:
+    """The models of a repository; what two revisions hold under one name comes from the one that is used first."""
+    seen: set[str] = set()
+    for revision in _revisions(folder):
+        for files in model_files(revision):
+            first = files.paths[0]
+            within = first.relative_to(revision).as_posix()
+            if within not in seen:
+                seen.add(within)
+                name = model_name(first.name)
+                yield Found(name, f"hf:{repo}:{quant_of(name) or name}", files.paths, files.nbytes)
+
+
+def _revisions(folder: Path) -> list[Path]:
+    """The folders of revisions, the one of the main branch first."""
+    found = [Path(entry.path) for entry in entries_of(folder / "snapshots")]
+    main = folder / "refs" / "main"
+    named = ""
+    try:
+        if main.is_file():
+            with main.open("rb") as file:
+                named = file.read(REVISION_CAP_BYTES).decode("ascii").strip()
+    except (OSError, ValueError):
+        pass
+    return sorted(found, key=lambda path: path.name != named)
+
+
+PROGRAM = Program("HF cache", hub_folders, _models)

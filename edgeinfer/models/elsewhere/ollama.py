@@ -1,0 +1,51 @@
+"""Models that Ollama has pulled, by the names that Ollama gives them: llama3.2:3b.
+
+In: a folder of Ollama's. Out: its models, in place. Names stand in the paths of manifests, the files in the manifests;
+`edgeinfer.models.sources.ollama` describes both. A manifest without a model, or with one that is not there, is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from edgeinfer.errors import EdgeInferError
+from edgeinfer.models.elsewhere.program import Found, Program
+from edgeinfer.models.elsewhere.walking import entries_of
+from edgeinfer.models.sources.ollama import NAME, PREFIX, blob_path, model_digest, ollama_folders, ollama_name
+
+LEVELS = 4  # registry, namespace, name, tag
+MANIFESTS_CAP = 5000
+
+
+def _models(folder: Path) -> Iterator[Found]:
+    for number, (parts, path) in enumerate(_manifests(folder / "manifests", ())):
+        if number >= MANIFESTS_CAP:
+            return
+        name = ollama_name(*parts)
+        if not NAME.fullmatch(name):
+            continue
+        try:
+            digest = model_digest(path)
+            blob = blob_path(folder, digest)
+            nbytes = blob.stat().st_size if blob.is_file() else 0
+        except (EdgeInferError, OSError):
+            continue
+        if nbytes:
+            yield Found(name, f"{PREFIX}{name}", (blob,), nbytes, digest)
+
+
+def _manifests(folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """The files at the depth of manifests, each with the parts of its name."""
+    for entry in entries_of(folder):
+        try:
+            is_folder, is_file = entry.is_dir(), entry.is_file()
+        except OSError:
+            continue
+        if is_folder and len(parts) < LEVELS - 1:
+            yield from _manifests(Path(entry.path), (*parts, entry.name))
+        elif is_file and len(parts) == LEVELS - 1:
+            yield (*parts, entry.name), Path(entry.path)
+
+
+PROGRAM = Program("Ollama", ollama_folders, _models)

@@ -1,0 +1,103 @@
+"""Model files in a folder of someone else, which may hold anything: a bounded walk over names.
+
+In: a folder. Out: the files of each model, all shards of a split one together. Projectors of images and sound (mmproj)
+are no models. Names that cannot be printed are passed over, and so is what cannot be read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeinfer.models.file_names import SHARD, shard_names
+
+DEPTH_CAP = 5
+ENTRIES_CAP = 20_000
+PROJECTOR = "mmproj"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSet:
+    """The files of one model, and their bytes."""
+
+    paths: tuple[Path, ...]
+    nbytes: int
+
+
+def entries_of(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder, by name, as far as it can be printed; nothing where it cannot be read."""
+    found: list[os.DirEntry[str]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if len(found) >= ENTRIES_CAP:
+                    break
+                if entry.name.isprintable():
+                    found.append(entry)
+    except (OSError, ValueError):
+        return []
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def model_files(folder: Path) -> Iterator[FileSet]:
+    """The models in a folder and below it. Links are followed, each folder is gone through once."""
+    seen: set[tuple[int, int]] = set()
+    left = ENTRIES_CAP
+    waiting = [(folder, 0)]
+    while waiting and left > 0:
+        place, depth = waiting.pop()
+        if not _is_new(place, seen):
+            continue
+        entries = entries_of(place)
+        left -= len(entries)
+        if depth < DEPTH_CAP:
+            below = [Path(entry.path) for entry in entries if not entry.name.startswith(".") and _is_folder(entry)]
+            waiting += [(each, depth + 1) for each in reversed(below)]
+        yield from _models_among(entries)
+
+
+def _models_among(entries: list[os.DirEntry[str]]) -> Iterator[FileSet]:
+    sizes = {entry.name: size for entry in entries if _is_model_name(entry.name) and (size := _file_size(entry))}
+    paths = {entry.name: Path(entry.path) for entry in entries}
+    for name in sizes:
+        shard = SHARD.fullmatch(name)
+        if shard is not None and int(shard["index"]) != 1:
+            continue
+        names = shard_names(name)
+        if all(each in sizes for each in names):
+            yield FileSet(tuple(paths[each] for each in names), sum(sizes[each] for each in names))
+
+
+def _is_model_name(name: str) -> bool:
+    lower = name.lower()
+    return lower.endswith(".gguf") and PROJECTOR not in lower and not lower.startswith(".")
+
+
+def _file_size(entry: os.DirEntry[str]) -> int:
+    """Bytes of a file; 0 for what is none, and for links that lead nowhere."""
+    try:
+        return entry.stat().st_size if entry.is_file() else 0
+    except OSError:
+        return 0
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _is_new(folder: Path, seen: set[tuple[int, int]]) -> bool:
+    """Whether a folder was not gone through yet; it counts as such now."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    key = status.st_dev, status.st_ino
+    if status.st_ino and key in seen:
+        return False
+    seen.add(key)
+    return True

@@ -1,0 +1,82 @@
+"""The models that were used last, most recent first: a short list in a file, a name or path and its time a line.
+
+In: the store's folder, names. Out: names and times. A folder that cannot be written keeps the list it has; a line
+without a time counts too. Does not know whether the models are still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+
+from edgeinfer.models.manifest import write_paths
+from edgeinfer.path_text import path_text
+
+FILE_NAME = ".last-used"
+KEPT = 8
+"""Names that a start without a model goes through."""
+TIMES_KEPT = 200
+
+Used = tuple[str, datetime | None]
+
+
+class LastUsed:
+    """The list in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE_NAME
+
+    def names(self) -> tuple[str, ...]:
+        """The names, most recent first."""
+        return tuple(name for name, _ in self._lines())[:KEPT]
+
+    def times(self) -> Mapping[str, datetime]:
+        """When each was used last, where that is known."""
+        return {name: time for name, time in self._lines() if time is not None}
+
+    def put(self, name: str) -> None:
+        """Note the name of the model that is used now."""
+        if name.splitlines() == [name]:
+            now = datetime.now().astimezone()
+            others = tuple(other for other in self._lines() if other[0] != name)
+            self._write(((name, now), *others[: TIMES_KEPT - 1]))
+
+    def drop(self, name: str) -> bool:
+        """Take a name off the list; whether that changed it."""
+        lines = self._lines()
+        kept = tuple(each for each in lines if each[0] != name)
+        return len(kept) < len(lines) and self._write(kept)
+
+    def _lines(self) -> tuple[Used, ...]:
+        try:
+            lines = path_text(self._path.read_bytes()).splitlines()
+        except (OSError, ValueError):
+            return ()
+        found: dict[str, datetime | None] = {}
+        for name, time in map(_parted, lines):
+            if name:
+                found.setdefault(name, time)
+        return tuple(found.items())
+
+    def _write(self, lines: Iterable[Used]) -> bool:
+        text = "".join(
+            f"{name}\t{time.isoformat(timespec='seconds')}\n" if time else f"{name}\n" for name, time in lines
+        )
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_paths(self._path, text)
+        except OSError:
+            return False
+        return True
+
+
+def _parted(line: str) -> Used:
+    """The name and the time of a line; a name may have tabs of its own."""
+    name, tab, ending = line.rpartition("\t")
+    if tab:
+        try:
+            return name.strip(), datetime.fromisoformat(ending.strip())
+        except ValueError:
+            pass
+    return line.strip(), None

@@ -1,0 +1,110 @@
+"""Temporary files and folders that name the process they belong to, so that those of killed programs can be removed.
+
+In: folders, names. Out: paths of which no other process knows, and folders without what was left behind. A name ends
+in the number and the start time of its process, and says which computer it runs on, as folders may be shared. Does not
+know what the files hold.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+CLOCK_SLACK_S = 5.0  # start times are derived from the system clock, which may be set
+ABANDONED_S = 7 * 86400.0  # after that a file of another computer, of whose processes nothing is known, has no owner
+NAME_CAP = 100  # characters of a file's own name that are kept in that of its temporary file
+OWNED = re.compile(r"\.tmp-(?P<host>[0-9a-f]{8})-(?P<pid>\d{1,10})-(?P<started>\d{1,12})-\w+$")
+
+
+def temporary_path(path: Path) -> Path:
+    """A hidden name beside a file, for one that takes its place when it is whole. Removes what others left there."""
+    remove_leftovers(path.parent)
+    return path.with_name(f".{path.name[:NAME_CAP]}{_mark()}{secrets.token_hex(4)}")
+
+
+def temporary_file(path: Path) -> tuple[int, str]:
+    """A new file beside another one, for this user alone: its descriptor, open for writing, and its path."""
+    remove_leftovers(path.parent)
+    return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:NAME_CAP]}{_mark()}")
+
+
+def temporary_folder(name: str, parent: Path | str | None = None) -> tempfile.TemporaryDirectory[str]:
+    """A new folder for this user alone, to be used with `with`; in `parent`, else where the system has such folders."""
+    parent = tempfile.gettempdir() if parent is None else parent
+    remove_leftovers(Path(parent))
+    return tempfile.TemporaryDirectory(dir=parent, prefix=f"{name[:NAME_CAP]}{_mark()}", ignore_cleanup_errors=True)
+
+
+def remove_leftovers(folder: Path) -> int:
+    """Remove temporary files and folders of this user in a folder whose process has ended; how many there were."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [(entry, match) for entry in entries if (match := OWNED.search(entry.name))]
+    except OSError:
+        return 0
+    return sum(_removed(entry) for entry, match in found if _is_left(entry, match))
+
+
+def start_time(pid: int) -> float:
+    """When the process began, in seconds since the epoch. Raises psutil's errors."""
+    import psutil
+
+    return float(psutil.Process(pid).create_time())
+
+
+def is_alive(pid: int, started_s: float) -> bool:
+    """Whether the process that began then still runs (its number alone may have been given to another)."""
+    import psutil
+
+    try:
+        return abs(start_time(pid) - started_s) < CLOCK_SLACK_S
+    except psutil.AccessDenied:
+        return True
+    except (psutil.Error, ValueError, OverflowError):
+        return False
+
+
+def _mark() -> str:
+    return _mark_of(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _mark_of(pid: int) -> str:
+    return f".tmp-{_host()}-{pid}-{int(start_time(pid))}-"
+
+
+@functools.cache
+def _host() -> str:
+    return hashlib.sha256(platform.node().encode("utf-8", "replace")).hexdigest()[:8]
+
+
+def _is_left(entry: os.DirEntry[str], match: re.Match[str]) -> bool:
+    """Whether this user's entry belongs to nobody any more."""
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        return False
+    if match["host"] != _host():
+        return status.st_mtime < time.time() - ABANDONED_S
+    return not is_alive(int(match["pid"]), float(match["started"]))
+
+
+def _removed(entry: os.DirEntry[str]) -> bool:
+    with suppress(OSError):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+        return True
+    return False

@@ -1,0 +1,124 @@
+"""The line of progress: it moves while a step reports nothing, and says in plain lines what takes long elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from io import StringIO
+
+import pytest
+
+from edgeinfer.app import progress_line
+from edgeinfer.app.answer_output import print_answer
+from edgeinfer.app.progress_line import ProgressLine
+from edgeinfer.app.step_progress import StepClock
+from edgeinfer.steps import COMPILING
+
+
+def wait_for(capsys: pytest.CaptureFixture[str], wanted: str, least: int) -> str:
+    """What was written, once `wanted` is in it so many times."""
+    seen, until = "", time.monotonic() + 60
+    while seen.count(wanted) < least and time.monotonic() < until:
+        seen += capsys.readouterr().err
+        time.sleep(0.01)
+    return seen
+
+
+def test_a_step_that_reports_nothing_is_drawn_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_line, "QUIET_S", 0.0)
+    monkeypatch.setattr(progress_line, "REDRAW_S", 0.01)
+    monkeypatch.setattr(progress_line, "BETWEEN_S", 0.0)
+    with ProgressLine(terminal=True) as line:
+        line("trying cpu", 0, 3)
+        assert wait_for(capsys, "\rtrying cpu", 4).count("\rtrying cpu") >= 4
+        line.clear()
+        capsys.readouterr()
+        time.sleep(0.05)
+        assert capsys.readouterr().err == ""
+
+
+def test_without_a_terminal_compiling_is_announced_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressLine(terminal=False, lines=True) as line:
+        line("loading the model", 0, 0)
+        for done in range(10):
+            line(COMPILING, done, 9)
+    written = capsys.readouterr().err
+    assert written.startswith(f"{COMPILING}: 0 of 9, about ")
+    assert written.count("\n") == 1
+
+
+def test_without_a_terminal_what_takes_long_is_said_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_line, "LINES_S", 0.02)
+    monkeypatch.setattr(progress_line, "REDRAW_S", 0.01)
+    with ProgressLine(terminal=False, lines=True) as line:
+        line("trying cpu", 0, 3)
+        assert wait_for(capsys, "trying cpu: 0 of 3\n", 2).count("\n") >= 2
+    capsys.readouterr()
+    with ProgressLine(terminal=False) as line:
+        line(COMPILING, 0, 9)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_clock_counts_each_step_for_itself() -> None:
+    now = [0.0]
+    clock = StepClock(lambda: now[0])
+    assert clock.line() == ""
+    clock("opening", 0, 0)
+    now[0] = 5.0
+    assert clock.line() == "opening, 5 s"
+    assert clock.title == "5 s, opening"
+    clock("packing weights", 1, 4)
+    assert clock.line() == "packing weights [###.........] 1 of 4"
+    now[0] = 15.0
+    assert clock.line() == "packing weights [###.........] 1 of 4, 10 s, about 30 s left"
+    assert clock.line(bar=False) == "packing weights: 1 of 4, 10 s, about 30 s left"
+
+
+def test_a_report_after_the_end_shows_nothing_and_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    before = threading.active_count()
+    with ProgressLine(terminal=True) as line:
+        pass
+    line._next_s = 0.0
+    line("compiling", 1, 2)
+    assert written.getvalue() == ""
+    assert threading.active_count() == before
+
+
+class ReadThenText:
+    """A stream that reads its prompt with progress, then gives text, slowly."""
+
+    text = "one two"
+
+    def __init__(self, progress: ProgressLine) -> None:
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[str]:
+        self._progress("reading the prompt", 0, 19)
+        self._progress("reading the prompt", 19, 19)
+        for piece in ("one ", "two"):
+            yield piece
+            sys.stderr.write("|")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        raise AssertionError("nobody stops it")
+
+
+def test_nothing_is_drawn_over_an_answer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("QUIET_S", 0.0), ("REDRAW_S", 0.01), ("BETWEEN_S", 0.0)):
+        monkeypatch.setattr(progress_line, name, seconds)
+    with ProgressLine(terminal=True) as progress:
+        assert not print_answer(ReadThenText(progress), progress=progress)  # type: ignore[arg-type]
+        time.sleep(0.05)
+        printed = capsys.readouterr()
+    assert printed.out == "one two\n"
+    assert "19 of 19" in printed.err
+    assert printed.err[printed.err.index("|") :] == "||"

@@ -1,0 +1,110 @@
+"""Every op has a file, says what it is of itself, and every device's folder of ops names ops there are."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import edgeinfer
+from edgeinfer.backends.cpu.op import DEVICE_OPS
+from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops import OPS
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.models.load import open_model
+from edgeinfer.models.spec import ModelSpec
+from edgeinfer.models.work import pass_work
+from edgeinfer.scheduling.work import work_of
+from tests.conformance.test_architectures import FILES
+
+PACKAGE = Path(edgeinfer.__file__).parent
+FOLDERS = sorted(PACKAGE.glob("backends/*/ops"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gloss(GatedAct):
+    """An op that no device has heard of."""
+
+    shine: float = 0.0
+
+
+@pytest.mark.parametrize("key", OPS.keys())
+def test_an_op_is_a_frozen_record_named_as_its_file(key: str) -> None:
+    kind = OPS.get(key)
+    assert issubclass(kind, Op)
+    assert kind.__module__ == f"edgeinfer.graph.ops.{key}"
+    assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert kind.__doc__
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.parent.name)
+def test_a_device_names_ops_that_there_are(folder: Path) -> None:
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} <= set(OPS.keys())
+
+
+def test_the_cpu_runs_every_op() -> None:
+    assert {path.stem for path in (PACKAGE / "backends/cpu/ops").glob("*.py")} - {"__init__"} == set(OPS.keys())
+
+
+def test_every_op_is_used_by_a_model_with_goldens() -> None:
+    used: set[str] = set()
+    for path in FILES:
+        with open_model(path) as model:
+            used |= {op.kind for op in model.spec.ops()}
+    assert used == set(OPS.keys())
+
+
+def test_an_op_without_a_file_is_refused_by_its_name() -> None:
+    op = Gloss("gate", "up", "hidden", 64, "silu")
+    for check in (DEVICE_OPS.check, DEVICE_OPS.check_kinds):
+        with pytest.raises(UnsupportedModel, match="cpu cannot run the op test_ops: it has no such op"):
+            check([op])
+
+
+def test_a_field_that_a_device_does_not_read_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gloss, "__module__", GatedAct.__module__)
+    DEVICE_OPS.check([Gloss("gate", "up", "hidden", 64, "silu")])
+    with pytest.raises(UnsupportedModel, match="cannot run the op gated_act: it does not know the field shine"):
+        DEVICE_OPS.check([Gloss("gate", "up", "hidden", 64, "silu", shine=0.5)])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_costs_do_not_depend_on_the_names_of_buffers(path: Path) -> None:
+    with open_model(path) as model:
+        spec, tensors = model.spec, model.file.tensors
+    other = renamed(spec)
+    assert {buffer.name for buffer in other.buffers}.isdisjoint(buffer.name for buffer in spec.buffers)
+    assert [stage.shape for stage in work_of(other, tensors).stages] == [
+        stage.shape for stage in work_of(spec, tensors).stages
+    ]
+    assert pass_work(other, tensors, 5, 100) == pass_work(spec, tensors, 5, 100)
+
+
+def renamed(spec: ModelSpec) -> ModelSpec:
+    """The same model with buffers of other names."""
+    names = {buffer.name: f"b{number}" for number, buffer in enumerate(spec.buffers)}
+    stages = tuple(
+        dataclasses.replace(stage, ops=tuple(_renamed(op, names) for op in stage.ops)) for stage in spec.stages
+    )
+    buffers = tuple(dataclasses.replace(buffer, name=names[buffer.name]) for buffer in spec.buffers)
+    return dataclasses.replace(spec, stages=stages, buffers=buffers, logits=names[spec.logits])
+
+
+def _renamed(op: Op, names: dict[str, str]) -> Op:
+    assert dataclasses.is_dataclass(op)
+    texts = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
+    changed = {name: names[text] for name, text in texts.items() if isinstance(text, str) and text in names}
+    return dataclasses.replace(op, **changed)
+
+
+def test_a_product_of_plain_rows_costs_the_rounding_of_its_source() -> None:
+    with open_model(next(path for path in FILES if path.stem == "llama-q4_0")) as model:
+        spec, tensors = model.spec, model.file.tensors
+    down = next(op for op in spec.ops() if isinstance(op, MatMul) and op.source == "hidden")
+    (layer,) = [stage for stage in spec.stages if down in stage.ops]
+    without = dataclasses.replace(layer, ops=tuple(op for op in layer.ops if op is not down))
+    works = [work_of(dataclasses.replace(spec, stages=(stage,)), tensors).stages[0].shape for stage in (layer, without)]
+    assert works[0].n_elements - works[1].n_elements == down.weight.columns

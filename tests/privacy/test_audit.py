@@ -1,0 +1,304 @@
+"""Nothing leaves the machine: every command on every device, in a fresh home, with its system calls traced.
+
+A connection beyond this computer, a look-up of a name or a file outside edgeinfer's own folders fails. Only pulls from
+other computers, and look-ups on hubs, may do that; they are not among the cases.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+import httpx
+import pytest
+
+from edgeinfer.app.cli import COMMANDS
+from edgeinfer.backends.base import DEVICES
+from tests.conftest import write_tiny_llama
+from tests.file_server import Served, serving
+from tests.privacy.sandbox import PATIENCE_S, ROOT, Sandbox
+from tests.privacy.tracing import missing_reason
+
+pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=missing_reason() or "")
+
+CALCULATING = sorted(set(DEVICES.keys()) - {"null"})
+Case = Callable[[Sandbox, str], None]
+CASES: dict[str, Case] = {}
+
+
+def case(name: str) -> Callable[[Case], Case]:
+    def noted(run: Case) -> Case:
+        CASES[name] = run
+        return run
+
+    return noted
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
+        yield Sandbox(tmp_path, tmp_path_factory.getbasetemp().parent / "audit-kernels", Path(temporary))
+
+
+def require(device: str) -> None:
+    """Skip where a device is not installed."""
+    kind = DEVICES.get(device)
+    modules = kind.modules if hasattr(kind, "modules") else (kind.module,)
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing or device == "cuda":
+        pytest.skip(f"{device} needs {', '.join(missing) or 'a GPU'}")
+
+
+def test_every_command_has_a_case() -> None:
+    assert set(CASES) == set(COMMANDS.keys())
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys()))
+def test_a_command_stays_on_this_machine(sandbox: Sandbox, tiny_model: Path, command: str) -> None:
+    CASES[command](sandbox, str(tiny_model))
+    sandbox.check()
+
+
+@pytest.mark.parametrize("device", CALCULATING)
+def test_a_device_stays_on_this_machine(sandbox: Sandbox, tiny_model: Path, device: str) -> None:
+    require(device)
+    answer = json.loads(
+        sandbox.run("run", "-m", str(tiny_model), "--device", device, "--max-tokens", "8", "--json", "the hen")
+    )
+    assert answer["devices"] == [device]
+    sandbox.check()
+
+
+@pytest.mark.parametrize("device", ["onnx", "openvino"])
+def test_a_device_in_a_process_of_its_own_stays_on_this_machine(
+    sandbox: Sandbox, tiny_model: Path, device: str
+) -> None:
+    require(device)
+    sandbox.run("run", "--isolate", "-m", str(tiny_model), "--device", device, "--max-tokens", "8", "the hen")
+    sandbox.check()
+
+
+def test_the_first_choice_of_a_device_stays_on_this_machine(sandbox: Sandbox) -> None:
+    for device in ("onnx", "openvino"):
+        require(device)
+    model = write_tiny_llama(
+        sandbox.work / "tall.gguf", n_tokens=90_000
+    )  # as large as models are that devices race for
+    sandbox.run("run", "-m", str(model), "--max-tokens", "8", "the hen")
+    assert (sandbox.home / ".local/share/edgeinfer/devices.json").exists(), "no devices were compared"
+    sandbox.check()
+
+
+def test_comparing_devices_after_an_answer_stays_on_this_machine(sandbox: Sandbox) -> None:
+    """What a person's first `run` in a terminal does once it has answered."""
+    for device in ("onnx", "openvino"):
+        require(device)
+    model = write_tiny_llama(sandbox.work / "tall.gguf", n_tokens=90_000)
+    with sandbox.on_terminal("run", "-m", str(model), "--max-tokens", "8", "the hen") as terminal:
+        assert terminal.ends() == 0
+    assert (sandbox.home / ".local/share/edgeinfer/devices.json").exists(), "no devices were compared"
+    sandbox.check()
+
+
+def test_measuring_a_device_stays_on_this_machine(sandbox: Sandbox) -> None:
+    require("openvino")
+    sandbox.run("probe", "--device", "openvino", "--json")
+    sandbox.check()
+
+
+def test_a_program_that_embeds_it_stays_on_this_machine(sandbox: Sandbox, tiny_model: Path) -> None:
+    code = (
+        "import sys, edgeinfer\n"
+        "with edgeinfer.load(sys.argv[1]) as llm:\n"
+        "    print(llm.complete('the hen', max_tokens=8).read())\n"
+        "    print(llm.embed(['the hen'])[0].shape)\n"
+    )
+    sandbox.run("-P", "-c", code, str(tiny_model), command=[sys.executable])
+    sandbox.check()
+
+
+def test_the_window_stays_on_this_machine(sandbox: Sandbox, tiny_model: Path) -> None:
+    pytest.importorskip("PySide6.QtWidgets", reason="PySide6 cannot be used here", exc_type=ImportError)
+    fonts = Path("/var/cache/fontconfig"), sandbox.home / ".cache/fontconfig"  # the desktop's list of its fonts
+    sandbox.own = (*sandbox.own, *fonts)
+    code = (
+        "import sys, runpy\n"
+        "from PySide6.QtCore import QTimer\n"
+        "from PySide6.QtWidgets import QApplication\n"
+        "app = QApplication(sys.argv)\n"
+        "window = runpy.run_path(sys.argv[1])['ChatWindow'](sys.argv[2])\n"
+        "window.show()\n"
+        "QTimer.singleShot(4000, window.close)\n"
+        "QTimer.singleShot(4500, app.quit)\n"
+        "app.exec()\n"
+    )
+    sandbox.run("-P", "-c", code, str(ROOT / "examples/chat_window.py"), str(tiny_model), command=[sys.executable])
+    sandbox.check()
+
+
+@case("run")
+def _run(sandbox: Sandbox, model: str) -> None:
+    assert sandbox.run("run", "-m", model, "--max-tokens", "8", "--stats", "the hen")
+
+
+@case("chat")
+def _chat(sandbox: Sandbox, model: str) -> None:
+    assert sandbox.run("chat", "-m", model, "--max-tokens", "8", stdin="the hen\n")
+    with sandbox.on_terminal("chat", "-m", model, "--max-tokens", "8") as terminal:
+        terminal.shows("tiny")
+        terminal.press("the hen")
+        terminal.shows("hen")
+        time.sleep(0.5)  # else Return would be part of what is pasted
+        terminal.press("\r")
+        terminal.shows("8 tokens")
+        terminal.press("\x11")
+        assert terminal.ends() == 0
+    _web_page(sandbox, model)
+
+
+def _web_page(sandbox: Sandbox, model: str) -> None:
+    """The page and a tab of it; what the page itself names is of its own origin."""
+    with sandbox.started("chat", "--web", "--port", "0", "-m", model) as process:
+        assert process.stdout is not None
+        url, _, key = next(word for word in process.stdout.readline().split() if "http" in word).partition("/#key=")
+        page = httpx.get(url).text
+        assert "<html" in page
+        assert "//" not in page.replace(url, "").replace("http://www.w3.org", ""), "the page names another origin"
+
+        async def look() -> None:
+            async with (
+                aiohttp.ClientSession() as browser,
+                browser.ws_connect(f"{url}/tab/{key}?width=100&height=30") as tab,
+            ):
+                drawn = b""
+                while b"tiny" not in drawn:
+                    message = await tab.receive(PATIENCE_S)
+                    drawn += message.data if isinstance(message.data, bytes) else b""
+
+        import asyncio
+
+        asyncio.run(look())
+
+
+@case("serve")
+def _serve(sandbox: Sandbox, model: str) -> None:
+    with sandbox.started("serve", "--port", "0", "--ready-json", "--no-key", "-m", model) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        body = {"messages": [{"role": "user", "content": "the hen"}], "max_tokens": 8}
+        assert httpx.post(f"{url}/v1/chat/completions", json=body, timeout=PATIENCE_S).status_code == 200
+        assert httpx.post(f"{url}/v1/embeddings", json={"input": "the hen"}, timeout=PATIENCE_S).status_code == 200
+        assert httpx.get(f"{url}/metrics").status_code == 200
+
+
+@case("batch")
+def _batch(sandbox: Sandbox, model: str) -> None:
+    assert sandbox.run("batch", "-", "-m", model, "--system", "be brief", stdin="the hen\nthe men\n")
+
+
+@case("bench")
+def _bench(sandbox: Sandbox, model: str) -> None:
+    peers = [name for name in ("llama_cpp", "openvino") if importlib.util.find_spec(name) is not None]
+    against = ",".join({"llama_cpp": "llama-cpp-python", "openvino": "openvino"}[name] for name in peers)
+    options = ["--tests", "decode", "--runs", "1", "--gen", "8", "--prompt-tokens", "16"]
+    sandbox.run("bench", "-m", model, *options, *(["--against", against] if against else []))
+
+
+@case("tokenize")
+def _tokenize(sandbox: Sandbox, model: str) -> None:
+    assert json.loads(sandbox.run("tokenize", "-m", model, "the hen", "--json"))["tokens"]
+
+
+@case("detokenize")
+def _detokenize(sandbox: Sandbox, model: str) -> None:
+    assert sandbox.run("detokenize", "-m", model, stdin="5 6 7\n")
+
+
+@case("plan")
+def _plan(sandbox: Sandbox, model: str) -> None:
+    assert sandbox.run("plan", "-m", model)
+    assert sandbox.run("plan", "-m", model, "--machine", "rtx4060-laptop", "--vram", "6GB")
+
+
+@case("probe")
+def _probe(sandbox: Sandbox, model: str) -> None:
+    assert sandbox.run("probe", "--json")
+
+
+@case("doctor")
+def _doctor(sandbox: Sandbox, model: str) -> None:
+    assert sandbox.run("doctor")
+
+
+@case("models")
+def _models(sandbox: Sandbox, model: str) -> None:
+    sandbox.run("pull", model)
+    assert "tiny" in sandbox.run("models")
+    sandbox.run("models", "--prime", "tiny")
+    sandbox.run("models", "--clear-history")
+    sandbox.run("models", "--remove", "tiny")
+
+
+@case("ls")
+def _ls(sandbox: Sandbox, model: str) -> None:
+    sandbox.run("pull", model)
+    assert "tiny" in sandbox.run("ls")
+
+
+@case("rm")
+def _rm(sandbox: Sandbox, model: str) -> None:
+    sandbox.run("pull", model)
+    assert "removed from the list" in sandbox.run("rm", "tiny", "--yes")
+    assert Path(model).exists()
+
+
+@case("ps")
+def _ps(sandbox: Sandbox, model: str) -> None:
+    with sandbox.started("serve", "--port", "0", "--ready-json", "--no-key", "-m", model) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        assert url in sandbox.run("ps")
+    assert not json.loads(sandbox.run("ps", "--json"))["processes"]
+
+
+@case("show")
+def _show(sandbox: Sandbox, model: str) -> None:
+    assert "llama" in sandbox.run("show", model)
+    assert sandbox.run("show", model, "--template")
+
+
+@case("pull")
+def _pull(sandbox: Sandbox, model: str) -> None:
+    sandbox.run("pull", model)
+    with serving() as server:
+        server.files["/other.gguf"] = Served(Path(model).read_bytes())
+        sandbox.run("pull", server.url("/other.gguf"))
+    assert "other" in sandbox.run("models")
+
+
+@case("config")
+def _config(sandbox: Sandbox, model: str) -> None:
+    sandbox.run("config", "set", "temp", "0.3")
+    assert "0.3" in sandbox.run("config", "show")
+    assert sandbox.run("config", "path")
+
+
+@case("export")
+def _export(sandbox: Sandbox, model: str) -> None:
+    if importlib.util.find_spec("onnx") is None:
+        pytest.skip("export needs onnx")
+    sandbox.own = (*sandbox.own, sandbox.work)  # the user names a folder there
+    sandbox.run("export", "--onnx", "folder", "-m", model)
+
+
+@case("pack")
+def _pack(sandbox: Sandbox, model: str) -> None:
+    sandbox.run("pack", model)
+    sandbox.run("pack", model, "--verify")
+    assert sandbox.run("run", "-m", model, "--ram", "300KB", "--max-tokens", "8", "the hen")

@@ -1,0 +1,82 @@
+"""A first answer does not wait for what drafts to be compiled; answers after it have drafts, and say the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.backends.cpu.library import KernelLibrary
+from edgeinfer.engine import loading
+from edgeinfer.engine.loading import load
+from edgeinfer.engine.speculation import setup
+from edgeinfer.engine.speculation.setup import Speculation, may_draft_later
+from edgeinfer.errors import EngineClosed
+from tests.golden.goldens import Golden
+
+GOLDEN = Golden.read("llama-q8_0")
+GREEDY = {"temperature": 0.0, "max_tokens": 24}
+TEXT = "one two three one two three one two"
+
+
+@pytest.fixture
+def cold(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which what drafts was never compiled, as far as the question of when goes."""
+    monkeypatch.setattr(loading, "may_draft_later", lambda wanted: True)
+
+
+@pytest.mark.usefixtures("cold")
+def test_answers_begin_without_drafts_and_go_on_with_them() -> None:
+    with load(GOLDEN.model, device="cpu", race="after", n_context=128) as llm, llm.session() as session:
+        first = session.complete(TEXT, **GREEDY)
+        first.read()
+        assert first.stats is not None
+        assert first.stats.draft is None
+        assert llm.drafts is None
+
+        told: list[str] = []
+        llm.begin_drafting(lambda what, done, total: told.append(what))
+        assert llm.later_drafts is None
+        assert llm.drafts is not None
+        for asked in (session, llm):
+            again = asked.complete(TEXT, **GREEDY)
+            again.read()
+            assert again.tokens == first.tokens
+            assert again.stats is not None
+            assert again.stats.draft is not None
+        llm.begin_drafting()  # nothing is left to do
+
+
+@pytest.mark.usefixtures("cold")
+def test_who_waits_for_nothing_has_drafts_at_once() -> None:
+    with load(GOLDEN.model, device="cpu", race="first", n_context=128) as llm:
+        assert llm.drafts is not None
+        assert llm.later_drafts is None
+
+
+@pytest.mark.usefixtures("cold")
+def test_a_model_that_was_closed_meanwhile_drafts_no_more() -> None:
+    llm = load(GOLDEN.model, device="cpu", race="after", n_context=128)
+    llm.close()
+    with pytest.raises(EngineClosed):
+        llm.begin_drafting()
+    assert llm.drafts is None
+
+
+def test_drafts_come_later_only_where_they_must_be_compiled_and_nothing_else_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not may_draft_later(Speculation("off"))
+    empty = KernelLibrary(tmp_path)
+    monkeypatch.setattr(setup, "loops_library", lambda: empty)
+    assert may_draft_later(Speculation())
+    for asked in (
+        Speculation("on"),
+        Speculation(4),
+        Speculation("off"),
+        Speculation(verify_cost={2: 1.1}),
+        Speculation(draft_from=(tmp_path,)),
+    ):
+        assert not may_draft_later(asked)
+    monkeypatch.setattr(KernelLibrary, "has", lambda self, wanted: True)
+    assert not may_draft_later(Speculation())

@@ -1,0 +1,135 @@
+"""Temporary files name their process: those of killed ones are removed at the next start, all others stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgeinfer import temporary
+from edgeinfer.app import leftovers
+from edgeinfer.app.model_choice import open_chosen
+from edgeinfer.models.bundle_places import bundles_folder
+from edgeinfer.models.download.lock import PullLock
+from edgeinfer.models.store import Store
+from edgeinfer.settings import load_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from edgeinfer.engine.probing.disk import DiskProbe
+from edgeinfer.models.download.lock import PullLock
+from edgeinfer.temporary import temporary_file, temporary_folder, temporary_path
+folder = Path(sys.argv[1])
+probe = DiskProbe(folder, short=True)
+own = temporary_folder("edgeinfer", folder)
+Path(own.name, "shared").touch()
+temporary_file(folder / "chats.db")
+temporary_path(folder / "model.json").touch()
+PullLock(folder / ".tiny.lock", "tiny").__enter__()
+(folder / "tiny.gguf.0123456789.part").touch()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def left_by_a_killed_process(folder: Path) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", KILLED, str(folder)], env=environment, check=False)
+    return names_in(folder)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="processes are killed by a signal")
+def test_what_a_killed_process_left_is_removed_at_the_next_start(
+    home: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (memory := tmp_path / "memory").mkdir()
+    monkeypatch.setattr(leftovers, "MEMORY_FOLDER", memory)
+    for folder in (Store().root, bundles_folder(), memory):
+        left = left_by_a_killed_process(folder)
+        assert len(left) >= 5  # where disks can be probed a folder for that, too
+        assert ".tiny.lock" in left
+    open_chosen(load_settings({"model": str(tiny_model)}), lambda path: path)
+    assert names_in(Store().root) == [".last-used", "tiny.gguf.0123456789.part"]
+    assert names_in(bundles_folder()) == ["tiny.gguf.0123456789.part"]
+    assert names_in(memory) == [".tiny.lock", "tiny.gguf.0123456789.part"]  # locks are not made there
+
+
+def test_what_belongs_to_a_living_process_stays(tmp_path: Path) -> None:
+    number, name = temporary.temporary_file(tmp_path / "a")
+    os.close(number)
+    with temporary.temporary_folder("edgeinfer", tmp_path) as folder, PullLock(tmp_path / ".x.lock", "x"):
+        temporary.temporary_path(tmp_path / "b").touch()
+        assert temporary.remove_leftovers(tmp_path) == 0
+        leftovers.remove_all_leftovers()
+        assert len(names_in(tmp_path)) == 4
+        assert Path(folder).is_dir()
+    assert Path(name).is_file()
+
+
+def test_what_another_computer_left_stays_for_a_week(tmp_path: Path) -> None:
+    other = tmp_path / ".probe.tmp-00000000-1-5-abc"
+    other.mkdir()
+    assert temporary.remove_leftovers(tmp_path) == 0
+    os.utime(other, (1.0, 1.0))
+    assert temporary.remove_leftovers(tmp_path) == 1
+    assert names_in(tmp_path) == []
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    (kept := tmp_path / "kept").mkdir()
+    (kept / "file").touch()
+    (swept := tmp_path / "swept").mkdir()
+    number, name = temporary.temporary_file(swept / "a")
+    os.close(number)
+    gone = re.sub(rf"-{os.getpid()}-(\d+)-", rf"-{os.getpid()}-5-", name)
+    Path(name).unlink()
+    Path(gone).symlink_to(kept)
+    assert temporary.remove_leftovers(swept) == 1
+    assert names_in(swept) == []
+    assert names_in(kept) == ["file"]
+
+
+def test_a_file_name_of_any_length_has_a_temporary_one(tmp_path: Path) -> None:
+    number, name = temporary.temporary_file(tmp_path / ("n" * 250))
+    os.close(number)
+    assert temporary.OWNED.search(name)
+    assert temporary.OWNED.search(temporary.temporary_path(tmp_path / "model.json").name)
+
+
+def test_a_folder_that_is_not_there_has_no_leftovers(tmp_path: Path) -> None:
+    assert temporary.remove_leftovers(tmp_path / "nowhere") == 0
+
+
+ALLOWED = {
+    "edgeinfer/app/tui/editor.py": "TemporaryDirectory",  # a text that a user may still write, in an editor left open
+}
+
+
+def test_all_temporary_files_name_their_process_or_have_no_name() -> None:
+    used: list[str] = []
+    for path in sorted((ROOT / "edgeinfer").rglob("*.py")):
+        shown = path.relative_to(ROOT).as_posix()
+        for call in re.findall(r"tempfile\.(\w+)\(", path.read_text(encoding="utf-8")):
+            nameless = call in ("TemporaryFile", "gettempdir")
+            if shown != "edgeinfer/temporary.py" and not nameless and ALLOWED.get(shown) != call:
+                used.append(f"{shown}: {call}")
+    assert used == []
+
+
+def test_marks_are_read_as_they_are_written(tmp_path: Path) -> None:
+    match = temporary.OWNED.search(temporary.temporary_path(tmp_path / "x").name)
+    assert match is not None
+    assert int(match["pid"]) == os.getpid()
+    assert temporary.is_alive(int(match["pid"]), float(match["started"]))
+    assert json.loads(match["started"]) == int(temporary.start_time(os.getpid()))
