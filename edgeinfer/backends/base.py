@@ -160,6 +160,30 @@ class Peaked(Protocol):
         ...
 
 
+class StateMemory(Protocol):
+    """What holds the states of sequences on one device, by slots (`graph.state`)."""
+
+    @property
+    def n_slots(self) -> int: ...
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one sequence's states, as `read` gives them."""
+        ...
+
+    def advance(self, source: int, target: int, nodes: Sequence[int]) -> None:
+        """Let a slot hold the state of another one after tokens of the last pass, a chain that follows it."""
+        ...
+
+    def read(self, slots: Sequence[int]) -> NDArray[np.uint8]:
+        """Contents of slots: uint8[len(slots), slot_bytes]."""
+        ...
+
+    def write(self, slots: Sequence[int], contents: NDArray[np.uint8]) -> None:
+        """Put back what `read` of a lane of the same model and device kind gave."""
+        ...
+
+
 class KVMemory(Protocol):
     """What holds weights and KV pages on one device."""
 
@@ -185,6 +209,11 @@ class KVMemory(Protocol):
 
 class Lane(KVMemory, Protocol):
     """A compiled model on one device (or several), with its KV memory."""
+
+    @property
+    def states(self) -> StateMemory | None:
+        """What holds the states of sequences; None for a model without, or on a device that has none."""
+        ...
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V], valid until the next run."""
@@ -299,12 +328,13 @@ class DeviceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory a lane takes: weights in the device's own form, KV pages, and buffers that do not depend on the cores."""
+    """Memory a lane takes: weights in the device's own form, KV pages, states, buffers that no core needs one more of."""
 
     weight_bytes: int
     kv_bytes_per_token: int
     kv_bytes: int
     buffer_bytes: int
+    state_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

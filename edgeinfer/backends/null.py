@@ -34,6 +34,8 @@ class NullDevice:
 class NullLane:
     """`work` adds up over the steps that were run."""
 
+    states = None
+
     def __init__(self, spec: ModelSpec, file: GGUFFile) -> None:
         self._spec = spec
         self._tensors = file.tensors

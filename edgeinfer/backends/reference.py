@@ -21,6 +21,7 @@ from edgeinfer.backends.meanings import round_activations, round_cached
 from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.state import LayerState, n_state_slots
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
@@ -94,6 +95,8 @@ class ReferenceLane:
         n_slots, kv_type = limits.n_pages * PAGE, np.float16 if kv == "f16" else np.float32
         self.keys = [np.zeros((n_slots, kv.kv_heads, kv.head_width), kv_type) for kv in spec.kv]
         self.cached_values = [np.zeros_like(keys) for keys in self.keys]
+        n_states = n_state_slots(spec.states, limits.n_pages, limits.max_outputs)
+        self.states = ReferenceStates(spec.states, n_states) if n_states else None
 
     def _load(self, file: GGUFFile, limits: Limits, progress: Progress) -> None:
         all_weights, matrices = list(dict.fromkeys(self._spec.weights())), set(self._spec.matrices())
@@ -112,7 +115,7 @@ class ReferenceLane:
     @property
     def resident_bytes(self) -> int:
         arrays = [*self.matrices.values(), *self.vectors.values(), *self.keys, *self.cached_values]
-        return sum(array.nbytes for array in arrays)
+        return sum(array.nbytes for array in arrays) + (0 if self.states is None else self.states.nbytes)
 
     def run(self, step: Step) -> Floats:
         """Evaluate one step: float32[O, V]."""
@@ -168,6 +171,60 @@ class ReferenceLane:
         self.matrices, self.vectors, self.keys, self.cached_values = {}, {}, [], []
 
 
+class ReferenceStates:
+    """The states of sequences, and those after each token of the last pass."""
+
+    def __init__(self, layers: Sequence[LayerState], n_slots: int) -> None:
+        self.n_slots = n_slots
+        self._layers = [np.zeros((n_slots, *layer.shape), np.float32) for layer in layers]
+        self._after: list[list[Floats]] = [[] for _ in layers]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all slots."""
+        return sum(layer.nbytes for layer in self._layers)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot."""
+        return self.nbytes // self.n_slots
+
+    def walk(self, number: int, step: Step, advance: Callable[[int, Floats], Floats]) -> None:
+        """`OpContext.walk`."""
+        assert step.states is not None
+        layer, states, parents = self._layers[number], step.states, step.batch.parents.tolist()
+        after: list[Floats] = []
+        for token, parent in enumerate(parents):
+            slot = int(states.loads[step.rows[token]])
+            before = after[parent] if parent >= 0 else np.zeros_like(layer[0]) if slot < 0 else layer[slot]
+            after.append(advance(token, before))
+        for row, n_tokens, slot in states.saves.tolist():
+            layer[slot] = after[int(states.firsts[row]) + n_tokens - 1]
+        self._after[number] = after
+
+    def advance(self, source: int, target: int, nodes: Sequence[int]) -> None:
+        """Let a slot hold the state after tokens of the last pass."""
+        for layer, after in zip(self._layers, self._after, strict=True):
+            layer[target] = after[nodes[-1]]
+
+    def read(self, slots: Sequence[int]) -> NDArray[np.uint8]:
+        """Contents of slots: uint8[len(slots), slot_bytes]; zeros of one that is none."""
+        parts = []
+        for layer in self._layers:
+            rows = layer[np.maximum(slots, 0)].reshape(len(slots), -1)
+            rows[np.asarray(slots) < 0] = 0.0
+            parts.append(rows)
+        return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
+
+    def write(self, slots: Sequence[int], contents: NDArray[np.uint8]) -> None:
+        """Put back contents of slots."""
+        numbers, start = np.ascontiguousarray(contents).view(np.float32), 0
+        for layer in self._layers:
+            width = layer[0].size
+            layer[list(slots)] = numbers[:, start : start + width].reshape(-1, *layer.shape[1:])
+            start += width
+
+
 class _Pass:
     """What the meanings of ops are computed in, for one step."""
 
@@ -206,6 +263,10 @@ class _Pass:
         """Rows as they meet the cache."""
         rows, rounding = self.values[name], self._lane.rounding
         return rows if self._lane.kv == "f32" or rounding is None else rounding(op, name, rows)
+
+    def walk(self, state: int, advance: Callable[[int, Floats], Floats]) -> None:
+        assert self._lane.states is not None
+        self._lane.states.walk(state, self.step, advance)
 
     def cache(self, layer: int) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         return self._lane.keys[layer], self._lane.cached_values[layer]
@@ -246,7 +307,8 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
     """Bytes of float32 weights and a float32 cache; buffers live for one step only."""
     weight_bytes = sum(4 * weight.n_rows * weight.columns for weight in set(spec.weights()))
     per_token = spec.kv_bytes_per_token(4)
-    return Footprint(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0)
+    state_bytes = n_state_slots(spec.states, limits.n_pages, limits.max_outputs) * spec.state_bytes
+    return Footprint(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0, state_bytes)
 
 
 def _open(options: DeviceOptions) -> ReferenceDevice:

@@ -112,12 +112,14 @@ class CachedSequence:
             current()
 
     def keep_prefix(self, prompt: Sequence[int]) -> int:
-        """Keep what is cached of a prompt, but never its last token, and forget the rest; how many tokens are kept."""
+        """Keep what is cached of a prompt, but never its last token, and forget the rest; how many tokens are kept.
+
+        Fewer than are cached of it where a model's state cannot be had from there.
+        """
         with self.pool.lock:
             self.check_open()
-            n_same = min(self.n_common(prompt), len(prompt) - 1)
-            self._truncate(n_same)
-            return n_same
+            self._truncate(min(self.n_common(prompt), len(prompt) - 1))
+            return self.n_cached
 
     def share(self, donor: CachedSequence, n_tokens: int) -> None:
         """Begin with the first tokens of another sequence, whose memory they are in; under the lock, while empty."""
@@ -267,7 +269,7 @@ class CachedSequence:
 
     def _truncate(self, n_tokens: int) -> None:
         if self._sequence is not None:
-            self.pool.executor.truncate(self._sequence, n_tokens)
+            n_tokens = self.pool.executor.truncate(self._sequence, n_tokens)
         del self._tokens[n_tokens:]
 
     def check_open(self) -> None:

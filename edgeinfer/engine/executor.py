@@ -7,8 +7,20 @@ one call at a time (callers hold a lock), and batches no larger than the lane's 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Device, DeviceOptions, Lane, Limits, Peaked, Pinned, Progress, Staffed, no_progress
+from edgeinfer.backends.base import (
+    Device,
+    DeviceOptions,
+    Lane,
+    Limits,
+    Peaked,
+    Pinned,
+    Progress,
+    Staffed,
+    StateMemory,
+    no_progress,
+)
 from edgeinfer.backends.showing import Shown
 from edgeinfer.backends.stored import Streaming
 from edgeinfer.engine.adaptation import Adaptation
@@ -21,8 +33,9 @@ from edgeinfer.engine.observed import Observed
 from edgeinfer.engine.opening import compiled
 from edgeinfer.engine.pressure import Pressure
 from edgeinfer.engine.regime import Regime
-from edgeinfer.engine.state import check_same, seal, unseal
-from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.engine.state import Value, check_same, seal, unseal
+from edgeinfer.engine.states import SequenceStates
+from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
@@ -52,7 +65,7 @@ class Executor(Observed):
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
         self._limits, self._fingerprint = limits, fingerprint
-        self._cache = KVCache(limits.n_pages, limits.n_context)
+        self._cache = KVCache(limits.n_pages, limits.n_context, 0 if lane.states is None else lane.states.n_slots)
         options = options or DeviceOptions()
         self._n_workers = lane.n_workers if isinstance(lane, Staffed) else 1
         self.regime = Regime.free(self._n_workers) if regime is None else regime
@@ -134,9 +147,9 @@ class Executor(Observed):
         """Forget a sequence and give back its pages."""
         self._cache.free(sequence)
 
-    def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget what is cached of a sequence from a position on."""
-        self._cache.truncate(sequence, n_cached)
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget what is cached of a sequence from a position on, or from a checkpoint before it; how much is left."""
+        return self._cache.truncate(sequence, n_cached)
 
     def n_cached(self, sequence: int) -> int:
         """Committed tokens of a sequence."""
@@ -181,7 +194,8 @@ class Executor(Observed):
 
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
-        self._cache.commit(sequence, path).apply(self._open_lane())
+        lane = self._open_lane()
+        self._cache.commit(sequence, path).apply(lane, lane.states)
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
         """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
@@ -191,9 +205,16 @@ class Executor(Observed):
 
     def save(self, sequence: int) -> bytes:
         """The cached keys and values of a sequence, for `restore` by the same model with the same device and kv."""
-        pages = self._cache.pages(sequence)
+        pages, n_tokens = self._cache.pages(sequence), self._cache.n_cached(sequence)
         body = self._open_lane().read_pages(pages).tobytes() if len(pages) else b""
-        return seal(MAGIC, {**self._identity(), "n_tokens": self._cache.n_cached(sequence)}, body)
+        header = {**self._identity(), "n_tokens": n_tokens}
+        slots, states = self._cache.states, self._open_lane().states
+        if slots is None or states is None or not n_tokens:
+            return seal(MAGIC, header, body)
+        checkpoints = slots.checkpoints(pages[: n_tokens // PAGE].tolist())
+        kept = [slots.current(sequence), *(slot for _, slot in checkpoints)]
+        header["checkpoints"] = [n_pages for n_pages, _ in checkpoints]
+        return seal(MAGIC, header, body + states.read(kept).tobytes())
 
     def restore(self, sequence: int, state: bytes) -> None:
         """Replace what is cached of a sequence by a saved state.
@@ -205,14 +226,42 @@ class Executor(Observed):
         header, body = unseal(MAGIC, state, "the saved state")
         identity = self._identity()
         check_same(header, identity)
-        n_tokens, page_bytes = int(str(header["n_tokens"])), int(identity["page_bytes"])
-        pages = self._cache.refill(sequence, n_tokens)
-        if len(pages):
-            lane.write_pages(pages, np.frombuffer(body, np.uint8).reshape(len(pages), page_bytes))
+        n_tokens, page_bytes = int(str(header["n_tokens"])), int(str(identity["page_bytes"]))
+        pages, contents = self._cache.refill(sequence, n_tokens), np.frombuffer(body, np.uint8)
+        if not len(pages):
+            return
+        cut = len(pages) * page_bytes
+        if self._cache.states is not None and lane.states is not None:
+            own = contents[cut:].reshape(-1, lane.states.slot_bytes)
+            try:
+                self._restore_states(self._cache.states, lane.states, sequence, pages, header["checkpoints"], own)
+            except DoesNotFit:
+                self._cache.truncate(sequence, 0)
+                raise
+        lane.write_pages(pages, contents[:cut].reshape(len(pages), page_bytes))
 
-    def _identity(self) -> dict[str, str | int]:
+    @staticmethod
+    def _restore_states(
+        slots: SequenceStates,
+        states: StateMemory,
+        sequence: int,
+        pages: Int32s,
+        checkpoints: Value,
+        contents: NDArray[np.uint8],
+    ) -> None:
+        """Put back the state that a sequence is at, uint8[1 + checkpoints, slot_bytes], and as many as fit of those."""
+        states.write([slots.adopt(sequence)], contents[:1])
+        assert not isinstance(checkpoints, int | str)
+        for n_pages, content in zip(checkpoints, contents[1:], strict=True):
+            if slots.slots.n_available:
+                slot = slots.slots.take()
+                slots.slots.keep(int(pages[n_pages - 1]), slot)
+                states.write([slot], content[None])
+
+    def _identity(self) -> dict[str, Value]:
         """What a saved state must agree in with this executor."""
-        page_bytes = self._open_lane().read_pages(np.zeros(1, np.int32)).shape[1]
+        lane = self._open_lane()
+        page_bytes = lane.read_pages(np.zeros(1, np.int32)).shape[1]
         return {
             "model": self._fingerprint,
             "device": self._device.name,
@@ -220,6 +269,7 @@ class Executor(Observed):
             "page_tokens": PAGE,
             "page_bytes": page_bytes,
             **({} if self.shared is None else {"layout": self.shared.layout}),
+            **({} if lane.states is None else {"state_bytes": lane.states.slot_bytes}),
         }
 
     def _open_lane(self) -> Lane:

@@ -139,10 +139,11 @@ class ForeignExecutor:
         self._cache.free(sequence)
         self._open().truncate(sequence, 0)
 
-    def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on."""
-        self._cache.truncate(sequence, n_cached)
-        self._open().truncate(sequence, n_cached)
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on; how many tokens are left."""
+        n_left = self._cache.truncate(sequence, n_cached)
+        self._open().truncate(sequence, n_left)
+        return n_left
 
     def n_cached(self, sequence: int) -> int:
         """Committed tokens of a sequence."""

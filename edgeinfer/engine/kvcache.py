@@ -7,13 +7,14 @@ applies the copies through a lane. A copy's sources and targets never overlap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import KVMemory
+from edgeinfer.engine.kv_records import NO_COPIES, Copies, PendingBatch, Placement, SequencePages
+from edgeinfer.engine.states import SequenceStates
 from edgeinfer.errors import ContextOverflow, DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 
@@ -25,63 +26,26 @@ FEW = 64
 Indices = NDArray[np.integer[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """Slots to copy, pairwise: sources int32[C], targets int32[C]."""
-
-    sources: Int32s
-    targets: Int32s
-
-    def apply(self, memory: KVMemory) -> None:
-        """Do them."""
-        if len(self.sources):
-            memory.copy_slots(self.sources, self.targets)
-
-
-NO_COPIES = Copies(np.zeros(0, np.int32), np.zeros(0, np.int32))
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A step, and the copies that must be done before it is run."""
-
-    step: Step
-    copies: Copies
-
-
-@dataclass(slots=True)
-class _Sequence:
-    """Pages of a sequence (the last may be partly filled), spare pages of pending siblings, and committed tokens."""
-
-    pages: list[int]
-    spare: list[int]
-    n_cached: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A placed batch and its slots."""
-
-    batch: Batch
-    slots: Int32s
-
-
 def pages_for(n_tokens: int) -> int:
     """Pages that hold this many positions."""
     return -(-n_tokens // PAGE)
 
 
 class KVCache:
-    """Accounting of `n_pages` pages; no sequence may grow beyond `n_context` positions."""
+    """Accounting of `n_pages` pages; no sequence may grow beyond `n_context` positions.
 
-    def __init__(self, n_pages: int, n_context: int) -> None:
+    `n_states`: slots for states, 0 for a model whose sequences have none.
+    """
+
+    def __init__(self, n_pages: int, n_context: int, n_states: int = 0) -> None:
+        self.states = SequenceStates(n_states) if n_states else None
         self._n_pages = n_pages
         self._n_context = n_context
         self._free = list(range(n_pages - 1, -1, -1))
         self._references = [0] * n_pages
-        self._sequences: dict[int, _Sequence] = {}
+        self._sequences: dict[int, SequencePages] = {}
         self._next_id = 0
-        self._pending: dict[int, _Pending] = {}  # by sequence, until it is committed or discarded
+        self._pending: dict[int, PendingBatch] = {}  # by sequence, until it is committed or discarded
 
     @property
     def n_free_pages(self) -> int:
@@ -99,7 +63,9 @@ class KVCache:
     def create(self) -> int:
         """A new empty sequence."""
         sequence, self._next_id = self._next_id, self._next_id + 1
-        self._sequences[sequence] = _Sequence([], [], 0)
+        self._sequences[sequence] = SequencePages([], [], 0)
+        if self.states is not None:
+            self.states.create(sequence)
         return sequence
 
     def branch(self, sequence: int) -> int:
@@ -108,21 +74,31 @@ class KVCache:
         for page in found.pages:
             self._references[page] += 1
         twin = self.create()
-        self._sequences[twin] = _Sequence(list(found.pages), [], found.n_cached)
+        self._sequences[twin] = SequencePages(list(found.pages), [], found.n_cached)
+        if self.states is not None:
+            self.states.branch(sequence, twin)
         return twin
 
-    def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget positions from n_cached on, and everything pending of the sequence."""
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget positions from n_cached on, and everything pending of the sequence; how many are cached then.
+
+        Fewer are where a state cannot be had from there: those up to the newest checkpoint before it.
+        """
         found = self._discard(sequence)
         if not 0 <= n_cached <= found.n_cached:
             raise ValueError(f"sequence {sequence} has {found.n_cached} cached tokens; cannot keep {n_cached}")
+        if self.states is not None:
+            n_cached = self.states.rewind(sequence, found.n_cached, n_cached, found.pages)
         found.n_cached = n_cached
         self._trim(found)
+        return n_cached
 
     def free(self, sequence: int) -> None:
         """Give back every page of a sequence and forget its id."""
         self.truncate(sequence, 0)
         del self._sequences[sequence]
+        if self.states is not None:
+            self.states.forget(sequence)
 
     def refill(self, sequence: int, n_tokens: int) -> Int32s:
         """Pages for `n_tokens` committed tokens whose contents the caller writes; whatever was there is forgotten.
@@ -145,6 +121,14 @@ class KVCache:
         """
         for sequence in set(batch.sequences.tolist()) & self._pending.keys() if beside else tuple(self._pending):
             self._discard(sequence)
+        if self.states is None:
+            return self._place(batch)
+        self.states.slots.check(len(set(batch.sequences.tolist())))
+        placed = self._place(batch)
+        return replace(placed, step=replace(placed.step, states=self.states.place(placed.step)))
+
+    def _place(self, batch: Batch) -> Placement:
+        """Pages and slots of a batch."""
         if len(batch.tokens) == 1:
             return self._place_one(batch)
         if 0 < len(batch.tokens) <= FEW:
@@ -166,7 +150,7 @@ class KVCache:
             self._own_last_page(found, sources, targets)
             slots[tokens] = self._slots(found, batch.positions[tokens], leaders[sequence])
             rows[tokens], starts[tokens] = row, found.n_cached
-        self._pending.update(dict.fromkeys(members, _Pending(batch, slots)))
+        self._pending.update(dict.fromkeys(members, PendingBatch(batch, slots)))
         step = Step(batch, rows, slots, starts, self._tables(list(members)))
         return Placement(step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)))
 
@@ -184,7 +168,7 @@ class KVCache:
         if pages_for(position + 1) > len(found.pages):
             found.pages.append(self._take())
         slots = np.array([found.pages[-1] * PAGE + position % PAGE], np.int32)
-        self._pending[sequence] = _Pending(batch, slots)
+        self._pending[sequence] = PendingBatch(batch, slots)
         step = Step(batch, np.zeros(1, np.int32), slots, batch.positions, np.array([found.pages], np.int32))
         return Placement(
             step, Copies(np.array(sources, np.int32), np.array(targets, np.int32)) if sources else NO_COPIES
@@ -218,7 +202,7 @@ class KVCache:
                 slots[node] = pages[place // PAGE] * PAGE + place % PAGE
                 led.add(positions[node])
                 rows[node], starts[node] = row, found.n_cached
-        pending = _Pending(batch, np.array(slots, np.int32))
+        pending = PendingBatch(batch, np.array(slots, np.int32))
         self._pending.update(dict.fromkeys(groups, pending))
         placed = np.array(rows, np.int32), pending.slots, np.array(starts, np.int32)
         step = Step(batch, *placed, self._tables(list(groups)))
@@ -244,6 +228,19 @@ class KVCache:
         The copies move accepted siblings into the slots of the page table; do them before the next step.
         Raises ValueError when the path is no chain of pending tokens that starts at the last cached one.
         """
+        if self.states is None:
+            return self._commit(sequence, path)
+        n_before, writes = self.n_cached(sequence), self.states.claim(sequence, len(path))
+        try:
+            copies = self._commit(sequence, path)
+        except ValueError:
+            self.states.give_back(sequence, writes)
+            raise
+        pages = self._sequences[sequence].pages
+        return replace(copies, advances=self.states.commit(sequence, writes, path.tolist(), n_before, pages))
+
+    def _commit(self, sequence: int, path: Int32s) -> Copies:
+        """Pages and slots of a path."""
         found, pending = self._get(sequence), self._pending.get(sequence)
         if pending is None:
             raise ValueError(f"sequence {sequence} has nothing pending")
@@ -270,7 +267,7 @@ class KVCache:
             return NO_COPIES
         return Copies(np.array(sources, np.int32), np.array(targets, np.int32))
 
-    def _commit_one(self, found: _Sequence, pending: _Pending, sequence: int, node: int) -> bool:
+    def _commit_one(self, found: SequencePages, pending: PendingBatch, sequence: int, node: int) -> bool:
         """Keep one pending token that lies in its place and has no siblings; whether it is such a one."""
         position, batch = found.n_cached, pending.batch
         place = found.pages[position // PAGE] * PAGE + position % PAGE
@@ -282,21 +279,23 @@ class KVCache:
         del self._pending[sequence]
         return True
 
-    def _get(self, sequence: int) -> _Sequence:
+    def _get(self, sequence: int) -> SequencePages:
         if sequence not in self._sequences:
             raise ValueError(f"there is no sequence {sequence}")
         return self._sequences[sequence]
 
-    def _discard(self, sequence: int) -> _Sequence:
+    def _discard(self, sequence: int) -> SequencePages:
         """Drop what is pending of a sequence, with the pages only that needed."""
         found = self._get(sequence)
         self._pending.pop(sequence, None)
+        if self.states is not None:
+            self.states.discard(sequence)
         while found.spare:
             self._release(found.spare.pop())
         self._trim(found)
         return found
 
-    def _trim(self, found: _Sequence) -> None:
+    def _trim(self, found: SequencePages) -> None:
         while len(found.pages) > pages_for(found.n_cached):
             self._release(found.pages.pop())
 
@@ -309,11 +308,13 @@ class KVCache:
         self._references[page] -= 1
         if not self._references[page]:
             self._free.append(page)
+            if self.states is not None:
+                self.states.slots.drop(page)
 
-    def _shares_last_page(self, found: _Sequence) -> bool:
+    def _shares_last_page(self, found: SequencePages) -> bool:
         return found.n_cached % PAGE != 0 and self._references[found.pages[-1]] > 1
 
-    def _own_last_page(self, found: _Sequence, sources: list[int], targets: list[int]) -> None:
+    def _own_last_page(self, found: SequencePages, sources: list[int], targets: list[int]) -> None:
         """Copy on write: the partly filled last page becomes the sequence's own."""
         if self._shares_last_page(found):
             shared, own = found.pages[-1], self._take()
@@ -329,7 +330,7 @@ class KVCache:
         grown = pages_for(n_positions) - len(found.pages)
         return grown + pages_for(len(tokens) - len(leaders)) + int(self._shares_last_page(found))
 
-    def _slots(self, found: _Sequence, positions: Indices, leaders: Indices) -> Int32s:
+    def _slots(self, found: SequencePages, positions: Indices, leaders: Indices) -> Int32s:
         """Slots of a sequence's tokens: leaders through the table, their siblings in spare pages."""
         found.pages.extend(self._take() for _ in range(pages_for(int(positions.max()) + 1) - len(found.pages)))
         n_spare = len(positions) - len(leaders)

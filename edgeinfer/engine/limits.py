@@ -46,9 +46,16 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
     Raises UnknownKey.
     """
     needs = [kind_of(name).footprint(spec, tensors, limits) for name in device.split(",")]
-    taken = max(needs, key=lambda need: need.weight_bytes + need.kv_bytes + need.buffer_bytes)
+    taken = max(needs, key=lambda need: need.weight_bytes + need.kv_bytes + need.buffer_bytes + need.state_bytes)
     weight_bytes = taken.weight_bytes if limits.stored is None else limits.stored.held_bytes
-    return MemoryNeed(weight_bytes, taken.kv_bytes_per_token, taken.kv_bytes, taken.buffer_bytes, limits.n_context)
+    return MemoryNeed(
+        weight_bytes,
+        taken.kv_bytes_per_token,
+        taken.kv_bytes + taken.state_bytes,
+        taken.buffer_bytes,
+        limits.n_context,
+        taken.state_bytes,
+    )
 
 
 def unknown_need(metadata: Metadata, tensors: Mapping[str, TensorInfo], limits: Limits) -> MemoryNeed:

@@ -130,14 +130,16 @@ class Rescued:
         if known.number is not None:
             self._without(known, lambda number: self._inner.free(number))
 
-    def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on."""
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on, or from before it; how many tokens are left."""
         known = self._known[sequence]
-        if n_cached == 0:
+        reached = [n_cached]
+        self._without(known, lambda number: reached.append(self._inner.truncate(number, n_cached)))
+        if reached[-1] == 0:
             known.tokens = []
         elif known.tokens is not None:
-            del known.tokens[n_cached:]
-        self._without(known, lambda number: self._inner.truncate(number, n_cached))
+            del known.tokens[reached[-1] :]
+        return reached[-1]
 
     def n_cached(self, sequence: int) -> int:
         """Committed tokens of a sequence."""
@@ -358,10 +360,10 @@ class RescuedBatches(Rescued):
             known.tokens += batch.tokens[path].tolist()
         self._without(known, lambda number: self._inner.commit(number, path + np.int32(first)))
 
-    def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on, and what is under way of it."""
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on, and what is under way of it; what is left."""
         self._under_way.pop(sequence, None)
-        super().truncate(sequence, n_cached)
+        return super().truncate(sequence, n_cached)
 
     def free(self, sequence: int) -> None:
         """Forget a sequence and give back its pages."""

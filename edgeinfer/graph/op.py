@@ -7,7 +7,7 @@ H / G query / kv heads, K head width, F FFN width, V vocabulary, E experts. Know
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from edgeinfer.graph.cost import Cost
@@ -65,6 +65,13 @@ class OpContext(Protocol):
 
     def queried(self, op: Op, name: str, scale: float, head_width: int) -> Floats:
         """The rows of a buffer times `scale` as they meet cached keys: float32[T, H * K]."""
+        ...
+
+    def walk(self, state: int, advance: Callable[[int, Floats], Floats]) -> None:
+        """Go through the tokens of the pass in order with a layer's state.
+
+        advance(token, before) gives the state after a token from that after the token before it: float32[shape] both.
+        """
         ...
 
     def cache(self, layer: int) -> tuple[NDArray[np.generic], NDArray[np.generic]]:

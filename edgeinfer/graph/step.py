@@ -36,6 +36,22 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class StateStep:
+    """Where the states of a pass's sequences lie; rows are those of `Step.tables`.
+
+    firsts    int32[B]     the first token of each row; its others follow it
+    loads     int32[B]     slot of the state that each row begins with, -1: zeros
+    settled   int32[B]     the first so many tokens of each row are a chain and will be kept
+    saves     int32[N, 3]  (row, n, slot): the state after the first n settled tokens of a row is written to a slot
+    """
+
+    firsts: Int32s
+    loads: Int32s
+    settled: Int32s
+    saves: Int32s
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A batch placed in KV memory.
 
@@ -44,6 +60,7 @@ class Step:
     starts  int32[T]     positions below it are read through `tables`, from it on they are the token's ancestors
                          in the batch and the token itself
     tables  int32[B, P]  page of each PAGE positions of a sequence; -1 where none is needed
+    states  of models whose sequences have some
     """
 
     batch: Batch
@@ -51,6 +68,7 @@ class Step:
     slots: Int32s
     starts: Int32s
     tables: Int32s
+    states: StateStep | None = None
 
     def context_slots(self, token: int) -> NDArray[np.int64]:
         """KV slots a token attends to, by position: cached ones through the table, then its ancestors and itself."""

@@ -62,6 +62,21 @@ class Hyperparameters:
             raise BadGGUF(f"{full} is {value}; it must be between {least} and {most}")
         return value
 
+    def counts(self, key: str, n_layers: int, default: int | None = None) -> tuple[int, ...]:
+        """`<architecture>.<key>` for each layer: an array of so many, or one number for all. 0 is allowed in an array.
+
+        Raises BadGGUF as `integer`, and for an array of another length.
+        """
+        values = self.metadata.get(self._full(key))
+        if not isinstance(values, np.ndarray):
+            return (self.integer(key, default),) * n_layers
+        full = self._full(key)
+        if len(values) != n_layers:
+            raise BadGGUF(f"{full} has {len(values)} entries for {n_layers} layers")
+        if not np.issubdtype(values.dtype, np.integer) or np.any(values < 0) or np.any(values > COUNT_MAX):
+            raise BadGGUF(f"{full} must hold whole numbers between 0 and {COUNT_MAX}")
+        return tuple(int(value) for value in values)
+
     def number(self, key: str, default: float | None = None, *, least: float = 0.0) -> float:
         """`<architecture>.<key>` as a float between `least` and NUMBER_MAX. Raises BadGGUF as `integer` does."""
         full = self._full(key)
@@ -92,8 +107,9 @@ class Hyperparameters:
         return tuple(Weight(name, at * shape[0], (at + 1) * shape[0], shape[1]) for at in range(count))
 
     def row(self, name: str, length: int) -> Weight:
-        """The 1-D tensor `name` as a matrix of one row. Raises BadGGUF as `matrix` does."""
-        self._check(name, (length,))
+        """The tensor `name`, of one dimension or of one row, as a matrix. Raises BadGGUF as `matrix` does."""
+        info = self.tensors.get(name)
+        self._check(name, (1, length) if info is not None and len(info.shape) == 2 else (length,))
         return Weight(name, 0, 1, length)
 
     def vector(

@@ -1,7 +1,7 @@
 """Mixtures of experts: the sizes a file gives, and the feed-forward branch as ops.
 
-In: Hyperparameters. Out: a `Mixture`, its buffers, and the ops of a layer. Knows GGUF's names for experts, not the
-families. Old files that hold a tensor for each expert are read too.
+In: Hyperparameters, then a graph. Out: a `Mixture`, and the ops of a layer in the graph. Knows GGUF's names for
+experts, not the families. Old files that hold a tensor for each expert are read too.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.activations import ExpertActivation
-from edgeinfer.graph.buffers import Buffer
-from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
 
 EXPERTS_MAX = 1024
 SOFTMAX_GATING, CHOSEN_SOFTMAX_GATING = 1, 3
@@ -70,13 +69,10 @@ class Mixture:
             activation=activation,
         )
 
-    def buffers(self) -> tuple[Buffer, ...]:
-        """What the ops below write beside their result."""
-        routed = (Buffer("scores", self.count), Buffer("shares", self.count))
-        return routed if not self.shared_width else (*routed, Buffer("shared_score", 1), Buffer("shared_share", 1))
-
-    def ops(self, hp: Hyperparameters, prefix: str, width: int, out: str) -> list[Op]:
-        """The experts of a layer, which read `normed` and add to `out`; with biases where the file has them."""
+    def add(self, g: ModelGraph) -> None:
+        """The experts of a layer, which read `normed` and add to `x`; with biases where the file has them."""
+        hp, width, prefix = g.hp, g.sizes.width, g.prefix
+        scores, shares = g.buffer("scores", self.count), g.buffer("shares", self.count)
         router = hp.matrix(f"{prefix}ffn_gate_inp.weight", (self.count, width))
         gate, up, down = (
             _matrices(hp, f"{prefix}ffn_{name}", self.count, shape)
@@ -86,15 +82,16 @@ class Mixture:
                 "down": (width, self.width),
             }.items()
         )
-        ops: list[Op] = [
-            MatMul("normed", "scores", router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)),
-            Router("scores", "shares", self.count, self.active, "softmax", self.normalised, self.scale),
+        g.add(
+            MatMul("normed", scores, router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)),
+            Router(scores, shares, self.count, self.active, "softmax", self.normalised, self.scale),
             Experts(
-                *("normed", "shares", out, gate, up, down, self.active, self.activation),
+                *("normed", shares, "x", gate, up, down, self.active, self.activation),
                 self._biases(hp, prefix, width),
             ),
-        ]
-        return ops + (self._shared(hp, prefix, width, out) if self.shared_width else [])
+        )
+        if self.shared_width:
+            self._add_shared(g)
 
     def _biases(self, hp: Hyperparameters, prefix: str, width: int) -> tuple[Weight, Weight, Weight] | None:
         """Of gate, up and down, where the file has that of gate."""
@@ -104,17 +101,19 @@ class Mixture:
         gate, up = (hp.table(f"{prefix}ffn_{name}_exps.bias", inner) for name in ("gate", "up"))
         return gate, up, hp.table(f"{prefix}ffn_down_exps.bias", outer)
 
-    def _shared(self, hp: Hyperparameters, prefix: str, width: int, out: str) -> list[Op]:
+    def _add_shared(self, g: ModelGraph) -> None:
         """The shared expert: one of one."""
+        hp, width, prefix = g.hp, g.sizes.width, g.prefix
         score = hp.row(f"{prefix}ffn_gate_inp_shexp.weight", width)
         inner = (self.shared_width, width)
         gate, up = (hp.matrix(f"{prefix}ffn_{name}_shexp.weight", inner) for name in ("gate", "up"))
         down = hp.matrix(f"{prefix}ffn_down_shexp.weight", (width, self.shared_width))
-        return [
-            MatMul("normed", "shared_score", score),
-            Router("shared_score", "shared_share", 1, 1, "sigmoid"),
-            Experts("normed", "shared_share", out, (gate,), (up,), (down,), 1, self.activation),
-        ]
+        own_score, share = g.buffer("shared_score", 1), g.buffer("shared_share", 1)
+        g.add(
+            MatMul("normed", own_score, score),
+            Router(own_score, share, 1, 1, "sigmoid"),
+            Experts("normed", share, "x", (gate,), (up,), (down,), 1, self.activation),
+        )
 
 
 def _matrices(hp: Hyperparameters, tensor: str, count: int, shape: tuple[int, int]) -> tuple[Weight, ...]:

@@ -17,7 +17,7 @@ LAYERS_MAX = 4096
 class Sizes:
     """What every family has: layers, widths, heads, vocabulary, trained context, and its norms.
 
-    `layer_norms`: they subtract the mean and have biases, else they are RMSNorms; `epsilon` is theirs.
+    `attends`: which layers have attention; in families without others all of them. `layer_norms`: they subtract the mean and have biases, else they are RMSNorms; `epsilon` is theirs.
     """
 
     n_layers: int
@@ -30,13 +30,16 @@ class Sizes:
     n_vocab: int
     n_context_trained: int
     epsilon: float
+    attends: tuple[bool, ...]
     layer_norms: bool = False
 
     @classmethod
-    def read(cls, hp: Hyperparameters, *, mixture: bool = False, layer_norms: bool = False) -> Sizes:
+    def read(
+        cls, hp: Hyperparameters, *, mixture: bool = False, layer_norms: bool = False, hybrid: bool = False
+    ) -> Sizes:
         """Sizes from the keys all families share; the vocabulary is the height of the embedding table.
 
-        `mixture`: the family may be a mixture of experts.
+        `mixture`: the family may be a mixture of experts. `hybrid`: layers with 0 kv heads have no attention.
         """
         embedding = hp.tensors.get("token_embd.weight")
         if embedding is None or len(embedding.shape) != 2:
@@ -46,8 +49,9 @@ class Sizes:
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
                 "qwen3moe, olmoe and gpt-oss"
             )
+        n_layers = hp.integer("block_count", most=LAYERS_MAX)
         width, heads = hp.integer("embedding_length"), hp.integer("attention.head_count")
-        kv_heads = hp.integer("attention.head_count_kv", heads)
+        attends, kv_heads = _kv_heads(hp, n_layers, heads, hybrid=hybrid)
         if heads % kv_heads:
             raise BadGGUF(f"{hp.architecture} has {heads} heads, which {kv_heads} kv heads cannot share evenly")
         head_width = hp.integer("attention.key_length", width // heads)
@@ -57,7 +61,7 @@ class Sizes:
         if rotary_width > head_width or rotary_width % 2:
             raise BadGGUF(f"{hp.architecture}.rope.dimension_count is {rotary_width}: not even, or above {head_width}")
         return cls(
-            n_layers=hp.integer("block_count", most=LAYERS_MAX),
+            n_layers=n_layers,
             width=width,
             heads=heads,
             kv_heads=kv_heads,
@@ -67,6 +71,7 @@ class Sizes:
             n_vocab=embedding.shape[0],
             n_context_trained=hp.integer("context_length"),
             epsilon=hp.number("attention.layer_norm_epsilon" if layer_norms else "attention.layer_norm_rms_epsilon"),
+            attends=attends,
             layer_norms=layer_norms,
         )
 
@@ -79,6 +84,18 @@ class Sizes:
     def kv_width(self) -> int:
         """Width of all key (or value) heads together."""
         return self.kv_heads * self.head_width
+
+
+def _kv_heads(hp: Hyperparameters, n_layers: int, heads: int, *, hybrid: bool) -> tuple[tuple[bool, ...], int]:
+    """Which layers have attention, and the kv heads of those."""
+    key = "attention.head_count_kv"
+    counts = hp.counts(key, n_layers, heads)
+    kinds = sorted(set(counts) - {0})
+    if len(kinds) > 1:
+        raise UnsupportedModel(f"{hp.architecture}.{key} differs by layer ({kinds}); edgeinfer has models of one count")
+    if not kinds or (0 in counts and not hybrid):
+        raise BadGGUF(f"{hp.architecture}.{key} has layers without heads, which {hp.architecture} has not")
+    return tuple(count > 0 for count in counts), kinds[0]
 
 
 def windows(hp: Hyperparameters, sizes: Sizes, *, period: int | None = None, default: int = 0) -> list[int | None]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from edgeinfer.graph.buffers import Buffer
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.state import LayerState
 from edgeinfer.graph.weights import Weight
 
 
@@ -49,6 +50,7 @@ class ModelSpec:
     buffers: tuple[Buffer, ...]
     stages: tuple[Stage, ...]
     kv: tuple[KVLayer, ...]
+    states: tuple[LayerState, ...] = ()
     logits: str = "logits"
 
     def ops(self) -> Iterator[Op]:
@@ -67,6 +69,13 @@ class ModelSpec:
         """Whether it is a mixture of experts."""
         return any(isinstance(op, Experts) for op in self.ops())
 
+    @property
+    def why_whole(self) -> str | None:
+        """Why one device must run all of it; None where several may share it."""
+        if self.has_experts:
+            return "is a mixture of experts"
+        return "has states besides keys and values" if self.states else None
+
     def matrices(self) -> Iterator[Weight]:
         """Those of the weights that are matrices: rows of numbers, not single ones."""
         for op in self.ops():
@@ -75,6 +84,11 @@ class ModelSpec:
     def buffer(self, name: str) -> Buffer:
         """The buffer of that name."""
         return next(buffer for buffer in self.buffers if buffer.name == name)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one sequence's states over all layers."""
+        return sum(state.nbytes for state in self.states)
 
     def kv_bytes_per_token(self, element_bytes: int = 2) -> int:
         """Bytes one cached token takes over all layers (keys and values), at `element_bytes` per number."""

@@ -26,7 +26,8 @@ RESERVE_SHARE = 0.05
 class MemoryNeed:
     """Bytes a model takes while it runs with `n_context` tokens of context.
 
-    `weight_bytes`: in memory, in the device's own form; `buffer_bytes`: working buffers of a pass.
+    `weight_bytes`: in memory, in the device's own form; `buffer_bytes`: working buffers of a pass. `state_bytes`: of
+    `kv_bytes` those of states, which do not grow with the context.
     """
 
     weight_bytes: int
@@ -34,6 +35,7 @@ class MemoryNeed:
     kv_bytes: int
     buffer_bytes: int
     n_context: int
+    state_bytes: int = 0
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
@@ -53,7 +55,11 @@ class MemoryNeed:
     @property
     def parts_text(self) -> str:
         """The parts for people."""
-        return ", ".join(f"{name} {size_text(n_bytes)}" for name, n_bytes in self.parts)
+        return ", ".join(self._part_text(name, n_bytes) for name, n_bytes in self.parts)
+
+    def _part_text(self, name: str, n_bytes: int) -> str:
+        states = f" (states {size_text(self.state_bytes)})" if self.state_bytes and name == "KV cache" else ""
+        return f"{name} {size_text(n_bytes)}{states}"
 
 
 def missing_bytes(need: MemoryNeed, available_bytes: int) -> int:
@@ -66,7 +72,7 @@ def fitting_context(need: MemoryNeed, available_bytes: int) -> int:
 
     Buffers grow with the context too (rotary tables, attention partials); up to FIXED_BUFFER_BYTES they do not shrink.
     """
-    fixed_bytes = need.weight_bytes + PROGRAM_BYTES + min(need.buffer_bytes, FIXED_BUFFER_BYTES)
+    fixed_bytes = need.weight_bytes + need.state_bytes + PROGRAM_BYTES + min(need.buffer_bytes, FIXED_BUFFER_BYTES)
     room = int(available_bytes * (1.0 - RESERVE_SHARE)) - fixed_bytes
     per_token = need.kv_bytes_per_token + need.buffer_bytes // max(1, need.n_context)
     return max(0, min(need.n_context, room // max(1, per_token)))

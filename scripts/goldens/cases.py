@@ -12,6 +12,7 @@ from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
     GptOssConfig,
+    Lfm2Config,
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
@@ -69,6 +70,10 @@ EVEN = Sizes(width=32, heads=2, kv_heads=2, head_width=16, ffn_width=64)
 WIDE_SQUARE = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=32, layers=1)
 PERIOD = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=7)
 """Seven layers: one full period of Gemma 3 and one layer more."""
+
+HYBRID = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=4)
+"""Layers without attention before and after one with it."""
+WIDE_HYBRID = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=32, layers=3)
 
 SIZES = {"f32": FLOAT, "f16": FLOAT, "bf16": FLOAT, "q8_0": SMALL, "q4_0": MIDDLE, "k": WIDE}
 """Sizes by the format a file is written in; "k" mixes all formats that need wide rows, and others."""
@@ -220,6 +225,18 @@ def gpt_oss(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return GptOssConfig(**sizes.common() | own | changes)
 
 
+def lfm2(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """LFM2: convolutions over three tokens before and after a layer with attention."""
+    own = {
+        "conv_L_cache": 3,
+        "block_auto_adjust_ff_dim": False,
+        "norm_eps": 1e-5,
+        "layer_types": ["full_attention" if layer == 1 else "conv" for layer in range(sizes.layers)],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    }
+    return Lfm2Config(**sizes.common() | own | changes)
+
+
 def opt(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """OPT: learned positions, a tied head."""
     own = {"ffn_dim": sizes.ffn_width, "word_embed_proj_dim": sizes.width, "max_position_embeddings": OPT_CONTEXT}
@@ -289,4 +306,6 @@ CASES = (
     ),
     Case("llama-relu2", "llama", lambda sizes: relu_llama(sizes, "relu2"), ("q8_0", "k"), turn=1),
     Case("gpt-oss", "gpt-oss", gpt_oss, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=3),
+    Case("lfm2", "lfm2", lfm2, ("f32", "bf16", "q8_0", "q4_0"), HYBRID),
+    Case("lfm2", "lfm2", lfm2, ("k",), WIDE_HYBRID, turn=4),
 )

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from goldens import gpt_oss, opt
+from goldens import gpt_oss, lfm2, opt
 from goldens.tokenizer import add_tokenizer
 from goldens.weights import Type, Types, quantise
 
@@ -66,6 +66,9 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
     if architecture == "gpt-oss" and (special := gpt_oss.parts(key, values)) is not None:
         yield from special
         return
+    if architecture.startswith("lfm2") and (own := lfm2.part(key, values)) is not None:
+        yield own
+        return
     if key.endswith(".experts.gate_up_proj"):
         layer = key.split(".")[2]
         for name, half in zip(("gate", "up"), np.split(values, 2, axis=1), strict=True):
@@ -78,7 +81,7 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
 
 def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], types: Types) -> NDArray[np.float32]:
     """Write a tensor, its matrices in the next type but for a router's; returns what the file then holds."""
-    is_exact = values.ndim < 2 or "ffn_gate_inp" in target or target.endswith(".bias")
+    is_exact = values.ndim < 2 or "ffn_gate_inp" in target or target.endswith((".bias", "shortconv.conv.weight"))
     kind = Type.F32 if is_exact else types.next(values.shape[-1])
     rows = values.reshape(-1, values.shape[-1])
     if kind == Type.F32:
@@ -110,8 +113,11 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if architecture.startswith("lfm2"):
+        lfm2.add_sizes(writer, config)
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     explicit = getattr(config, "head_dim", None)
     if explicit is not None and explicit != config.hidden_size // config.num_attention_heads:
         writer.add_key_length(explicit)

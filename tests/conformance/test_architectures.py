@@ -9,6 +9,7 @@ import pytest
 
 from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
@@ -43,10 +44,14 @@ def check_buffers(spec: ModelSpec) -> None:
 
 
 def check_layers(spec: ModelSpec) -> None:
-    """Each layer stores keys and values, then attends, with what the spec says of its cache; heads share evenly."""
+    """Each layer stores keys and values, then attends, with what the spec says of its cache, or keeps a state."""
     assert [stage.name for stage in spec.stages] == ["embed", *(f"blk.{i}" for i in range(spec.n_layers)), "head"]
-    assert len(spec.kv) == spec.n_layers
-    for number, (stage, kept) in enumerate(zip(spec.stages[1:-1], spec.kv, strict=True)):
+    attending = [stage for stage in spec.stages if any(isinstance(op, Attention) for op in stage.ops)]
+    convolving = [op for op in spec.ops() if isinstance(op, CausalConv)]
+    assert len(attending) + len(convolving) == spec.n_layers
+    assert [op.state for op in convolving] == [*range(len(spec.states))]
+    assert [(op.taps - 1, op.width) for op in convolving] == [state.shape for state in spec.states]
+    for number, (stage, kept) in enumerate(zip(attending, spec.kv, strict=True)):
         (store,) = [op for op in stage.ops if isinstance(op, StoreKV)]
         (attend,) = [op for op in stage.ops if isinstance(op, Attention)]
         assert stage.ops.index(store) < stage.ops.index(attend)

@@ -15,7 +15,7 @@ from edgeinfer.errors import DeviceUnavailable, UnknownKey, UnsupportedModel
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind
-from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance, has_experts
+from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance, is_cpu_only
 from tests.unit.engine.test_executor import chain
 
 GOLDEN = "llama-q8_0"
@@ -30,9 +30,10 @@ FAMILIES = (
     "qwen2moe-k",
     "olmoe-f16",
     "gpt-oss-q8_0",
+    "lfm2-q8_0",
 )
-MIXING = ("cpu", "null", "reference")
-"""Devices that run mixtures of experts."""
+ALL_OPS = ("cpu", "null", "reference")
+"""Devices that have every op."""
 KEYS = tuple(device_kinds())
 COUNTING = {"null"}
 """Devices that compute nothing."""
@@ -108,20 +109,21 @@ def test_a_program_that_runs_whole_models_is_no_device() -> None:
 
 
 def runnable(device: Device, name: str) -> Golden:
-    """A golden model; skips mixtures of experts on devices that refuse them."""
-    if has_experts(name) and device.name not in MIXING:
-        pytest.skip(f"{device.name} runs no mixtures of experts")
+    """A golden model; skips those with ops that a device has not."""
+    if is_cpu_only(name) and device.name not in ALL_OPS:
+        pytest.skip(f"{device.name} has not all ops of {name}")
     return Golden.read(name)
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key not in MIXING])
-def test_a_mixture_of_experts_is_refused_with_a_device_that_runs_it(key: str) -> None:
-    golden, limits = Golden.read("olmoe-f16"), Limits(64, 1, 8, 8)
+@pytest.mark.parametrize("key", [key for key in KEYS if key not in ALL_OPS])
+@pytest.mark.parametrize(("name", "op"), [("olmoe-f16", "router"), ("lfm2-f32", "causal_conv")])
+def test_what_a_device_has_not_is_refused_with_a_device_that_has_it(key: str, name: str, op: str) -> None:
+    golden, limits = Golden.read(name), Limits(64, 1, 8, 8)
     device = opened(key)
     with open_model(golden.model, 64) as model:
-        with pytest.raises(UnsupportedModel, match=f"{key} cannot run the op (router|experts): .* --device cpu"):
+        with pytest.raises(UnsupportedModel, match=f"{key} cannot run the op ({op}|experts): .* --device cpu"):
             device.compile(model.spec, model.file, limits)
-        with pytest.raises(UnsupportedModel, match=f"{key} cannot run the op router"):
+        with pytest.raises(UnsupportedModel, match=f"{key} cannot run the op {op}"):
             device_kinds()[key].footprint(model.spec, model.file.tensors, limits)
     device.close()
 
@@ -215,7 +217,7 @@ def test_footprints_are_what_lanes_hold(key: str, device: Device, name: str, kv:
     with open_model(golden.model, golden.n_context) as model:
         expected = DEVICES.get(key).footprint(model.spec, model.file.tensors, limits)
         lane = device.compile(model.spec, model.file, limits)
-        assert lane.resident_bytes == expected.weight_bytes + expected.kv_bytes + expected.buffer_bytes
+        assert lane.resident_bytes == expected.weight_bytes + expected.kv_bytes + expected.buffer_bytes + expected.state_bytes
         assert expected.kv_bytes == expected.kv_bytes_per_token * limits.n_pages * PAGE
         lane.close()
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Device, Lane, Limits
-from edgeinfer.graph.step import PAGE, Batch, Step
+from edgeinfer.graph.step import PAGE, Batch, StateStep, Step
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.settings import KVKind
@@ -20,13 +20,13 @@ from edgeinfer.settings import KVKind
 DATA = Path(__file__).parent / "data"
 RESULTS = sorted(DATA.glob("*.npz"))
 PAGES = 12
-EXPERTS = ("gpt-oss", "mixtral", "olmoe", "qwen2moe", "qwen3moe")
-"""Families that are mixtures of experts, which some devices do not run."""
+CPU_ONLY = ("gpt-oss", "lfm2", "mixtral", "olmoe", "qwen2moe", "qwen3moe")
+"""Families with ops that only the devices cpu, reference and null have."""
 
 
-def has_experts(name: str) -> bool:
-    """Whether a golden model is a mixture of experts."""
-    return name.startswith(EXPERTS)
+def is_cpu_only(name: str) -> bool:
+    """Whether a golden model has ops that only the devices cpu, reference and null have."""
+    return name.startswith(CPU_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,15 @@ class Player:
     ) -> None:
         self._model = open_model(golden.model, golden.n_context)
         limits = Limits(golden.n_context, PAGES, max_tokens=256, max_outputs=256, kv=kv)
-        self.lane: Lane = device.compile(spec or self._model.spec, self._model.file, limits)
+        self._spec = spec or self._model.spec
+        self.lane: Lane = device.compile(self._spec, self._model.file, limits)
         self.begin(n_sequences)
 
     def begin(self, n_sequences: int = 1) -> None:
         """Begin anew with empty sequences that share all pages; what is in the pages stays, and nobody may see it."""
         order = np.random.default_rng(7).permutation(PAGES).astype(np.int32)
         self._tables = order[: PAGES // n_sequences * n_sequences].reshape(n_sequences, -1)
-        self._cached = [0] * n_sequences
+        self._cached, self._loads = [0] * n_sequences, [-1] * n_sequences
 
     def __enter__(self) -> Player:
         return self
@@ -95,18 +96,58 @@ class Player:
     def feed_together(self, parts: dict[int, NDArray[np.int32]]) -> NDArray[np.float32]:
         """Logits of the next tokens of several sequences, interleaved in one pass, in the order of `parts`."""
         parents = {sequence: np.arange(-1, len(tokens) - 1) for sequence, tokens in parts.items()}
+        if self._spec.states:
+            return self._feed_states(parts, parents)
         logits = self._run(parts, parents)
         for sequence, tokens in parts.items():
             self._cached[sequence] += len(tokens)
         return logits
 
+    def _feed_states(
+        self, parts: dict[int, NDArray[np.int32]], parents: dict[int, NDArray[np.int64]]
+    ) -> NDArray[np.float32]:
+        """The same where sequences have states: those go on by the first half of the tokens in the pass, then by others."""
+        settled = {sequence: (len(tokens) + 1) // 2 for sequence, tokens in parts.items()}
+        logits = self._run(parts, parents, settled)
+        first = 0
+        for sequence, tokens in parts.items():
+            self._loads[sequence] = target = self._target(sequence)
+            others = range(first + settled[sequence], first + len(tokens))
+            if others:
+                assert self.lane.states is not None
+                self.lane.states.advance(target, target, others)
+            self._cached[sequence] += len(tokens)
+            first += len(tokens)
+        return logits
+
+    def _target(self, sequence: int) -> int:
+        """The slot of a sequence that does not hold its state now."""
+        return 2 * sequence + (self._loads[sequence] == 2 * sequence)
+
+    def _states(self, parts: dict[int, NDArray[np.int32]], settled: dict[int, int]) -> StateStep:
+        counts = [len(tokens) for tokens in parts.values()]
+        saves = [(row, settled[s], self._target(s)) for row, s in enumerate(parts) if settled.get(s)]
+        return StateStep(
+            firsts=_int32(np.cumsum(counts) - counts),
+            loads=_int32(self._loads[s] for s in parts),
+            settled=_int32(settled.get(s, 0) for s in parts),
+            saves=np.array(saves, np.int32).reshape(-1, 3),
+        )
+
     def look(self, tokens: NDArray[np.int32], parents: list[int], sequence: int = 0) -> NDArray[np.float32]:
         """Logits float32[T, V] of a tree of tokens after a sequence, which is not changed."""
         return self._run({sequence: tokens}, {sequence: np.array(parents)})
 
-    def _run(self, parts: dict[int, NDArray[np.int32]], parents: dict[int, NDArray[np.int64]]) -> NDArray[np.float32]:
+    def _run(
+        self,
+        parts: dict[int, NDArray[np.int32]],
+        parents: dict[int, NDArray[np.int64]],
+        settled: dict[int, int] | None = None,
+    ) -> NDArray[np.float32]:
         longest = max(len(tokens) for tokens in parts.values())
         order = [(s, i) for i in range(longest) for s, tokens in parts.items() if i < len(tokens)]
+        if self._spec.states:  # tokens of a sequence follow one another
+            order = [(s, i) for s, tokens in parts.items() for i in range(len(tokens))]
         index = {place: number for number, place in enumerate(order)}
         above = [index.get((s, int(parents[s][i])), -1) for s, i in order]
         positions: list[int] = []
@@ -122,7 +163,8 @@ class Player:
             outputs=_int32(range(len(order))),
         )
         starts = _int32([self._cached[s] for s, _ in order])
-        logits = self.lane.run(Step(batch, rows, _int32(slots), starts, self._tables)).copy()
+        states = self._states(parts, settled or {}) if self._spec.states else None
+        logits = self.lane.run(Step(batch, rows, _int32(slots), starts, self._tables, states)).copy()
         return np.concatenate([logits[[index[s, i] for i in range(len(parts[s]))]] for s in parts])
 
     def _slot(self, sequence: int, place: int) -> int:

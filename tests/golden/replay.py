@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Limits, Progress, no_progress
+from edgeinfer.backends.base import Limits, Progress, StateMemory, no_progress
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.graph.op import Op
@@ -77,6 +77,10 @@ class RecordingLane:
                 self._replay.add(op, name, self._lane.value(name))
         if isinstance(op, Attention):
             self._replay.add(op, op.query, self._lane.value(op.query))
+
+    @property
+    def states(self) -> StateMemory | None:
+        return self._lane.states
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         self._lane.copy_slots(sources, targets)

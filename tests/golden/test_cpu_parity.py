@@ -38,6 +38,8 @@ FAMILIES = (
     "olmoe-q8_0",
     "gpt-oss-q4_0",
     "gpt-oss-bf16",
+    "lfm2-q4_0",
+    "lfm2-f32",
     "opt-q4_0",
 )
 CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66])
@@ -86,6 +88,7 @@ def test_the_kernels_of_a_tape_are_known_before_its_memory_is_there(device: CpuD
         lane = player.lane
         assert isinstance(lane, CpuLane)
         calls = [call for _, found in [*lane._calls, *lane._alone_calls] for call in found]
+        calls += lane._lowering.advances()
         called = {each.name for call in calls for each in (call.kernel, call.calls) if each is not None}
         told = {each.name for each in kernels_of(lane._spec, lane._file.tensors, "f16", device.isa)}
     beside = {each.name for each in (*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots("f16"))}
@@ -168,7 +171,7 @@ def test_a_cpu_without_avx512_gives_the_same_bits(device: CpuDevice) -> None:
     assert bytes.fromhex(done.stdout) == in_one_pass(device, golden).tobytes()
 
 
-@pytest.mark.parametrize("name", ["llama-q8_0", "gemma2-q4_0", "qwen3moe-k"])
+@pytest.mark.parametrize("name", ["llama-q8_0", "gemma2-q4_0", "qwen3moe-k", "lfm2-q8_0"])
 def test_any_instruction_set_gives_the_same_bits(device: CpuDevice, name: str) -> None:
     golden = Golden.read(name)
     whole = in_one_pass(device, golden)

@@ -10,13 +10,13 @@ import pytest
 from edgeinfer.backends.base import no_progress
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.load import open_model
-from tests.golden.goldens import DATA, RESULTS, Golden, has_experts
+from tests.golden.goldens import DATA, RESULTS, Golden, is_cpu_only
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx.helper")
 
 FORMATS = ("-f32", "-f16", "-q8_0", "-k", "-q4_0")
-NAMES = [path.stem for path in RESULTS if path.stem.endswith(FORMATS) and not has_experts(path.stem)]
+NAMES = [path.stem for path in RESULTS if path.stem.endswith(FORMATS) and not is_cpu_only(path.stem)]
 
 
 def test_a_mixture_of_experts_is_refused(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ class Passes:
 
     def truncate(self, n_cached: int) -> None:
         """Forget the cached tokens from n_cached on."""
-        self._executor.truncate(self._sequence, n_cached)
+        if self._executor.truncate(self._sequence, n_cached) < n_cached:  # a state from there cannot be had
+            self._executor.pretend(self._sequence, n_cached)
 
     def close(self) -> None:
         self._executor.close()

@@ -92,6 +92,7 @@ MULTIPLY_EXPERT_FLOATS = Kernel("multiply_floats", Source("experts", "multiply_f
 FINISH_HIDDEN = Kernel("finish_hidden", Source("experts", "finish_hidden"), chosen_records.EXPERT_HIDDEN)
 MARK_ACTIVE = Kernel("mark_active", Source("active", "mark_active"), chosen_records.ACTIVE)
 LIST_ACTIVE = Kernel("list_active", Source("active", "list_active"), chosen_records.ACTIVE)
+ADVANCE_CONV = Kernel("advance_conv", Source("convolution", "advance"), records.CONVOLUTION)
 NOTHING = Kernel("nothing", Source("launch", "nothing"), records.NOTHING)
 
 LEAD = Function("lead", Source("launch", "lead"), 5)
@@ -126,6 +127,12 @@ class AttentionKernels:
     by_tile: Kernel
     by_chunk: Kernel
     join: Kernel
+
+
+def causal_conv(activation: str | None) -> Kernel:
+    """The kernel with an activation, or with none."""
+    source = Source("convolution", "causal_conv", (activation,))
+    return Kernel(f"causal_conv-{activation or 'plain'}", source, records.CONVOLUTION)
 
 
 def attention(layout: PageLayout, isa_name: str) -> AttentionKernels:

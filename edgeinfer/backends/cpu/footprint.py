@@ -11,6 +11,7 @@ from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cpu.layout import BufferLayout, heads_of
 from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import UNIT_ROWS, panel_for
+from edgeinfer.backends.cpu.states import states_bytes
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import PAGE
@@ -33,7 +34,8 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
             panels += len(op.gate) * sum(_panel_bytes(weight, weight.n_rows, tensors) for weight in one)
     per_position = sum(kv.kv_heads * PageLayout(limits.kv, kv.head_width).position_bytes for kv in spec.kv)
     buffers = BufferLayout(spec, tensors, limits).total_bytes
-    return Footprint(panels, per_position, per_position * PAGE * limits.n_pages, buffers)
+    states = states_bytes(spec, limits)
+    return Footprint(panels, per_position, per_position * PAGE * limits.n_pages, buffers, states)
 
 
 def _panel_bytes(weight: Weight, n_rows: int, tensors: Mapping[str, TensorInfo]) -> int:

@@ -72,6 +72,10 @@ class CpuLane:
             Tape([call for _, calls in found for call in calls], library, progress)
             for found in (self._calls, self._alone_calls)
         )
+        self.states = self._lowering.states if spec.states else None
+        advances = self._lowering.advances()
+        self._advance_tape = Tape(advances, library) if advances else None
+        self._lowering.states.run = self._advance
         self._step.record["n_tokens"] = self._step.record["n_outputs"] = 1
         every_call = [call for found in (self._alone_calls, self._calls) for _, calls in found for call in calls]
         self.reads_ahead = choose_ahead(every_call, team, library)
@@ -179,10 +183,20 @@ class CpuLane:
             raise EngineClosed("the model is closed; load it again")
         self._team.settle()
         self._step.fill(step)
+        if self.states is not None:
+            self.states.fill(step)
         self._lowering.cutting.begin()
         self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
         if self._embedding is not None and self._embedded is not None:
             self._embedding.write(step.batch.tokens, step.batch.positions, self._embedded)
+
+    def _advance(self) -> None:
+        """Let a state go on as `states.record` says."""
+        if self._closed:
+            raise EngineClosed("the model is closed; load it again")
+        assert self._advance_tape is not None
+        self._team.settle()
+        self._team.run(self._advance_tape, self.crew)
 
     @property
     def activations(self) -> tuple[int, int]:
@@ -223,7 +237,8 @@ class CpuLane:
         self._calls.clear()
         self._alone_calls.clear()
         self._values.buffers.clear()
-        del self._lowering, self._packed, self._tape, self._alone_tape
+        self.states = self._lowering.states.run = None
+        del self._lowering, self._packed, self._tape, self._alone_tape, self._advance_tape
         del self._embedding, self._embedded, self._one_logits
 
 

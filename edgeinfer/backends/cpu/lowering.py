@@ -17,7 +17,7 @@ from edgeinfer.backends.cpu.catalogue import Kernel
 from edgeinfer.backends.cpu.cutting import Cutting
 from edgeinfer.backends.cpu.feeding import Feeding
 from edgeinfer.backends.cpu.fusion import Sections
-from edgeinfer.backends.cpu.layout import BLOCK, LANES
+from edgeinfer.backends.cpu.layout import BLOCK, LANES, padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.mixing import Mixing
 from edgeinfer.backends.cpu.needs import Choice
@@ -26,6 +26,7 @@ from edgeinfer.backends.cpu.packing import Weights
 from edgeinfer.backends.cpu.pages import KVPool
 from edgeinfer.backends.cpu.products import Products
 from edgeinfer.backends.cpu.rotations import Rotations
+from edgeinfer.backends.cpu.states import CpuStates
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.values import Values
@@ -36,6 +37,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
 
@@ -57,7 +59,9 @@ class Lowering:
         self._spec, self.step, self._choice = spec, step, Choice(spec, file.tensors, sections)
         self.values = Values(spec, file, limits, step, n_workers, packed.isa_name in catalogue.TILED)
         self._is_whole = sections is None
+        self._taps: dict[Weight, Floats] = {}
         self.products = Products(self._choice, packed, self.values, step, n_workers)
+        self.states = CpuStates(spec, limits)
         self.attending = Attending(spec, file, limits.n_context, pools, self.values, step, n_workers, packed.isa_name)
         self.mixing = Mixing(self._choice, packed, self.values, self.products, step, n_workers)
         layers, self.cutting = packed.layers, Cutting(spec.ops(), self.values, n_workers)
@@ -69,7 +73,7 @@ class Lowering:
     def resident_bytes(self) -> int:
         """Bytes of buffers and tables."""
         parts = self.attending, self.values, self.mixing, self.feeding
-        return sum(part.resident_bytes for part in parts) + self.peaks.nbytes
+        return sum(part.resident_bytes for part in parts) + self.peaks.nbytes + self.states.nbytes
 
     @property
     def rotations(self) -> Rotations:
@@ -116,6 +120,20 @@ class Lowering:
         for call, following in pairwise(multiplying):
             call.arguments["next"] = address(following.arguments)
         return found
+
+    def advances(self) -> list[Call]:
+        """The calls that let a state go on by tokens of the last pass; none for a model without states."""
+        found = ((DEVICE_OPS.of(op).advances, op) for op in self._choice.ops)
+        return [call for advances, op in found if advances is not None for call in advances(self, op)]
+
+    def taps(self, weight: Weight, width: int, n_taps: int) -> Floats:
+        """The kernel of a convolution by token: float32[4, padded width], zeros for tokens that it does not reach."""
+        if weight not in self._taps:
+            values = self.values.vector(weight, padded(width * n_taps))[: width * n_taps]
+            by_token: Floats = aligned((4, padded(width)), np.float32)
+            by_token[4 - n_taps :, :width] = values.reshape(width, n_taps).T
+            self._taps[weight] = by_token
+        return self._taps[weight]
 
     def _lower(self, op: Op) -> list[Call]:
         """The calls of an op that nothing takes in."""

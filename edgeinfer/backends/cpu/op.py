@@ -30,12 +30,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class CpuOp:
-    """One op. `kernels`: given the choices, the op and its place among the model's; `calls`: those of the tape."""
+    """One op. `kernels`: given the choices, the op and its place among the model's; `calls`: those of the tape.
+
+    `advances`: the calls that let a state go on by tokens of the last pass, of an op that keeps one.
+    """
 
     kernels: Callable[[Choice, int, Any, Target], list[Kernel]]
     calls: Callable[[Lowering, Any], list[Call]]
     fields: frozenset[str] = frozenset()
     why_not: Callable[[Op], str | None] | None = None
+    advances: Callable[[Lowering, Any], list[Call]] | None = None
 
 
 DEVICE_OPS: DeviceOps[CpuOp] = DeviceOps("edgeinfer.backends.cpu.ops", "cpu")

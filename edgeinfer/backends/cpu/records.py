@@ -124,6 +124,25 @@ COLUMNS = np.dtype(
 )
 """Kernels of `kernels.rows` that work by columns."""
 
+CONVOLUTION = np.dtype(
+    [
+        ("source", "i8"),
+        ("before", "i8"),  # 0: no gate
+        ("after", "i8"),  # 0: no gate
+        ("out", "i8"),
+        ("stride", "i8"),  # of all four, bytes
+        ("n_vectors", "i8"),
+        ("taps", "i8"),
+        ("weight", "i8"),  # float32[4, row_bytes / 4], the oldest token's first, zeros for those there are not
+        ("row_bytes", "i8"),  # of weight, states and what is kept
+        ("states", "i8"),
+        ("state_bytes", "i8"),
+        ("kept", "i8"),
+        ("states_step", "i8"),  # `states.STATE_STEP`
+    ]
+)
+"""`kernels.convolution`."""
+
 CUT_COLUMNS = np.dtype(
     [
         ("source", "i8"),

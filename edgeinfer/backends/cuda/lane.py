@@ -166,6 +166,8 @@ class CudaFragmentLane:
 class CudaLane:
     """A whole model: a fragment that nothing enters and whose logits leave."""
 
+    states = None
+
     def __init__(self, part: CudaFragmentLane, logits: str) -> None:
         self.part = part
         self._logits = logits

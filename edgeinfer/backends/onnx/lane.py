@@ -252,6 +252,8 @@ class _Embedding:
 class OnnxLane:
     """A whole model. `apart`: steps run on the lane's own thread, which can be left alone where the runtime stalls."""
 
+    states = None
+
     def __init__(self, part: OnnxFragmentLane, logits: str, *, apart: bool) -> None:
         self._part, self._logits = part, logits
         self._watch = None if apart else Watch(part.patience_s)

@@ -124,6 +124,8 @@ class OpenVinoLane(OpenVinoFragmentLane):
     as the model is small: attention over what an earlier pass cached is far slower than within one pass.
     """
 
+    states = None
+
     def __init__(
         self,
         feed: Feed,

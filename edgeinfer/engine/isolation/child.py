@@ -154,8 +154,7 @@ class Server:
         return Reply()
 
     def _truncate(self, call: Call) -> Reply:
-        self._evaluator.truncate(_number(call, "sequence"), _number(call, "n_cached"))
-        return Reply()
+        return Reply(self._evaluator.truncate(_number(call, "sequence"), _number(call, "n_cached")))
 
     def _pretend(self, call: Call) -> Reply:
         self._evaluator.pretend(_number(call, "sequence"), _number(call, "n_tokens"))

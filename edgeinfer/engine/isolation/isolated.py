@@ -173,16 +173,23 @@ class Isolated:
         del self._sequences[sequence]
         self._if_there(found, lambda child, there: self._ask(child, "free", sequence=there))
 
-    def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on."""
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on, or from before it; how many tokens are left."""
         found = self._get(sequence)
         if not 0 <= n_cached <= found.n_cached:
             raise ValueError(f"sequence {sequence} has {found.n_cached} cached tokens; cannot keep {n_cached}")
-        del found.tokens[max(0, n_cached - found.n_state) :]
-        if not n_cached:
+        reached = [n_cached if found.there is not None or n_cached >= found.n_state else 0]
+
+        def ask(child: Child, there: int) -> None:
+            reached.append(self._ask(child, "truncate", sequence=there, n_cached=n_cached))
+
+        self._if_there(found, ask)
+        n_left = reached[-1]
+        del found.tokens[max(0, n_left - found.n_state) :]
+        if not n_left:
             found.state = b""
-        found.n_state = min(found.n_state, n_cached)
-        self._if_there(found, lambda child, there: self._ask(child, "truncate", sequence=there, n_cached=n_cached))
+        found.n_state = min(found.n_state, n_left)
+        return n_left
 
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.

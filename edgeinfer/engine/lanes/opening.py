@@ -87,8 +87,8 @@ def open_model(
     names = device.split(",")
     if len(names) == 1:
         return _alone(device, spec, file, limits, options, (), progress)
-    if spec.has_experts:
-        raise BadSetting(f"{spec.name} is a mixture of experts, which one device runs as a whole: --device cpu")
+    if spec.why_whole is not None:
+        raise BadSetting(f"{spec.name} {spec.why_whole}, which one device runs as a whole: --device cpu")
     if CPU not in names:
         raise BadSetting(f"several devices need the cpu among them, which holds what they exchange: cpu,{device}")
     names = sorted(names, key=lambda name: (name != CPU, name))

@@ -44,6 +44,8 @@ class _Away:
 class SharedLane:
     """A whole model on a host and other devices. Owns the lanes, not the devices."""
 
+    states = None
+
     def __init__(
         self,
         spec: ModelSpec,

@@ -66,7 +66,7 @@ def chosen_device(
 
     A remembered one that is provisional is compared again where the machine is quiet: see `DeviceChoice.is_due`.
     """
-    if subject.spec is None or subject.spec.has_experts:
+    if subject.spec is None or subject.spec.why_whole is not None:
         return Chosen(AUTO_DEVICE)
     weight_bytes = work_of(subject.spec, subject.file.tensors).weight_bytes
     if weight_bytes < LEAST_BYTES:

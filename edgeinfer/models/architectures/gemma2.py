@@ -6,8 +6,9 @@ The file's norms hold 1 + weight. Source: Gemma 2 (arXiv 2408.00118).
 from __future__ import annotations
 
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm, rejoin
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 from edgeinfer.models.spec import ModelSpec
@@ -17,23 +18,21 @@ LAYERS_OF_27B = 46
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Gemma 2 model. Raises BadGGUF where tensors or keys are missing."""
-    sizes = Sizes.read(hp)
+    g = ModelGraph(hp, Sizes.read(hp))
+    sizes, rope = g.sizes, rope_table(hp, g.sizes.rotary_width)
     # Files do not hold the query scale. It is 1 / sqrt(head width), but for the 27B model 1 / sqrt(width / heads).
-    per_head = sizes.width / sizes.heads if sizes.n_layers == LAYERS_OF_27B else sizes.head_width
-    rope = rope_table(hp, sizes.rotary_width)
-    styles = [
-        LayerStyle(
-            rope,
-            window=window,
-            soft_cap=hp.number("attn_logit_softcapping", 50.0) or None,
-            scale=per_head**-0.5,
-            activation="gelu_tanh",
-            post_norms=True,
-        )
-        for window in windows(hp, sizes, period=2, default=4096)
-    ]
-    cap = hp.number("final_logit_softcapping", 30.0) or None
-    return decoder(hp, sizes, styles, embedding_scale=sizes.width**0.5, logits_cap=cap)
+    scale = (sizes.width / sizes.heads if sizes.n_layers == LAYERS_OF_27B else sizes.head_width) ** -0.5
+    soft_cap = hp.number("attn_logit_softcapping", 50.0) or None
+    embed(g, sizes.width**0.5)
+    for number, window in enumerate(windows(hp, sizes, period=2, default=4096)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope, window=window, soft_cap=soft_cap, scale=scale, out="branch")
+        rejoin(g, "post_attention_norm")
+        norm(g, "ffn_norm")
+        feed_forward(g, "gelu_tanh", out="branch")
+        rejoin(g, "post_ffw_norm")
+    return head(g, hp.number("final_logit_softcapping", 30.0) or None)
 
 
 ARCHITECTURE = Architecture(build)

@@ -7,8 +7,9 @@ Source: Gemma 3 Technical Report (arXiv 2503.19786).
 from __future__ import annotations
 
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm, rejoin
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import local_rope_table, rope_table
 from edgeinfer.models.sizes import Sizes, windows
 from edgeinfer.models.spec import ModelSpec
@@ -18,24 +19,23 @@ LAYERS_OF_27B = 62
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Gemma 3 text model. Raises BadGGUF where tensors or keys are missing."""
-    sizes = Sizes.read(hp)
+    g = ModelGraph(hp, Sizes.read(hp))
+    sizes = g.sizes
     # Files do not hold the query scale. It is 1 / sqrt(head width), but for the 27B model 1 / sqrt(width / heads).
-    per_head = sizes.width / sizes.heads if sizes.n_layers == LAYERS_OF_27B else sizes.head_width
+    scale = (sizes.width / sizes.heads if sizes.n_layers == LAYERS_OF_27B else sizes.head_width) ** -0.5
     everywhere = rope_table(hp, sizes.rotary_width, default_base=1_000_000.0)
     local = local_rope_table(hp, sizes.rotary_width)
-    styles = [
-        LayerStyle(
-            everywhere if window is None else local,
-            window=window,
-            scale=per_head**-0.5,
-            head_norms=True,
-            activation="gelu_tanh",
-            post_norms=True,
-        )
-        for window in windows(hp, sizes, period=6)
-    ]
-    cap = hp.number("final_logit_softcapping", 0.0) or None
-    return decoder(hp, sizes, styles, embedding_scale=sizes.width**0.5, logits_cap=cap)
+    embed(g, sizes.width**0.5)
+    for number, window in enumerate(windows(hp, sizes, period=6)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        rope = everywhere if window is None else local
+        attention(g, rope, window=window, scale=scale, head_norms=True, out="branch")
+        rejoin(g, "post_attention_norm")
+        norm(g, "ffn_norm")
+        feed_forward(g, "gelu_tanh", out="branch")
+        rejoin(g, "post_ffw_norm")
+    return head(g, hp.number("final_logit_softcapping", 0.0) or None)
 
 
 ARCHITECTURE = Architecture(build)

@@ -8,9 +8,10 @@ Source: gpt-oss-120b & gpt-oss-20b Model Card (arXiv 2508.10925).
 from __future__ import annotations
 
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.blocks import attention, embed, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 from edgeinfer.models.spec import ModelSpec
@@ -18,14 +19,17 @@ from edgeinfer.models.spec import ModelSpec
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a gpt-oss. Raises BadGGUF where tensors or keys are missing."""
-    sizes = Sizes.read(hp, mixture=True)
-    rope = rope_table(hp, sizes.rotary_width)
-    mixture = Mixture.read(hp, sizes.ffn_width, normalised=True, activation="swiglu_oai")
-    styles = [
-        LayerStyle(rope, window=window, mixture=mixture, ffn_norm="post_attention_norm")
-        for window in windows(hp, sizes, period=2)
-    ]
-    return decoder(hp, sizes, styles)
+    g = ModelGraph(hp, Sizes.read(hp, mixture=True))
+    rope = rope_table(hp, g.sizes.rotary_width)
+    mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=True, activation="swiglu_oai")
+    embed(g)
+    for number, window in enumerate(windows(hp, g.sizes, period=2)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope, window=window)
+        norm(g, "post_attention_norm")
+        mixture.add(g)
+    return head(g)
 
 
 ARCHITECTURE = Architecture(build, spelling="gpt-oss")

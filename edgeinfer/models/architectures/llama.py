@@ -8,9 +8,10 @@ one in each token (Jiang et al., arXiv 2401.04088).
 from __future__ import annotations
 
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 from edgeinfer.models.spec import ModelSpec
@@ -18,12 +19,21 @@ from edgeinfer.models.spec import ModelSpec
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a llama-shaped model. Raises BadGGUF where tensors or keys are missing."""
-    sizes = Sizes.read(hp, mixture=True)
-    rope = rope_table(hp, sizes.rotary_width)
+    g = ModelGraph(hp, Sizes.read(hp, mixture=True))
+    rope = rope_table(hp, g.sizes.rotary_width)
     is_mixture = hp.integer("expert_count", 0, least=0) > 0
-    mixture = Mixture.read(hp, sizes.ffn_width, normalised=True) if is_mixture else None
-    styles = [LayerStyle(rope, paired=True, window=window, mixture=mixture) for window in windows(hp, sizes)]
-    return decoder(hp, sizes, styles)
+    mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=True) if is_mixture else None
+    embed(g)
+    for number, window in enumerate(windows(hp, g.sizes)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope, paired=True, window=window)
+        norm(g, "ffn_norm")
+        if mixture is None:
+            feed_forward(g)
+        else:
+            mixture.add(g)
+    return head(g)
 
 
 ARCHITECTURE = Architecture(build, aliases=("mistral", "smollm"))

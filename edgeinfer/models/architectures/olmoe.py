@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.blocks import attention, embed, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 from edgeinfer.models.spec import ModelSpec
@@ -19,11 +20,17 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of an OLMoE. Raises BadGGUF where tensors or keys are missing, UnsupportedModel for clamped values."""
     if hp.number("attention.clamp_kqv", 0.0) > 0.0:
         raise UnsupportedModel("this olmoe clamps queries, keys and values; edgeinfer has those that do not")
-    sizes = Sizes.read(hp, mixture=True)
-    rope = rope_table(hp, sizes.rotary_width)
-    mixture = Mixture.read(hp, sizes.ffn_width, normalised=False)
-    styles = [LayerStyle(rope, window=window, whole_norms=True, mixture=mixture) for window in windows(hp, sizes)]
-    return decoder(hp, sizes, styles)
+    g = ModelGraph(hp, Sizes.read(hp, mixture=True))
+    rope = rope_table(hp, g.sizes.rotary_width)
+    mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=False)
+    embed(g)
+    for number, window in enumerate(windows(hp, g.sizes)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope, window=window, whole_norms=True)
+        norm(g, "ffn_norm")
+        mixture.add(g)
+    return head(g)
 
 
 ARCHITECTURE = Architecture(build)

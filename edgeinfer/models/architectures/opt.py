@@ -9,8 +9,9 @@ from __future__ import annotations
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
 from edgeinfer.models.spec import ModelSpec
 
@@ -20,7 +21,8 @@ FIRST_POSITION = 2
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of an OPT model. Raises BadGGUF, UnsupportedModel for variants, BadSetting for too long a context."""
-    sizes = Sizes.read(hp, layer_norms=True)
+    g = ModelGraph(hp, Sizes.read(hp, layer_norms=True))
+    sizes = g.sizes
     if not hp.flag("use_pre_norm", default=True):
         raise UnsupportedModel(
             "this OPT norms after its branches, as opt-350m does; edgeinfer has those that norm before"
@@ -34,8 +36,14 @@ def build(hp: Hyperparameters) -> ModelSpec:
             f"this model knows positions up to {sizes.n_context_trained}, so a context of {hp.n_context} tokens is "
             f"impossible; choose {sizes.n_context_trained} or less"
         )
-    styles = [LayerStyle(None, activation="relu", gated=False)] * sizes.n_layers
-    return decoder(hp, sizes, styles, positions=_positions(hp, sizes))
+    embed(g, positions=_positions(hp, sizes))
+    for number in range(sizes.n_layers):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, None)
+        norm(g, "ffn_norm")
+        feed_forward(g, "relu", gated=False)
+    return head(g)
 
 
 def _positions(hp: Hyperparameters, sizes: Sizes) -> Weight:

@@ -7,8 +7,9 @@ Source: Phi-3 Technical Report (arXiv 2404.14219).
 from __future__ import annotations
 
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 from edgeinfer.models.spec import ModelSpec
@@ -16,10 +17,16 @@ from edgeinfer.models.spec import ModelSpec
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Phi 3 model. Raises BadGGUF where tensors or keys are missing."""
-    sizes = Sizes.read(hp)
-    rope = rope_table(hp, sizes.rotary_width)
-    styles = [LayerStyle(rope, window=window, fused_ffn=True) for window in windows(hp, sizes)]
-    return decoder(hp, sizes, styles)
+    g = ModelGraph(hp, Sizes.read(hp))
+    rope = rope_table(hp, g.sizes.rotary_width)
+    embed(g)
+    for number, window in enumerate(windows(hp, g.sizes)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope, window=window)
+        norm(g, "ffn_norm")
+        feed_forward(g, fused=True)
+    return head(g)
 
 
 ARCHITECTURE = Architecture(build)

@@ -7,9 +7,10 @@ The shares of a token do not add up to one; every token has the shared expert to
 from __future__ import annotations
 
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.blocks import attention, embed, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 from edgeinfer.models.spec import ModelSpec
@@ -17,11 +18,18 @@ from edgeinfer.models.spec import ModelSpec
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Qwen 2 mixture. Raises BadGGUF where tensors or keys are missing."""
-    sizes = Sizes.read(hp, mixture=True)
-    rope = rope_table(hp, sizes.rotary_width)
-    width = sizes.ffn_width // hp.integer("expert_used_count")  # of files that do not say: Qwen 1.5's
-    mixture = Mixture.read(hp, width, normalised=False, shared_width=sizes.ffn_width)
-    return decoder(hp, sizes, [LayerStyle(rope, window=window, mixture=mixture) for window in windows(hp, sizes)])
+    g = ModelGraph(hp, Sizes.read(hp, mixture=True))
+    rope = rope_table(hp, g.sizes.rotary_width)
+    width = g.sizes.ffn_width // hp.integer("expert_used_count")  # of files that do not say: Qwen 1.5's
+    mixture = Mixture.read(hp, width, normalised=False, shared_width=g.sizes.ffn_width)
+    embed(g)
+    for number, window in enumerate(windows(hp, g.sizes)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope, window=window)
+        norm(g, "ffn_norm")
+        mixture.add(g)
+    return head(g)
 
 
 ARCHITECTURE = Architecture(build)

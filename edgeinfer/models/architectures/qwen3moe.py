@@ -6,9 +6,10 @@ Source: Qwen3 Technical Report (arXiv 2505.09388).
 from __future__ import annotations
 
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import LayerStyle, decoder
+from edgeinfer.models.blocks import attention, embed, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
 from edgeinfer.models.spec import ModelSpec
@@ -16,11 +17,17 @@ from edgeinfer.models.spec import ModelSpec
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Qwen 3 mixture. Raises BadGGUF where tensors or keys are missing."""
-    sizes = Sizes.read(hp, mixture=True)
-    rope = rope_table(hp, sizes.rotary_width)
-    mixture = Mixture.read(hp, sizes.ffn_width // hp.integer("expert_used_count"), normalised=True)
-    styles = [LayerStyle(rope, window=window, head_norms=True, mixture=mixture) for window in windows(hp, sizes)]
-    return decoder(hp, sizes, styles)
+    g = ModelGraph(hp, Sizes.read(hp, mixture=True))
+    rope = rope_table(hp, g.sizes.rotary_width)
+    mixture = Mixture.read(hp, g.sizes.ffn_width // hp.integer("expert_used_count"), normalised=True)
+    embed(g)
+    for number, window in enumerate(windows(hp, g.sizes)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope, window=window, head_norms=True)
+        norm(g, "ffn_norm")
+        mixture.add(g)
+    return head(g)
 
 
 ARCHITECTURE = Architecture(build)

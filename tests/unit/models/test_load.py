@@ -92,7 +92,7 @@ def test_aliases(tmp_path: Path, alias: str) -> None:
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(
         UnsupportedModel,
-        match=r"'mamba'; edgeinfer has: gemma2, gemma3, gpt-oss, llama, mistral, olmoe, opt, phi3, qwen2",
+        match=r"'mamba'; edgeinfer has: gemma2, gemma3, gpt-oss, lfm2, llama, mistral, olmoe, opt, phi3, qwen2",
     ):
         spec_of(keyed(tmp_path, "mamba", {}), llama_tensors())
 

@@ -143,11 +143,11 @@ class OverlapExecutor:
         self._traffic.break_off(sequence)
         self._homes.free(sequence)
 
-    def truncate(self, sequence: int, n_cached: int) -> None:
-        """Forget everything of a sequence from position n_cached on."""
+    def truncate(self, sequence: int, n_cached: int) -> int:
+        """Forget everything of a sequence from position n_cached on; how many tokens are left."""
         self._traffic.break_off(sequence)
         place = self._homes.place_of(sequence)
-        place.home.cache.truncate(place.number, n_cached)
+        return place.home.cache.truncate(place.number, n_cached)
 
     def n_cached(self, sequence: int) -> int:
         """Committed tokens of a sequence."""

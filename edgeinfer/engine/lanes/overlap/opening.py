@@ -63,7 +63,7 @@ def open_overlap(
     and kept. Raises UnknownKey, DeviceUnavailable, BadSetting, DoesNotFit, UnsupportedModel.
     """
     options = options or DeviceOptions()
-    _refuse_experts(spec, device)
+    _refuse_whole(spec, device)
     situation = _situation(accelerator_of(device), spec, file, limits, options, progress, None)
     return _open(situation, resident_pages, spec, file, limits, options, schedule, progress, regime)
 
@@ -84,7 +84,7 @@ def open_batch(
     `schedule`: one of batches by name, "apex" for whichever is predicted to be fastest pass by pass, or AUTO.
     `vram_bytes`: of the accelerator's memory; None: all that is free.
     """
-    _refuse_experts(spec, device)
+    _refuse_whole(spec, device)
     name = accelerator_of(device)
     situation = _situation(name, spec, file, limits, options, progress, vram_bytes)
     if schedule == AUTO:
@@ -252,9 +252,9 @@ def _opened(
         raise
 
 
-def _refuse_experts(spec: ModelSpec, device: str) -> None:
-    """Raise UnsupportedModel for a mixture of experts, on behalf of a device that has none."""
-    if spec.has_experts:
+def _refuse_whole(spec: ModelSpec, device: str) -> None:
+    """Raise UnsupportedModel for a model that devices cannot share, on behalf of one that does not run it."""
+    if spec.why_whole is not None:
         raise UnsupportedModel(
-            f"{spec.name} is a mixture of experts, which {device} does not run; --device cpu does, and llamacpp"
+            f"{spec.name} {spec.why_whole}, which {device} does not run; --device cpu does, and llamacpp"
         )

@@ -24,7 +24,7 @@ from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec, Stage
 from edgeinfer.settings import KVKind
-from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance, has_experts
+from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance, is_cpu_only
 from tests.unit.backends.cuda import quick_blocks
 from tests.unit.backends.cuda.checks_kernels import step_of
 from tests.unit.engine.lanes.overlap.journeys import (
@@ -136,7 +136,7 @@ def test_saved_pages_go_on_as_before(device: CudaDevice, kv: KVKind) -> None:
         assert second.feed(golden.tokens[3:5]).tobytes() == first.feed(golden.tokens[3:5]).tobytes()
 
 
-@pytest.mark.parametrize("name", [path.stem for path in RESULTS if "@" not in path.stem and not has_experts(path.stem)])
+@pytest.mark.parametrize("name", [path.stem for path in RESULTS if "@" not in path.stem and not is_cpu_only(path.stem)])
 def test_footprints_are_what_lanes_hold(device: CudaDevice, name: str) -> None:
     golden = Golden.read(name)
     for kv in ("f16", "int8"):

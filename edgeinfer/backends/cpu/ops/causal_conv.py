@@ -1,0 +1,62 @@
+"""Causal convolutions of up to four taps, with the states that they keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu.catalogue import Kernel
+from edgeinfer.backends.cpu.layout import LANES
+from edgeinfer.backends.cpu.op import CpuOp, Target
+from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.causal_conv import CausalConv
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+    from edgeinfer.backends.cpu.needs import Choice
+
+MOST_TAPS = 4
+
+
+def _kernels(choice: Choice, place: int, op: CausalConv, target: Target) -> list[Kernel]:
+    return [catalogue.causal_conv(op.activation), catalogue.ADVANCE_CONV]
+
+
+def _arguments(lowering: Lowering, op: CausalConv) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    values, states = lowering.values, lowering.states
+    layer, kept = states.layers[op.state], states.kept[op.state]
+    args = np.zeros(1, records.CONVOLUTION)
+    args["source"], args["stride"] = values.at(op.source)
+    args["out"] = values.at(op.out)[0]
+    args["before"] = 0 if op.before is None else values.at(op.before)[0]
+    args["after"] = 0 if op.after is None else values.at(op.after)[0]
+    args["n_vectors"], args["taps"] = values.buffers[op.out].shape[1] // LANES, op.taps
+    args["weight"], args["row_bytes"] = address(lowering.taps(op.weight, op.width, op.taps)), layer.strides[1]
+    args["states"], args["state_bytes"] = address(layer), layer.strides[0]
+    args["kept"], args["states_step"] = address(kept), address(states.record)
+    return args
+
+
+def _calls(lowering: Lowering, op: CausalConv) -> list[Call]:
+    args, state = _arguments(lowering, op), f"state {op.state}"
+    share = lowering.by_columns(op.out)
+    return [Call(catalogue.causal_conv(op.activation), args, op.reads | {state}, op.writes | {state}, share)]
+
+
+def _advances(lowering: Lowering, op: CausalConv) -> list[Call]:
+    names = frozenset({f"state {op.state}"})
+    return [Call(catalogue.ADVANCE_CONV, _arguments(lowering, op), names, names, lowering.by_columns(op.out))]
+
+
+def _why_not(op: Op) -> str | None:
+    assert isinstance(op, CausalConv)
+    if op.taps > MOST_TAPS:
+        return f"it has convolutions of up to {MOST_TAPS} taps, not {op.taps}"
+    return None
+
+
+OP = CpuOp(_kernels, _calls, frozenset({"before", "after", "activation"}), _why_not, _advances)

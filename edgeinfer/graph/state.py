@@ -1,0 +1,45 @@
+"""What a model keeps of a sequence besides keys and values: states of a fixed size, one a sequence and layer.
+
+A state is what a convolution or a recurrence needs of all tokens before the next one. It cannot be cut back: to go back
+to an earlier position a copy of it from there is needed, a checkpoint. Which slot of a device's memory holds whose
+state is decided by the engine (`engine.states`); ops say how it goes on with a token.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LayerState:
+    """What one layer keeps of a sequence: float32[shape], zeros before the first token.
+
+    `token_width`: numbers of a token by which the state goes on. They are kept of tokens that may turn out not to be
+    part of the text, until that is known.
+    """
+
+    shape: tuple[int, ...]
+    token_width: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it."""
+        return 4 * math.prod(self.shape)
+
+
+MOST_STATE_BYTES = 256 << 20
+"""States and their checkpoints take so much, unless FEWEST_STATES take more."""
+FEWEST_STATES = 8
+"""Slots for one sequence: where it is, where a pass brings it, and checkpoints of the last few hundred tokens."""
+
+
+def n_state_slots(states: tuple[LayerState, ...], n_pages: int, max_outputs: int) -> int:
+    """Slots for the states of a model whose sequences share so many pages; 0 for a model without states.
+
+    No more than every page and every sequence of a pass could have.
+    """
+    n_bytes = sum(state.nbytes for state in states)
+    if not n_bytes:
+        return 0
+    return max(FEWEST_STATES, min(n_pages + max_outputs, MOST_STATE_BYTES // n_bytes))

@@ -1,0 +1,72 @@
+"""A model while it is written down: its ops stage by stage, and the buffers, caches and states that they use.
+
+In: what an architecture adds, layer by layer. Out: a ModelSpec. Knows no family, and no block that families share
+(those are in `blocks`). Names of buffers are few: a layer uses those of the layer before it again.
+"""
+
+from __future__ import annotations
+
+from edgeinfer.graph.buffers import Buffer, Rows
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.state import LayerState
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.sizes import Sizes
+from edgeinfer.models.spec import KVLayer, ModelSpec, Stage
+
+
+class ModelGraph:
+    """`hp` and `sizes` are those of the file; `prefix` begins the names of the present layer's tensors."""
+
+    def __init__(self, hp: Hyperparameters, sizes: Sizes) -> None:
+        self.hp, self.sizes = hp, sizes
+        self.prefix = ""
+        self._stages: list[tuple[str, list[Op]]] = []
+        self._buffers: dict[str, Buffer] = {}
+        self._kv: list[KVLayer] = []
+        self._states: list[LayerState] = []
+
+    def stage(self, name: str) -> None:
+        """Begin "embed", "blk.0" … or "head"; ops that are placed together."""
+        self.prefix = f"{name}."
+        self._stages.append((name, []))
+
+    def add(self, *ops: Op) -> None:
+        """Add ops to the present stage."""
+        self._stages[-1][1].extend(ops)
+
+    def buffer(self, name: str, width: int, rows: Rows = Rows.TOKENS) -> str:
+        """The buffer of that name, as wide as its widest use."""
+        known = self._buffers.get(name)
+        if known is None or known.width < width:
+            self._buffers[name] = Buffer(name, width, rows)
+        return name
+
+    def cache(self, layer: KVLayer) -> int:
+        """A KV cache for a layer; its number."""
+        self._kv.append(layer)
+        return len(self._kv) - 1
+
+    def state(self, state: LayerState) -> int:
+        """A state for a layer; its number."""
+        self._states.append(state)
+        return len(self._states) - 1
+
+    def spec(self) -> ModelSpec:
+        """The model; its last op has written `logits`."""
+        sizes = self.sizes
+        return ModelSpec(
+            architecture=self.hp.architecture,
+            name=self.hp.name,
+            n_layers=sizes.n_layers,
+            width=sizes.width,
+            heads=sizes.heads,
+            kv_heads=sizes.kv_heads,
+            head_width=sizes.head_width,
+            ffn_width=sizes.ffn_width,
+            n_vocab=sizes.n_vocab,
+            n_context_trained=sizes.n_context_trained,
+            buffers=tuple(self._buffers.values()),
+            stages=tuple(Stage(name, tuple(ops)) for name, ops in self._stages),
+            kv=tuple(self._kv),
+            states=tuple(self._states),
+        )

@@ -1,0 +1,29 @@
+"""What is different in files of LFM2: kernels of convolutions lose a dimension, and layers without attention have 0 heads.
+
+In: parameters and configurations of transformers. Out: GGUF's tensors and keys. Of llama.cpp's converter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
+KERNEL = ".conv.conv.weight"
+
+
+def part(key: str, values: NDArray[np.float32]) -> tuple[str, NDArray[np.float32]] | None:
+    """GGUF's name and the values of a parameter; None where nothing is special about it."""
+    if key.endswith(KERNEL):
+        return f"blk.{key.split('.')[2]}.shortconv.conv.weight", values[:, 0]
+    return ("token_embd_norm.weight", values) if key == "model.embedding_norm.weight" else None
+
+
+def add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
+    """Keys that other families have not, or have as one number."""
+    writer.add_head_count_kv([config.num_key_value_heads * (kind != "conv") for kind in config.layer_types])
+    writer.add_shortconv_l_cache(config.conv_L_cache)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_vocab_size(config.vocab_size)
