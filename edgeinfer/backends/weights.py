@@ -17,6 +17,17 @@ from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import dequantise
 
 
+def row_order(weight: Weight) -> NDArray[np.int64] | None:
+    """Indices, from a weight's first row on, of its rows in op order: int64[n_rows]; None where that is the file's."""
+    if isinstance(weight.order, Unpair):
+        return unpair_order(weight.order, weight.n_rows)
+    if weight.order is None:
+        return None
+    starts = np.arange(0, weight.stop - weight.start, weight.order.step)
+    order: NDArray[np.int64] = (starts[:, None] + np.arange(weight.order.width)[None, :]).ravel()
+    return order
+
+
 def unpair_order(unpair: Unpair, n_rows: int) -> NDArray[np.int64]:
     """Row indices that put the even rows of each head's rotary part before the odd ones: int64[n_rows]."""
     rotary = np.arange(unpair.rotary_width).reshape(-1, 2).T.ravel()
@@ -35,7 +46,8 @@ def tensor_rows(file: GGUFFile, weight: Weight) -> NDArray[np.uint8]:
 def raw_rows(file: GGUFFile, weight: Weight) -> NDArray[np.uint8]:
     """Quantised rows of a matrix in op order: uint8[n_rows, row_bytes]; a view unless the order moves rows."""
     rows = tensor_rows(file, weight)[weight.start : weight.stop]
-    return rows if weight.unpair is None else rows[unpair_order(weight.unpair, weight.n_rows)]
+    order = row_order(weight)
+    return rows if order is None else rows[order]
 
 
 def matrix(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
@@ -48,7 +60,8 @@ def vector(file: GGUFFile, weight: Weight) -> NDArray[np.float32]:
     """Exact values of a weight of single numbers (a norm, a bias, the biases of all experts): float32[n_rows]."""
     info = file.tensors[weight.tensor]
     values = dequantise(file.raw(weight.tensor), info.shape, info.ggml_type).reshape(-1)[weight.start : weight.stop]
-    return values if weight.unpair is None else values[unpair_order(weight.unpair, weight.n_rows)]
+    order = row_order(weight)
+    return values if order is None else values[order]
 
 
 def rope_factors(file: GGUFFile, table: RopeTable) -> NDArray[np.float32] | None:

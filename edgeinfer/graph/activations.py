@@ -1,6 +1,6 @@
-"""Activations of feed-forward networks, in NumPy: x * sigmoid(x); the tanh form of GELU; max(x, 0); its square.
+"""Activations in NumPy: x * sigmoid(x); the tanh form of GELU; max(x, 0); its square; sigmoid(x).
 
-The last two have exact zeros.
+max(x, 0) and its square have exact zeros. The sigmoid is that of gates on what attention gives.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from edgeinfer.graph.step import Floats
 
-Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2"]
+Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "sigmoid"]
 ExpertActivation: TypeAlias = Literal["silu", "gelu_tanh", "swiglu_oai"]
 LIMIT, SLOPE = np.float32(7.0), np.float32(1.702)
 """Of `swiglu_oai`."""
@@ -42,8 +42,14 @@ def relu2(gate: Floats) -> Floats:
     return np.square(relu(gate))
 
 
+def sigmoid(gate: Floats) -> Floats:
+    """1 / (1 + e^-x)."""
+    power: Floats = np.exp(-np.clip(gate, np.float32(-87.0), None))
+    return np.float32(1.0) / (np.float32(1.0) + power)
+
+
 ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = MappingProxyType(
-    {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2}
+    {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid}
 )
 
 

@@ -26,7 +26,7 @@ from edgeinfer.graph.ops.rope import Rope, RopeTable
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
-from edgeinfer.graph.weights import Unpair, Weight
+from edgeinfer.graph.weights import Every, Unpair, Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.spec import KVLayer, ModelSpec
@@ -81,18 +81,20 @@ def attention(
     scale: float | None = None,
     head_norms: bool = False,
     whole_norms: bool = False,
+    gated: bool = False,
     out: str = "x",
 ) -> None:
     """Projections of `normed`, rotary embedding, cache, attention and output projection.
 
     `rope`: None where positions are learned. `paired`: rotary pairs are neighbours in the file, not halves of a head.
     `window`, `soft_cap`, `scale`: as in `ops.Attention`, a scale of None being 1 / sqrt(head width). `head_norms`:
-    queries and keys are normed per head. `whole_norms`: over all heads at once.
+    queries and keys are normed per head. `whole_norms`: over all heads at once. `gated`: after each head's rows of the
+    query projection come those of a gate, whose sigmoid multiplies what the head gives.
     """
     hp, sizes = g.hp, g.sizes
     heads, kv_heads, width = sizes.heads, sizes.kv_heads, sizes.head_width
     scale = hp.number("attention.scale", 0.0) or (width**-0.5 if scale is None else scale)
-    query, key, value = _qkv(g, paired=paired)
+    query, key, value = _qkv(g, paired=paired, gated=gated)
     if head_norms:
         _head_norms(g)
     if whole_norms:
@@ -105,6 +107,15 @@ def attention(
         StoreKV(key, value, layer, kv_heads, width),
         Attention(query, attended, layer, heads, kv_heads, width, scale, window, soft_cap, sinks),
     )
+    if gated:
+        gate = g.buffer("attention_gate", sizes.query_width)
+        weight = hp.matrix(
+            f"{g.prefix}attn_q.weight",
+            (2 * sizes.query_width, sizes.width),
+            (width, 2 * sizes.query_width),
+            Every(width, 2 * width),
+        )
+        g.add(MatMul("normed", gate, weight), GatedAct(gate, attended, attended, sizes.query_width, "sigmoid"))
     project(g, attended, "attn_output", sizes.query_width, out)
 
 
@@ -146,7 +157,7 @@ def _norm(g: ModelGraph, source: str, out: str, tensor: str) -> LayerNorm | RMSN
     return RMSNorm(source, out, weight, sizes.width, sizes.epsilon)
 
 
-def _qkv(g: ModelGraph, *, paired: bool) -> tuple[str, str, str]:
+def _qkv(g: ModelGraph, *, paired: bool, gated: bool = False) -> tuple[str, str, str]:
     """Query, key and value projections, from three tensors or from the row ranges of one; their buffers."""
     hp, sizes, prefix = g.hp, g.sizes, g.prefix
     unpair = Unpair(sizes.head_width, sizes.rotary_width) if paired else None
@@ -157,7 +168,10 @@ def _qkv(g: ModelGraph, *, paired: bool) -> tuple[str, str, str]:
         tensor = f"{prefix}attn_qkv" if fused else f"{prefix}attn_{out[0]}"
         total = sum(heights.values()) if fused else height
         rows = (start, start + height)
-        order = None if out == "value" else unpair
+        order: Unpair | Every | None = None if out == "value" else unpair
+        if gated and out == "query":
+            total, rows = 2 * height, (0, 2 * height - sizes.head_width)
+            order = Every(sizes.head_width, 2 * sizes.head_width)
         weight = hp.matrix(f"{tensor}.weight", (total, sizes.width), rows, order)
         g.add(MatMul("normed", g.buffer(out, height), weight, hp.bias(f"{tensor}.bias", total, rows, order)))
         start += height if fused else 0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgeinfer.errors import BadGGUF
-from edgeinfer.graph.weights import Unpair, Weight
+from edgeinfer.graph.weights import Every, Unpair, Weight
 from edgeinfer.models.gguf import Metadata, TensorInfo
 
 COUNT_MAX = 1 << 31
@@ -94,12 +94,12 @@ class Hyperparameters:
         return self.metadata.text(self._full(key), default)
 
     def matrix(
-        self, name: str, shape: tuple[int, int], rows: tuple[int, int] | None = None, unpair: Unpair | None = None
+        self, name: str, shape: tuple[int, int], rows: tuple[int, int] | None = None, order: Unpair | Every | None = None
     ) -> Weight:
         """Rows `start:stop` (None: all) of the 2-D tensor `name`. Raises BadGGUF when it is missing or not `shape`."""
         self._check(name, shape)
         start, stop = rows or (0, shape[0])
-        return Weight(name, start, stop, shape[1], unpair)
+        return Weight(name, start, stop, shape[1], order)
 
     def stacked(self, name: str, count: int, shape: tuple[int, int]) -> tuple[Weight, ...]:
         """Each of the `count` matrices of the 3-D tensor `name`. Raises BadGGUF as `matrix` does."""
@@ -113,12 +113,12 @@ class Hyperparameters:
         return Weight(name, 0, 1, length)
 
     def vector(
-        self, name: str, length: int, rows: tuple[int, int] | None = None, unpair: Unpair | None = None
+        self, name: str, length: int, rows: tuple[int, int] | None = None, order: Unpair | Every | None = None
     ) -> Weight:
         """Elements `start:stop` (None: all) of the 1-D tensor `name`. Raises BadGGUF as `matrix` does."""
         self._check(name, (length,))
         start, stop = rows or (0, length)
-        return Weight(name, start, stop, 1, unpair)
+        return Weight(name, start, stop, 1, order)
 
     def table(self, name: str, shape: tuple[int, int]) -> Weight:
         """All numbers of the 2-D tensor `name` in a row. Raises BadGGUF as `matrix` does."""
@@ -126,10 +126,10 @@ class Hyperparameters:
         return Weight(name, 0, shape[0] * shape[1], 1)
 
     def bias(
-        self, name: str, length: int, rows: tuple[int, int] | None = None, unpair: Unpair | None = None
+        self, name: str, length: int, rows: tuple[int, int] | None = None, order: Unpair | Every | None = None
     ) -> Weight | None:
         """Like `vector`, or None when the file has no such tensor."""
-        return self.vector(name, length, rows, unpair) if name in self.tensors else None
+        return self.vector(name, length, rows, order) if name in self.tensors else None
 
     def _full(self, key: str) -> str:
         return f"{self.architecture}.{key}"

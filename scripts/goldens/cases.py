@@ -23,6 +23,7 @@ from transformers import (
     Qwen2Config,
     Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3_5TextConfig,
     Qwen3MoeConfig,
 )
 
@@ -74,6 +75,12 @@ PERIOD = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layer
 HYBRID = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=4)
 """Layers without attention before and after one with it."""
 WIDE_HYBRID = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=32, layers=3)
+
+DELTA = Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=64, layers=5)
+"""A period of Qwen 3.5, and a layer more."""
+ROUNDED_DELTA = Sizes(width=128, heads=2, kv_heads=1, head_width=32, ffn_width=160, layers=4)
+"""Wide enough for what rounding of activations does to states to average out."""
+WIDE_DELTA = Sizes(width=256, heads=2, kv_heads=1, head_width=32, ffn_width=32, layers=4)
 
 SIZES = {"f32": FLOAT, "f16": FLOAT, "bf16": FLOAT, "q8_0": SMALL, "q4_0": MIDDLE, "k": WIDE}
 """Sizes by the format a file is written in; "k" mixes all formats that need wide rows, and others."""
@@ -237,6 +244,21 @@ def lfm2(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Lfm2Config(**sizes.common() | own | changes)
 
 
+def qwen35(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Qwen 3.5: three layers with delta nets and one with attention, two value heads to a key head, a quarter rotated."""
+    rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1]}
+    own = {
+        "head_dim": 32,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+        "layer_types": ["full_attention" if layer % 4 == 3 else "linear_attention" for layer in range(sizes.layers)],
+        "rope_parameters": rope,
+    }
+    return Qwen3_5TextConfig(**sizes.common() | own | changes)
+
+
 def opt(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """OPT: learned positions, a tied head."""
     own = {"ffn_dim": sizes.ffn_width, "word_embed_proj_dim": sizes.width, "max_position_embeddings": OPT_CONTEXT}
@@ -308,4 +330,7 @@ CASES = (
     Case("gpt-oss", "gpt-oss", gpt_oss, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=3),
     Case("lfm2", "lfm2", lfm2, ("f32", "bf16", "q8_0", "q4_0"), HYBRID),
     Case("lfm2", "lfm2", lfm2, ("k",), WIDE_HYBRID, turn=4),
+    Case("qwen35", "qwen35", qwen35, ("f32", "bf16"), DELTA),
+    Case("qwen35", "qwen35", qwen35, ("q8_0", "q4_0"), ROUNDED_DELTA),
+    Case("qwen35", "qwen35", qwen35, ("k",), WIDE_DELTA, turn=1),
 )

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from goldens import gpt_oss, lfm2, opt
+from goldens import gpt_oss, lfm2, opt, qwen35
 from goldens.tokenizer import add_tokenizer
 from goldens.weights import Type, Types, quantise
 
@@ -69,6 +69,9 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
     if architecture.startswith("lfm2") and (own := lfm2.part(key, values)) is not None:
         yield own
         return
+    if architecture.startswith("qwen35") and (target := qwen35.name(key)) is not None:
+        yield target, values
+        return
     if key.endswith(".experts.gate_up_proj"):
         layer = key.split(".")[2]
         for name, half in zip(("gate", "up"), np.split(values, 2, axis=1), strict=True):
@@ -81,7 +84,7 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
 
 def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], types: Types) -> NDArray[np.float32]:
     """Write a tensor, its matrices in the next type but for a router's; returns what the file then holds."""
-    is_exact = values.ndim < 2 or "ffn_gate_inp" in target or target.endswith((".bias", "shortconv.conv.weight"))
+    is_exact = values.ndim < 2 or "ffn_gate_inp" in target or target.endswith((".bias", "shortconv.conv.weight", *qwen35.EXACT))
     kind = Type.F32 if is_exact else types.next(values.shape[-1])
     rows = values.reshape(-1, values.shape[-1])
     if kind == Type.F32:
@@ -118,6 +121,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     else:
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if architecture.startswith("qwen35"):
+        qwen35.add_sizes(writer, config)
     explicit = getattr(config, "head_dim", None)
     if explicit is not None and explicit != config.hidden_size // config.num_attention_heads:
         writer.add_key_length(explicit)
@@ -199,6 +204,8 @@ def _to_file(values: NDArray[np.float32], key: str, config: Any, architecture: s
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if architecture.startswith("gemma") and key.endswith("norm.weight"):
         return values + np.float32(1)
+    if architecture.startswith("qwen35"):
+        return qwen35.to_file(values, key, config)
     return values
 
 
@@ -208,6 +215,8 @@ def _from_file(values: NDArray[np.float32], key: str, config: Any, architecture:
         return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if architecture.startswith("gemma") and key.endswith("norm.weight"):
         return values - np.float32(1)
+    if architecture.startswith("qwen35"):
+        return qwen35.from_file(values, key, config)
     return values
 
 

@@ -36,16 +36,22 @@ def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
     `quiet` moves the biases before activations.
     """
     random = np.random.default_rng(seed)
-    gemma = "Gemma" in type(model).__name__
     for name, parameter in model.named_parameters():
         noise = random.standard_normal(tuple(parameter.shape)).astype(np.float32)
         if name.endswith("norm.weight"):
-            values = 0.3 * noise + (0.0 if gemma else 1.0)
+            values = 0.3 * noise + (0.0 if holds_differences(type(model).__name__, name) else 1.0)
+        elif name.endswith("A_log"):
+            values = 0.5 * noise - 2.0  # states that remember some tokens
         elif parameter.ndim == 1:
             values = 0.5 * noise + (quiet if name.endswith(FIRST_OF_FFN) else 0.0)
         else:
             values = noise * _gain(name) / parameter.shape[-1] ** 0.5
         parameter.data = torch.from_numpy(values.astype(np.float32))
+
+
+def holds_differences(model: str, name: str) -> bool:
+    """Whether a norm's weight is what it differs from 1 by."""
+    return "Gemma" in model or ("Qwen3_5" in model and not name.endswith("linear_attn.norm.weight"))
 
 
 def _gain(name: str) -> float:

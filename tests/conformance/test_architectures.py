@@ -11,12 +11,14 @@ from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.weights import Unpair
 from edgeinfer.models.architectures import ARCHITECTURES, architecture_of
 from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
@@ -48,9 +50,11 @@ def check_layers(spec: ModelSpec) -> None:
     assert [stage.name for stage in spec.stages] == ["embed", *(f"blk.{i}" for i in range(spec.n_layers)), "head"]
     attending = [stage for stage in spec.stages if any(isinstance(op, Attention) for op in stage.ops)]
     convolving = [op for op in spec.ops() if isinstance(op, CausalConv)]
+    recurring = [op for op in spec.ops() if isinstance(op, GatedDeltaNet)]
     assert len(attending) + len(convolving) == spec.n_layers
-    assert [op.state for op in convolving] == [*range(len(spec.states))]
-    assert [(op.taps - 1, op.width) for op in convolving] == [state.shape for state in spec.states]
+    shapes = {op.state: (op.taps - 1, op.width) for op in convolving}
+    shapes |= {op.state: (op.value_heads, op.head_width, op.head_width) for op in recurring}
+    assert [shapes[number] for number in range(len(shapes))] == [state.shape for state in spec.states]
     for number, (stage, kept) in enumerate(zip(attending, spec.kv, strict=True)):
         (store,) = [op for op in stage.ops if isinstance(op, StoreKV)]
         (attend,) = [op for op in stage.ops if isinstance(op, Attention)]
@@ -71,12 +75,14 @@ def check_weights(path: Path, spec: ModelSpec) -> None:
         shape = tensors[weight.tensor].shape
         assert 0 <= weight.start < weight.stop <= math.prod(shape) // weight.columns
         assert weight.columns == (1 if weight in vectors else shape[-1])
-        if weight.unpair is not None:
-            assert weight.n_rows % weight.unpair.head_width == 0
-            assert weight.unpair.rotary_width <= weight.unpair.head_width
+        if isinstance(weight.order, Unpair):
+            assert weight.n_rows % weight.order.head_width == 0
+            assert weight.order.rotary_width <= weight.order.head_width
+        elif weight.order is not None:
+            assert weight.order.width < weight.order.step
     for op in spec.ops():
         if isinstance(op, MatMul) and op.bias is not None:
-            assert (op.bias.n_rows, op.bias.unpair) == (op.weight.n_rows, op.weight.unpair)
+            assert (op.bias.n_rows, op.bias.order) == (op.weight.n_rows, op.weight.order)
         if isinstance(op, Experts):
             assert len(op.gate) == len(op.up) == len(op.down) >= op.active
             assert len(set(op.matrices)) == len(op.matrices)

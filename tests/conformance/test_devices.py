@@ -31,6 +31,7 @@ FAMILIES = (
     "olmoe-f16",
     "gpt-oss-q8_0",
     "lfm2-q8_0",
+    "qwen35-q8_0",
 )
 ALL_OPS = ("cpu", "null", "reference")
 """Devices that have every op."""

@@ -20,7 +20,7 @@ from edgeinfer.settings import KVKind
 DATA = Path(__file__).parent / "data"
 RESULTS = sorted(DATA.glob("*.npz"))
 PAGES = 12
-CPU_ONLY = ("gpt-oss", "lfm2", "mixtral", "olmoe", "qwen2moe", "qwen3moe")
+CPU_ONLY = ("gpt-oss", "lfm2", "mixtral", "olmoe", "qwen2moe", "qwen3moe", "qwen35")
 """Families with ops that only the devices cpu, reference and null have."""
 
 

@@ -16,6 +16,7 @@ from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
@@ -115,6 +116,10 @@ def edited(spec: ModelSpec, edit: Edit) -> ModelSpec:
 def change(kind: type[Op], **values: object) -> Edit:
     """An edit of all ops of a kind."""
     return lambda op: replace(op, **values) if isinstance(op, kind) else op  # type: ignore[arg-type]
+
+
+def _is_sigmoid(op: Op) -> bool:
+    return isinstance(op, GatedAct) and op.activation == "sigmoid"
 
 
 def rope_change(**values: object) -> Edit:
@@ -225,6 +230,9 @@ MISTAKES = {
     "olmoe: shares normalised": ("olmoe-f32", change(Router, normalised=True)),
     "olmoe: no norms of queries and keys": ("olmoe-f32", without_head_norms),
     "olmoe: norms of heads": ("olmoe-f32", head_by_head),
+    "qwen35: no gate of attention": ("qwen35-f32", lambda op: None if _is_sigmoid(op) else op),
+    "qwen35: no activation of convolutions": ("qwen35-f32", change(CausalConv, activation=None)),
+    "qwen35: value heads of other key heads": ("qwen35-f32", change(GatedDeltaNet, grouped=True)),
     "lfm2: no gate before": ("lfm2-f32", change(CausalConv, before=None)),
     "lfm2: no gate after": ("lfm2-f32", change(CausalConv, after=None)),
     "lfm2: an activation": ("lfm2-f32", change(CausalConv, activation="silu")),

@@ -40,6 +40,8 @@ FAMILIES = (
     "gpt-oss-bf16",
     "lfm2-q4_0",
     "lfm2-f32",
+    "qwen35-q8_0",
+    "qwen35-k",
     "opt-q4_0",
 )
 CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66])
@@ -171,7 +173,7 @@ def test_a_cpu_without_avx512_gives_the_same_bits(device: CpuDevice) -> None:
     assert bytes.fromhex(done.stdout) == in_one_pass(device, golden).tobytes()
 
 
-@pytest.mark.parametrize("name", ["llama-q8_0", "gemma2-q4_0", "qwen3moe-k", "lfm2-q8_0"])
+@pytest.mark.parametrize("name", ["llama-q8_0", "gemma2-q4_0", "qwen3moe-k", "lfm2-q8_0", "qwen35-q8_0"])
 def test_any_instruction_set_gives_the_same_bits(device: CpuDevice, name: str) -> None:
     golden = Golden.read(name)
     whole = in_one_pass(device, golden)

@@ -93,6 +93,9 @@ FINISH_HIDDEN = Kernel("finish_hidden", Source("experts", "finish_hidden"), chos
 MARK_ACTIVE = Kernel("mark_active", Source("active", "mark_active"), chosen_records.ACTIVE)
 LIST_ACTIVE = Kernel("list_active", Source("active", "list_active"), chosen_records.ACTIVE)
 ADVANCE_CONV = Kernel("advance_conv", Source("convolution", "advance"), records.CONVOLUTION)
+PREPARE_DELTA = Kernel("prepare_delta", Source("delta", "prepare"), records.DELTA)
+DELTA = Kernel("delta", Source("delta", "recurrence"), records.DELTA)
+ADVANCE_DELTA = Kernel("advance_delta", Source("delta", "advance"), records.DELTA)
 NOTHING = Kernel("nothing", Source("launch", "nothing"), records.NOTHING)
 
 LEAD = Function("lead", Source("launch", "lead"), 5)

@@ -143,6 +143,35 @@ CONVOLUTION = np.dtype(
 )
 """`kernels.convolution`."""
 
+DELTA = np.dtype(
+    [
+        ("mixed", "i8"),
+        ("stride", "i8"),  # bytes, as all strides
+        ("decay", "i8"),
+        ("strength", "i8"),
+        ("decay_stride", "i8"),  # of both
+        ("out", "i8"),
+        ("out_stride", "i8"),
+        ("mixed_width", "i8"),
+        ("width", "i8"),  # of a head
+        ("key_heads", "i8"),
+        ("value_heads", "i8"),
+        ("grouped", "i8"),
+        ("rate", "i8"),  # float32[value_heads], padded
+        ("shift", "i8"),  # the same
+        ("states", "i8"),
+        ("state_bytes", "i8"),
+        ("kept", "i8"),
+        ("kept_stride", "i8"),
+        ("states_step", "i8"),  # `states.STATE_STEP`
+        ("count", "i8"),
+        ("scale", "f4"),  # of queries
+    ]
+)
+"""`kernels.delta`."""
+MOST_DELTA_WIDTH = 256
+"""Rows of a tile, which lies on the stack."""
+
 CUT_COLUMNS = np.dtype(
     [
         ("source", "i8"),
@@ -320,8 +349,8 @@ MOST_UNPACKED_BLOCKS = 18
 """Blocks of two panels that are unpacked at a time: they stay in the first cache."""
 TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_BLOCKS * 1024
 """A block of a panel takes less than 1024 bytes."""
-PLAIN, SILU, GELU_TANH, RELU, RELU2, SWIGLU_OAI = range(6)
-CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2}
+PLAIN, SILU, GELU_TANH, RELU, RELU2, SWIGLU_OAI, SIGMOID = range(7)
+CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2, "sigmoid": SIGMOID}
 """What a product does with a gate and an up row."""
 
 

@@ -41,7 +41,8 @@ class MatrixPacking:
         row_bytes = self._raw.shape[1]
         self.source_bytes = weight.n_rows * row_bytes
         self._zeros = np.zeros(row_bytes, np.uint8)  # all-zero blocks are zeros in every format
-        taken = order if weight.unpair is None else weights.unpair_order(weight.unpair, weight.n_rows)[order]
+        own = weights.row_order(weight)
+        taken = order if own is None else own[order]
         self._order = np.where(order < 0, -1, taken + weight.start)
         self._rows = np.where(order < 0, address(self._zeros), address(self._raw) + self._order * row_bytes)
 

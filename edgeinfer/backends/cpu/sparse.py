@@ -67,7 +67,7 @@ def sparse_layers(ops: Sequence[Op], tensors: Mapping[str, TensorInfo]) -> list[
     found = []
     for place in range(len(ops)):
         layer = _gated_layer(ops, place, tensors) or _plain_layer(ops, place, tensors)
-        if layer is not None and all(uses[weight] == 1 and weight.unpair is None for weight in layer.weights):
+        if layer is not None and all(uses[weight] == 1 and weight.order is None for weight in layer.weights):
             found.append(layer)
     return found
 

@@ -118,6 +118,6 @@ def floats(file: GGUFFile, parts: Sequence[Weight]) -> Floats:
 
 
 def _some_rows(file: GGUFFile, part: Weight, first: int, stop: int) -> Floats:
-    if part.unpair is not None:
+    if part.order is not None:
         return weights.matrix(file, part)[first:stop]
     return weights.matrix(file, Weight(part.tensor, part.start + first, part.start + stop, part.columns))

@@ -15,7 +15,7 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.graph.weights import Weight
+from edgeinfer.graph.weights import Unpair, Weight
 from edgeinfer.models.spec import ModelSpec, Stage
 from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
 
@@ -111,7 +111,8 @@ def _shares(op: MatMul, parts: Iterable[Part], host: str) -> tuple[_Share, ...]:
     for part in parts:
         key = part.device, part.held == "streamed" and part.device != host
         n_rows[key] = n_rows.get(key, 0) + part.n_rows
-    unit = 1 if op.weight.unpair is None else op.weight.unpair.head_width
+    order = op.weight.order
+    unit = 1 if order is None else order.head_width if isinstance(order, Unpair) else op.weight.n_rows
     found: list[_Share] = []
     first = wanted = 0
     total = op.weight.n_rows

@@ -128,12 +128,18 @@ def relu(gate):
 
 
 @cuda.jit(device=True)
+def sigmoid(gate):
+    """1 / (1 + e^-x)."""
+    return np.float32(1) / (np.float32(1) + np.float32(math.exp(-max(gate, LOWEST_POWER))))
+
+
+@cuda.jit(device=True)
 def relu2(gate):
     """max(x, 0) squared."""
     return relu(gate) * relu(gate)
 
 
-ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2}
+ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid}
 
 
 def plain(activation):

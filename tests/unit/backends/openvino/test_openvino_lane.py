@@ -26,6 +26,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import rms_norm
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import PAGE, Batch, Step
+from edgeinfer.graph.weights import Unpair
 from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.load import Model, open_model
 from edgeinfer.models.spec import ModelSpec, Stage
@@ -91,9 +92,9 @@ def test_ranges_of_layers_agree_with_the_reference(device: OpenVinoDevice, model
 
 def test_rows_of_a_product(device: OpenVinoDevice, model: Model) -> None:
     """Rows in the order of their op, cut between heads."""
-    product = next(op for op in ops_of(model.spec, "blk.0") if isinstance(op, MatMul) and op.weight.unpair)
-    assert product.weight.unpair is not None
-    cut = replace(product, weight=replace(product.weight, start=product.weight.unpair.head_width))
+    product = next(op for op in ops_of(model.spec, "blk.0") if isinstance(op, MatMul) and isinstance(op.weight.order, Unpair))
+    assert isinstance(product.weight.order, Unpair)
+    cut = replace(product, weight=replace(product.weight, start=product.weight.order.head_width))
     buffers = (Buffer(cut.source, cut.weight.columns), Buffer(cut.out, cut.weight.n_rows))
     fragment = part(replace(model.spec, buffers=buffers, kv=()), (cut,), (cut.source,), (cut.out,))
     source = np.random.default_rng(0).standard_normal((5, cut.weight.columns)).astype(np.float32)

@@ -1,0 +1,69 @@
+"""The gated delta rule, with the states that it keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.backends.cpu import catalogue, records
+from edgeinfer.backends.cpu.layout import LANES, padded
+from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.tape import NOTHING, Call
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+
+TILES = "by tiles of states"
+
+
+def _arguments(lowering: Lowering, op: GatedDeltaNet) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    values, states = lowering.values, lowering.states
+    layer, kept = states.layers[op.state], states.kept[op.state]
+    args = np.zeros(1, records.DELTA)
+    args["mixed"], args["stride"] = values.at(op.mixed)
+    args["decay"], args["decay_stride"] = values.at(op.decay)
+    args["strength"] = values.at(op.strength)[0]
+    args["out"], args["out_stride"] = values.at(op.out)
+    args["mixed_width"], args["width"] = op.mixed_width, op.head_width
+    args["key_heads"], args["value_heads"], args["grouped"] = op.key_heads, op.value_heads, op.grouped
+    args["rate"], args["shift"] = (
+        address(values.vector(each, padded(op.value_heads))) for each in (op.rate, op.shift)
+    )
+    args["states"], args["state_bytes"] = address(layer), layer.strides[0]
+    args["kept"], args["kept_stride"] = address(kept), kept.strides[0]
+    args["states_step"], args["count"] = address(states.record), values.count(op.mixed)
+    args["scale"] = op.head_width**-0.5
+    return args
+
+
+def _calls(lowering: Lowering, op: GatedDeltaNet) -> list[Call]:
+    args, state, rows = _arguments(lowering, op), frozenset({f"state {op.state}"}), op.reads
+    return [
+        Call(catalogue.PREPARE_DELTA, args, rows, rows, lowering.by_tokens(op.mixed)),
+        Call(catalogue.DELTA, args, state, state | {op.out}, TILES, rows),
+    ]
+
+
+def _advances(lowering: Lowering, op: GatedDeltaNet) -> list[Call]:
+    state = frozenset({f"state {op.state}"})
+    return [Call(catalogue.ADVANCE_DELTA, _arguments(lowering, op), state, state, TILES, NOTHING)]
+
+
+def _why_not(op: Op) -> str | None:
+    assert isinstance(op, GatedDeltaNet)
+    if op.head_width % LANES or op.head_width > records.MOST_DELTA_WIDTH:
+        return f"it has heads of multiples of {LANES} up to {records.MOST_DELTA_WIDTH}, not of {op.head_width}"
+    return None
+
+
+OP = CpuOp(
+    lambda *_: [catalogue.PREPARE_DELTA, catalogue.DELTA, catalogue.ADVANCE_DELTA],
+    _calls,
+    frozenset({"grouped"}),
+    _why_not,
+    _advances,
+)

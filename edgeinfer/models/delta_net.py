@@ -1,0 +1,92 @@
+"""Layers with a gated delta rule, as Qwen3-Next and Qwen3.5 have them: their sizes in a file, and their ops.
+
+In: Hyperparameters, then a graph. Out: a `DeltaNet`, and the ops of a layer. Knows GGUF's names, not the families.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.ops.causal_conv import CausalConv
+from edgeinfer.graph.ops.gated_act import GatedAct
+from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
+from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rms_norm import RMSNorm
+from edgeinfer.graph.state import LayerState
+from edgeinfer.models.blocks import project
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
+
+TAPS_MAX, HEADS_MAX, WIDTH_MAX = 64, 4096, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaNet:
+    """Heads of keys and values, as wide as each other, and taps of the convolution before them.
+
+    `grouped`: value heads that share a key head lie together.
+    """
+
+    key_heads: int
+    value_heads: int
+    head_width: int
+    taps: int
+    grouped: bool = False
+
+    @classmethod
+    def read(cls, hp: Hyperparameters, *, grouped: bool = False) -> DeltaNet:
+        """Sizes from the keys of state-space models. Raises BadGGUF where they are impossible."""
+        key_heads = hp.integer("ssm.group_count", most=HEADS_MAX)
+        value_heads = hp.integer("ssm.time_step_rank", most=HEADS_MAX)
+        width = hp.integer("ssm.state_size", most=WIDTH_MAX)
+        inner = hp.integer("ssm.inner_size")
+        if value_heads % key_heads:
+            raise BadGGUF(f"{hp.architecture} has {value_heads} value heads for {key_heads} key heads")
+        if inner != value_heads * width:
+            raise BadGGUF(f"{hp.architecture}.ssm.inner_size is {inner}, not {value_heads} heads of {width}")
+        return cls(key_heads, value_heads, width, hp.integer("ssm.conv_kernel", least=2, most=TAPS_MAX), grouped)
+
+    def add(self, g: ModelGraph) -> None:
+        """A layer's ops: they read `normed` and add to `x`."""
+        hp, prefix, width = g.hp, g.prefix, g.sizes.width
+        inner, heads = self.value_heads * self.head_width, self.value_heads
+        mixed_width = 2 * self.key_heads * self.head_width + inner
+        products = {
+            "mixed": ("attn_qkv", mixed_width),
+            "delta_gate": ("attn_gate", inner),
+            "decay": ("ssm_alpha", heads),
+            "strength": ("ssm_beta", heads),
+        }
+        for name, (tensor, height) in products.items():
+            weight = hp.matrix(f"{prefix}{tensor}.weight", (height, width))
+            g.add(MatMul("normed", g.buffer(name, height), weight))
+        kernel = hp.table(f"{prefix}ssm_conv1d.weight", (mixed_width, self.taps))
+        inputs = g.state(LayerState((self.taps - 1, mixed_width), mixed_width))
+        state = g.state(LayerState((heads, self.head_width, self.head_width), mixed_width + 2 * heads))
+        convolved, out = g.buffer("convolved", mixed_width), g.buffer("delta", inner)
+        rate, shift = hp.vector(f"{prefix}ssm_a", heads), hp.vector(f"{prefix}ssm_dt.bias", heads)
+        norm = hp.vector(f"{prefix}ssm_norm.weight", self.head_width)
+        g.add(
+            CausalConv("mixed", convolved, inputs, kernel, mixed_width, self.taps, activation="silu"),
+            GatedDeltaNet(
+                convolved, "decay", "strength", out, state, self.key_heads, heads, self.head_width, rate, shift,
+                self.grouped,
+            ),
+            RMSNorm(out, out, norm, self.head_width, g.sizes.epsilon, heads),
+            GatedAct("delta_gate", out, out, inner, "silu"),
+        )
+        project(g, out, "ssm_out", inner, "x")
+
+
+def attending_layers(hp: Hyperparameters, n_layers: int) -> list[bool]:
+    """Which layers have attention: by a flag a layer, or every so many."""
+    recurrent = hp.flags("attention.recurrent_layers")
+    if recurrent is not None:
+        if len(recurrent) < n_layers:
+            raise BadGGUF(
+                f"{hp.architecture}.attention.recurrent_layers has {len(recurrent)} entries for {n_layers} layers"
+            )
+        return [not flag for flag in recurrent[:n_layers]]
+    interval = hp.integer("full_attention_interval", 4)
+    return [(layer + 1) % interval == 0 for layer in range(n_layers)]
