@@ -35,7 +35,7 @@ def rotary_tables(model: Any) -> dict[str, object]:
     """Frequencies and magnitude that transformers' rotary embedding used last."""
     if model.config.model_type == "opt":
         return {}
-    rope = model.model.rotary_emb
+    rope = getattr(model.model, "rotary_emb", None) or model.model.pos_emb
     if not isinstance(rope.rope_type, dict):
         return {"frequencies": rope.inv_freq.numpy(), "magnitude": rope.attention_scaling}
     tables = {"local_frequencies": rope.sliding_attention_inv_freq.numpy()}

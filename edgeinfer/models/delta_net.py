@@ -14,9 +14,14 @@ from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.state import LayerState
-from edgeinfer.models.blocks import project
+from edgeinfer.graph.weights import Every
+from edgeinfer.models.blocks import attention, embed, head, norm, project
 from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes
+from edgeinfer.models.spec import ModelSpec
 
 TAPS_MAX, HEADS_MAX, WIDTH_MAX = 64, 4096, 4096
 
@@ -52,15 +57,12 @@ class DeltaNet:
         hp, prefix, width = g.hp, g.prefix, g.sizes.width
         inner, heads = self.value_heads * self.head_width, self.value_heads
         mixed_width = 2 * self.key_heads * self.head_width + inner
-        products = {
-            "mixed": ("attn_qkv", mixed_width),
-            "delta_gate": ("attn_gate", inner),
-            "decay": ("ssm_alpha", heads),
-            "strength": ("ssm_beta", heads),
-        }
-        for name, (tensor, height) in products.items():
-            weight = hp.matrix(f"{prefix}{tensor}.weight", (height, width))
-            g.add(MatMul("normed", g.buffer(name, height), weight))
+        mixed_shape, gate_shape = (mixed_width, width), (inner, width)
+        g.add(
+            MatMul("normed", g.buffer("mixed", mixed_width), hp.matrix(f"{prefix}attn_qkv.weight", mixed_shape)),
+            MatMul("normed", g.buffer("delta_gate", inner), hp.matrix(f"{prefix}attn_gate.weight", gate_shape)),
+        )
+        self._add_decay_and_strength(g)
         kernel = hp.table(f"{prefix}ssm_conv1d.weight", (mixed_width, self.taps))
         inputs = g.state(LayerState((self.taps - 1, mixed_width), mixed_width))
         state = g.state(LayerState((heads, self.head_width, self.head_width), mixed_width + 2 * heads))
@@ -78,6 +80,22 @@ class DeltaNet:
         )
         project(g, out, "ssm_out", inner, "x")
 
+    def _add_decay_and_strength(self, g: ModelGraph) -> None:
+        """Two numbers of each value head, by products of their own, or by one with both for each key head in turn."""
+        hp, prefix, heads, width = g.hp, g.prefix, self.value_heads, g.sizes.width
+        decay, strength = g.buffer("decay", heads), g.buffer("strength", heads)
+        fused = f"{prefix}ssm_ba.weight"
+        if fused in hp.tensors:
+            each, shape = heads // self.key_heads, (2 * heads, width)
+            order = Every(each, 2 * each)
+            g.add(
+                MatMul("normed", decay, hp.matrix(fused, shape, (each, 2 * heads), order)),
+                MatMul("normed", strength, hp.matrix(fused, shape, (0, 2 * heads - each), order)),
+            )
+            return
+        alpha, beta = (hp.matrix(f"{prefix}ssm_{name}.weight", (heads, width)) for name in ("alpha", "beta"))
+        g.add(MatMul("normed", decay, alpha), MatMul("normed", strength, beta))
+
 
 def attending_layers(hp: Hyperparameters, n_layers: int) -> list[bool]:
     """Which layers have attention: by a flag a layer, or every so many."""
@@ -90,3 +108,21 @@ def attending_layers(hp: Hyperparameters, n_layers: int) -> list[bool]:
         return [not flag for flag in recurrent[:n_layers]]
     interval = hp.integer("full_attention_interval", 4)
     return [(layer + 1) % interval == 0 for layer in range(n_layers)]
+
+
+def mixture_with_delta_nets(hp: Hyperparameters, *, grouped: bool) -> ModelSpec:
+    """Delta nets, gated attention and experts; `grouped`: value heads that share a key head lie together."""
+    g = ModelGraph(hp, Sizes.read(hp, mixture=True))
+    rope, delta_net = rope_table(hp, g.sizes.rotary_width), DeltaNet.read(hp, grouped=grouped)
+    mixture = Mixture.read(hp, g.sizes.ffn_width, normalised=True, shared_width=g.sizes.ffn_width)
+    embed(g)
+    for number, attends in enumerate(attending_layers(hp, g.sizes.n_layers)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        if attends:
+            attention(g, rope, head_norms=True, gated=True)
+        else:
+            delta_net.add(g)
+        norm(g, "post_attention_norm")
+        mixture.add(g)
+    return head(g)

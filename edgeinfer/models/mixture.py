@@ -7,6 +7,7 @@ experts, not the families. Old files that hold a tensor for each expert are read
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.activations import ExpertActivation
@@ -18,15 +19,16 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 
 EXPERTS_MAX = 1024
-SOFTMAX_GATING, CHOSEN_SOFTMAX_GATING = 1, 3
-"""GGUF's numbers for shares that are a softmax over all experts, or over those that are chosen."""
+SOFTMAX_GATING, SIGMOID_GATING, CHOSEN_SOFTMAX_GATING = 1, 2, 3
+"""GGUF's numbers for shares that are a softmax over all experts, the sigmoid of each score, or a softmax over those that
+are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """`count` experts of FFN width `width`, of which each token has `active`.
 
-    `normalised` and `scale` as in `ops.Router`. `shared_width`: FFN width of the expert that every token has beside
+    `normalised`, `scale` and `scoring` as in `ops.Router`. `shared_width`: FFN width of the expert that every token has beside
     them, with the sigmoid of a score of its own as its share; 0 where there is none.
     """
 
@@ -37,6 +39,7 @@ class Mixture:
     scale: float = 1.0
     shared_width: int = 0
     activation: ExpertActivation = "silu"
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
 
     @classmethod
     def read(
@@ -54,9 +57,10 @@ class Mixture:
         """
         count = hp.integer("expert_count", most=EXPERTS_MAX)
         gating = hp.integer("expert_gating_func", SOFTMAX_GATING, least=0)
-        if gating not in (0, SOFTMAX_GATING, CHOSEN_SOFTMAX_GATING):
+        if gating not in (0, SOFTMAX_GATING, SIGMOID_GATING, CHOSEN_SOFTMAX_GATING):
             raise UnsupportedModel(
-                f"{hp.architecture} chooses experts by gating function {gating}; edgeinfer has softmax (1, 3) alone"
+                f"{hp.architecture} chooses experts by gating function {gating}; edgeinfer has softmax (1, 3) and "
+                "sigmoid (2)"
             )
         normalised = hp.flag("expert_weights_norm", default=normalised) or gating == CHOSEN_SOFTMAX_GATING
         return cls(
@@ -67,6 +71,7 @@ class Mixture:
             scale=hp.number("expert_weights_scale", 0.0) or 1.0,
             shared_width=hp.integer("expert_shared_feed_forward_length", shared_width, least=0),
             activation=activation,
+            scoring="sigmoid" if gating == SIGMOID_GATING else "softmax",
         )
 
     def add(self, g: ModelGraph) -> None:
@@ -84,7 +89,10 @@ class Mixture:
         )
         g.add(
             MatMul("normed", scores, router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)),
-            Router(scores, shares, self.count, self.active, "softmax", self.normalised, self.scale),
+            Router(
+                *(scores, shares, self.count, self.active, self.scoring, self.normalised, self.scale),
+                hp.bias(f"{prefix}exp_probs_b.bias", self.count),
+            ),
             Experts(
                 *("normed", shares, "x", gate, up, down, self.active, self.activation),
                 self._biases(hp, prefix, width),

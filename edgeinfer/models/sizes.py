@@ -47,7 +47,7 @@ class Sizes:
         if not mixture and hp.integer("expert_count", 0, least=0) > 0:
             raise UnsupportedModel(
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
-                "qwen3moe, olmoe and gpt-oss"
+                "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe and gpt-oss"
             )
         n_layers = hp.integer("block_count", most=LAYERS_MAX)
         width, heads = hp.integer("embedding_length"), hp.integer("attention.head_count")
@@ -67,7 +67,7 @@ class Sizes:
             kv_heads=kv_heads,
             head_width=head_width,
             rotary_width=rotary_width,
-            ffn_width=hp.integer("feed_forward_length"),
+            ffn_width=hp.integer("feed_forward_length", hp.integer("expert_feed_forward_length", 0, least=0) or None),
             n_vocab=embedding.shape[0],
             n_context_trained=hp.integer("context_length"),
             epsilon=hp.number("attention.layer_norm_epsilon" if layer_norms else "attention.layer_norm_rms_epsilon"),

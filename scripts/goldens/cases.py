@@ -13,6 +13,7 @@ from transformers import (
     Gemma3TextConfig,
     GptOssConfig,
     Lfm2Config,
+    Lfm2MoeConfig,
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
@@ -23,6 +24,8 @@ from transformers import (
     Qwen2Config,
     Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3NextConfig,
+    Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
     Qwen3MoeConfig,
 )
@@ -80,6 +83,7 @@ DELTA = Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=64, layers
 """A period of Qwen 3.5, and a layer more."""
 ROUNDED_DELTA = Sizes(width=128, heads=2, kv_heads=1, head_width=32, ffn_width=160, layers=4)
 """Wide enough for what rounding of activations does to states to average out."""
+NARROW_DELTA = Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=32, layers=4)
 WIDE_DELTA = Sizes(width=256, heads=2, kv_heads=1, head_width=32, ffn_width=32, layers=4)
 
 SIZES = {"f32": FLOAT, "f16": FLOAT, "bf16": FLOAT, "q8_0": SMALL, "q4_0": MIDDLE, "k": WIDE}
@@ -244,6 +248,23 @@ def lfm2(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Lfm2Config(**sizes.common() | own | changes)
 
 
+def lfm2moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """LFM2's mixture: a dense layer, then two of five experts by sigmoid and bias."""
+    own = {
+        "conv_L_cache": 3,
+        "norm_eps": 1e-5,
+        "layer_types": ["full_attention" if layer == 1 else "conv" for layer in range(sizes.layers)],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "num_dense_layers": 1,
+        "norm_topk_prob": True,
+        "use_expert_bias": True,
+    }
+    return Lfm2MoeConfig(**sizes.common() | own | changes)
+
+
 def qwen35(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """Qwen 3.5: three layers with delta nets and one with attention, two value heads to a key head, a quarter rotated."""
     rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1]}
@@ -257,6 +278,28 @@ def qwen35(sizes: Sizes, **changes: object) -> PretrainedConfig:
         "rope_parameters": rope,
     }
     return Qwen3_5TextConfig(**sizes.common() | own | changes)
+
+
+def qwen35moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Qwen 3.5's mixture: two of five experts, and a wider one for all tokens."""
+    own = {
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": sizes.ffn_width,
+        "shared_expert_intermediate_size": 2 * sizes.ffn_width,
+    }
+    config = Qwen3_5MoeTextConfig(**qwen35(sizes).to_dict() | own | changes)
+    config._attn_implementation = "eager"
+    return config
+
+
+def qwen3next(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Qwen3-Next: as Qwen 3.5's mixture, with other projections of its delta nets."""
+    like = qwen35moe(sizes).to_dict()
+    kept = {key: like[key] for key in like if key.startswith(("linear_", "num_experts", "moe_", "shared_"))}
+    rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25}
+    own = {"head_dim": 32, "layer_types": like["layer_types"], "rope_parameters": rope, "norm_topk_prob": True}
+    return Qwen3NextConfig(**sizes.common() | kept | own | changes)
 
 
 def opt(sizes: Sizes, **changes: object) -> PretrainedConfig:
@@ -330,7 +373,10 @@ CASES = (
     Case("gpt-oss", "gpt-oss", gpt_oss, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=3),
     Case("lfm2", "lfm2", lfm2, ("f32", "bf16", "q8_0", "q4_0"), HYBRID),
     Case("lfm2", "lfm2", lfm2, ("k",), WIDE_HYBRID, turn=4),
+    Case("lfm2moe", "lfm2moe", lfm2moe, ("f32", "bf16"), HYBRID),
     Case("qwen35", "qwen35", qwen35, ("f32", "bf16"), DELTA),
     Case("qwen35", "qwen35", qwen35, ("q8_0", "q4_0"), ROUNDED_DELTA),
     Case("qwen35", "qwen35", qwen35, ("k",), WIDE_DELTA, turn=1),
+    Case("qwen35moe", "qwen35moe", qwen35moe, ("f32", "bf16"), NARROW_DELTA),
+    Case("qwen3next", "qwen3next", qwen3next, ("f32", "bf16"), NARROW_DELTA),
 )

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from goldens import gpt_oss, lfm2, opt, qwen35
 from goldens.tokenizer import add_tokenizer
-from goldens.weights import Type, Types, quantise
+from goldens.weights import Type, Types, learned, quantise
 
 Arrays = dict[str, NDArray[np.float32]]
+DELTA_NETS = ("qwen35", "qwen3next")
 ARCHITECTURES = {name: key for key, name in gguf.MODEL_ARCH_NAMES.items()}
 
 
@@ -42,7 +43,7 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     add_tokenizer(writer)
     held: Arrays = {}
     types = Types(form, turn)
-    for key, parameter in model.named_parameters():
+    for key, parameter in learned(model):
         exact = parameter.detach().numpy()
         parts = []
         for target, part in _parts(exact, key, config, architecture):
@@ -50,6 +51,8 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
             parts.append(_from_file(_add(writer, target, values, types), key, config, architecture))
         if architecture == "gpt-oss" and gpt_oss.parts(key, exact) is not None:
             held[key] = gpt_oss.parameter(key, parts)
+        elif architecture.startswith(DELTA_NETS) and key.endswith(qwen35.QKVZ):
+            held[key] = qwen35.joined(key, parts, config)
         else:
             held[key] = np.concatenate(parts, axis=-2) if len(parts) > 1 else parts[0].reshape(exact.shape)
     for target, factors in ({} if architecture == "opt" else _rope_tensors(config)).items():
@@ -69,8 +72,8 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
     if architecture.startswith("lfm2") and (own := lfm2.part(key, values)) is not None:
         yield own
         return
-    if architecture.startswith("qwen35") and (target := qwen35.name(key)) is not None:
-        yield target, values
+    if architecture.startswith(DELTA_NETS) and (found := qwen35.parts(key, values, config)) is not None:
+        yield from found
         return
     if key.endswith(".experts.gate_up_proj"):
         layer = key.split(".")[2]
@@ -121,7 +124,7 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     else:
         writer.add_head_count_kv(config.num_key_value_heads)
         writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    if architecture.startswith("qwen35"):
+    if architecture.startswith(DELTA_NETS):
         qwen35.add_sizes(writer, config)
     explicit = getattr(config, "head_dim", None)
     if explicit is not None and explicit != config.hidden_size // config.num_attention_heads:
@@ -204,7 +207,7 @@ def _to_file(values: NDArray[np.float32], key: str, config: Any, architecture: s
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if architecture.startswith("gemma") and key.endswith("norm.weight"):
         return values + np.float32(1)
-    if architecture.startswith("qwen35"):
+    if architecture.startswith(DELTA_NETS):
         return qwen35.to_file(values, key, config)
     return values
 
@@ -215,13 +218,13 @@ def _from_file(values: NDArray[np.float32], key: str, config: Any, architecture:
         return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if architecture.startswith("gemma") and key.endswith("norm.weight"):
         return values - np.float32(1)
-    if architecture.startswith("qwen35"):
+    if architecture.startswith(DELTA_NETS):
         return qwen35.from_file(values, key, config)
     return values
 
 
 def load_back(model: torch.nn.Module, held: Arrays) -> None:
     """Give the model the weights its file holds."""
-    parameters = dict(model.named_parameters())
+    parameters = dict(learned(model))
     for key, values in held.items():
         parameters[key].data = torch.from_numpy(np.ascontiguousarray(values, np.float32))

@@ -1,8 +1,9 @@
-"""What is different in files of Qwen 3.5: names, the order of value heads, and what norms and decays are kept as.
+"""What is different in files of Qwen 3.5 and Qwen3-Next: names, the order of value heads, and what norms and decays are kept as.
 
 In: parameters and configurations of transformers. Out: GGUF's tensors and keys, and parameters again. Of llama.cpp's
 converter: value heads that share a key head are as far apart as there are key heads, decays are -e^A_log, norms but
-those of delta nets hold 1 + weight.
+those of delta nets hold 1 + weight. Qwen3-Next's projection of queries, keys, values and gates, by key head in
+transformers, is two there; its value heads stay where they are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ NAMES = {
     "linear_attn.in_proj_z.weight": "attn_gate.weight",
     "linear_attn.in_proj_a.weight": "ssm_alpha.weight",
     "linear_attn.in_proj_b.weight": "ssm_beta.weight",
+    "linear_attn.in_proj_ba.weight": "ssm_ba.weight",
     "linear_attn.conv1d.weight": "ssm_conv1d.weight",
     "linear_attn.A_log": "ssm_a",
     "linear_attn.dt_bias": "ssm_dt.bias",
@@ -26,6 +28,7 @@ NAMES = {
     "linear_attn.out_proj.weight": "ssm_out.weight",
     "post_attention_layernorm.weight": "post_attention_norm.weight",
 }
+QKVZ = "linear_attn.in_proj_qkvz.weight"
 EXACT = ("ssm_conv1d.weight", "ssm_a")
 """Tensors that are never quantised."""
 
@@ -34,6 +37,37 @@ def name(key: str) -> str | None:
     """GGUF's name of a parameter; None where nothing is special about it."""
     suffix = next((suffix for suffix in NAMES if key.endswith(suffix)), None)
     return None if suffix is None else f"blk.{key.split('.')[2]}.{NAMES[suffix]}"
+
+
+def parts(key: str, values: Array, config: Any) -> list[tuple[str, Array]] | None:
+    """GGUF's name and values of each tensor that a parameter becomes; None where nothing is special about it."""
+    if key.endswith(QKVZ):
+        query, keys, own, gate = (part.reshape(-1, values.shape[1]) for part in np.split(
+            values.reshape(config.linear_num_key_heads, -1, values.shape[1]), _cuts(config), axis=1
+        ))
+        layer = key.split(".")[2]
+        return [
+            (f"blk.{layer}.attn_qkv.weight", np.concatenate([query, keys, own])),
+            (f"blk.{layer}.attn_gate.weight", gate),
+        ]
+    target = name(key)
+    return None if target is None else [(target, values)]
+
+
+def joined(key: str, held: list[Array], config: Any) -> Array:
+    """The parameter that the values of its tensors make."""
+    if not key.endswith(QKVZ):
+        return held[0]
+    groups, width = config.linear_num_key_heads, config.linear_key_head_dim * config.linear_num_key_heads
+    split = [*np.split(held[0], [width, 2 * width]), held[1]]
+    by_head = [part.reshape(groups, -1, part.shape[1]) for part in split]
+    return np.concatenate(by_head, axis=1).reshape(-1, held[0].shape[1])
+
+
+def _cuts(config: Any) -> list[int]:
+    """Where keys, values and gates of a key head begin in the rows of their projection."""
+    width, each = config.linear_key_head_dim, config.linear_num_value_heads // config.linear_num_key_heads
+    return [width, 2 * width, 2 * width + each * config.linear_value_head_dim]
 
 
 def add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
@@ -46,7 +80,8 @@ def add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_uint32(f"{writer.arch}.full_attention_interval", 4)
     width = config.head_dim * config.rope_parameters["partial_rotary_factor"]
     writer.add_rope_dimension_count(int(width))
-    writer.add_rope_dimension_sections([int(width) // 4, int(width) // 8, int(width) // 8, 0])
+    if "mrope_section" in config.rope_parameters:
+        writer.add_rope_dimension_sections([int(width) // 4, int(width) // 8, int(width) // 8, 0])
 
 
 def to_file(values: Array, key: str, config: Any) -> Array:
@@ -72,7 +107,7 @@ def from_file(values: Array, key: str, config: Any) -> Array:
 
 def _moved(values: Array, key: str, config: Any, *, back: bool) -> Array:
     """With value heads in the other order: by key head, or by their number within each key head's."""
-    if "linear_attn." not in key or key.endswith("linear_attn.norm.weight"):
+    if "linear_attn." not in key or key.endswith("linear_attn.norm.weight") or config.model_type == "qwen3_next":
         return values
     count, groups = config.linear_num_value_heads, config.linear_num_key_heads
     order = np.arange(count).reshape(groups, -1).T.ravel()  # grouped head of each tiled one

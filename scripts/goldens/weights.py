@@ -30,13 +30,19 @@ UNIFORM = {
 FIRST_OF_FFN = ("gate_proj.bias", "fc1.bias")
 
 
+def learned(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """What a model has learned: its parameters, and the biases by which it chooses experts."""
+    yield from model.named_parameters()
+    yield from ((name, values) for name, values in model.named_buffers() if name.endswith("expert_bias"))
+
+
 def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
     """Fill a model: branches at least as large as the residual stream, uneven attention, logits spread by about 2.
 
     `quiet` moves the biases before activations.
     """
     random = np.random.default_rng(seed)
-    for name, parameter in model.named_parameters():
+    for name, parameter in learned(model):
         noise = random.standard_normal(tuple(parameter.shape)).astype(np.float32)
         if name.endswith("norm.weight"):
             values = 0.3 * noise + (0.0 if holds_differences(type(model).__name__, name) else 1.0)
@@ -51,7 +57,7 @@ def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
 
 def holds_differences(model: str, name: str) -> bool:
     """Whether a norm's weight is what it differs from 1 by."""
-    return "Gemma" in model or ("Qwen3_5" in model and not name.endswith("linear_attn.norm.weight"))
+    return "Gemma" in model or (model.startswith(("Qwen3_5", "Qwen3Next")) and not name.endswith("linear_attn.norm.weight"))
 
 
 def _gain(name: str) -> float:

@@ -19,6 +19,7 @@ ROUTER = np.dtype(
         ("active", "i8"),
         ("sigmoid", "i8"),
         ("normalised", "i8"),
+        ("bias", "i8"),  # float32[n_experts] that shares are ranked with; 0: scores are ranked
         ("scale", "f4"),
     ]
 )

@@ -10,13 +10,15 @@ import numpy as np
 from edgeinfer.graph.cost import Cost
 from edgeinfer.graph.op import Access, Op, OpContext
 from edgeinfer.graph.step import Floats
+from edgeinfer.graph.weights import Weight
 
 
 @dataclass(frozen=True, slots=True)
 class Router(Op):
     """out[t, e] = the share of expert e in token t: zero but for the `active` highest of scores[t], E of them.
 
-    Of equal scores those of lower numbers are higher. Shares are the softmax over all E scores or the sigmoid of each;
+    Of equal scores those of lower numbers are higher. With a `bias` of each expert the highest are those of its share
+    and the bias, which is for choosing alone (DeepSeek-V3, arXiv 2412.19437). Shares are the softmax over all E scores or the sigmoid of each;
     `normalised`: those of a token are divided by their sum. All are multiplied by `scale`.
     """
 
@@ -27,25 +29,32 @@ class Router(Op):
     scoring: Literal["softmax", "sigmoid"] = "softmax"
     normalised: bool = False
     scale: float = 1.0
+    bias: Weight | None = None
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
         return (Access(self.scores, self.experts),), (Access(self.out, self.experts),)
 
     @property
+    def vectors(self) -> tuple[Weight, ...]:
+        return () if self.bias is None else (self.bias,)
+
+    @property
     def cost(self) -> Cost:
-        return Cost(n_elements=self.experts)
+        return Cost(vectors=self.vectors, n_elements=self.experts)
 
     def evaluate(self, context: OpContext) -> None:
-        context.values[self.out] = self.shares(context.values[self.scores])
+        bias = None if self.bias is None else context.vector(self.bias)
+        context.values[self.out] = self.shares(context.values[self.scores], bias)
 
-    def shares(self, scores: Floats) -> Floats:
-        """The shares of the experts in each row: float32[T, E]."""
+    def shares(self, scores: Floats, bias: Floats | None = None) -> Floats:
+        """The shares of the experts in each row: float32[T, E]. `bias`: float32[E]."""
         powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
         shares = powers / powers.sum(axis=-1, keepdims=True)
         if self.scoring == "sigmoid":
             shares = np.float32(1.0) / (np.float32(1.0) + np.exp(-scores))
-        chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : self.active]
+        ranks = scores if bias is None else shares + bias
+        chosen = np.argsort(-ranks, axis=-1, kind="stable")[:, : self.active]
         kept = np.zeros_like(shares)
         np.put_along_axis(kept, chosen, np.take_along_axis(shares, chosen, axis=-1), axis=-1)
         if self.normalised:

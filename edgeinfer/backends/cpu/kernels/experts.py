@@ -82,7 +82,10 @@ def route_token(args, scores, out, powers):
     else:
         total = softmax_powers(scores, args.n_experts, powers)
     for expert in range(args.n_experts):
-        simd.store_float(out + 4 * expert, simd.load_float(scores + 4 * expert))
+        rank = simd.load_float(scores + 4 * expert)
+        if args.bias != 0:
+            rank = simd.load_float(powers + 4 * expert) / total + simd.load_float(args.bias + 4 * expert)
+        simd.store_float(out + 4 * expert, rank)
     strange, taken = total - total, np.float32(0.0)
     for _ in range(args.active):
         expert = take_highest(out, args.n_experts)

@@ -17,4 +17,4 @@ def _calls(lowering: Lowering, op: Router) -> list[Call]:
     return [lowering.mixing.route(op)]
 
 
-OP = CpuOp(lambda *_: [catalogue.ROUTE], _calls, frozenset({"scoring", "normalised", "scale"}))
+OP = CpuOp(lambda *_: [catalogue.ROUTE], _calls, frozenset({"scoring", "normalised", "scale", "bias"}))

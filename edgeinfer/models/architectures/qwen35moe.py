@@ -1,0 +1,20 @@
+"""Qwen 3.5's mixtures: Qwen 3.5 with experts in place of the feed-forward branch, and one that every token has.
+
+Shares of experts add up to one; that of the shared one is the sigmoid of a score of its own.
+Source: Qwen3.5's model card and its code in transformers (`qwen3_5_moe`).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.delta_net import mixture_with_delta_nets
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.spec import ModelSpec
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a Qwen 3.5 mixture. Raises BadGGUF where tensors or keys are missing."""
+    return mixture_with_delta_nets(hp, grouped=False)
+
+
+ARCHITECTURE = Architecture(build)

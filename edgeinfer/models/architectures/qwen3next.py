@@ -1,0 +1,20 @@
+"""Qwen3-Next: gated delta nets in most layers, gated attention in every fourth, experts and a shared one in all.
+
+As Qwen 3.5's mixtures, but that value heads which share a key head lie together.
+Source: Qwen3-Next's model card and its code in transformers (`qwen3_next`).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.delta_net import mixture_with_delta_nets
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.spec import ModelSpec
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a Qwen3-Next. Raises BadGGUF where tensors or keys are missing."""
+    return mixture_with_delta_nets(hp, grouped=True)
+
+
+ARCHITECTURE = Architecture(build)
