@@ -328,7 +328,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory a lane takes: weights in the device's own form, KV pages, states, buffers that no core needs one more of."""
+    """Memory a lane takes: weights in the device's own form, KV pages, states, buffers that do not depend on cores."""
 
     weight_bytes: int
     kv_bytes_per_token: int

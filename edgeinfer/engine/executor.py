@@ -7,7 +7,6 @@ one call at a time (callers hold a lock), and batches no larger than the lane's 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeinfer.backends.base import (
     Device,
@@ -18,11 +17,11 @@ from edgeinfer.backends.base import (
     Pinned,
     Progress,
     Staffed,
-    StateMemory,
     no_progress,
 )
 from edgeinfer.backends.showing import Shown
 from edgeinfer.backends.stored import Streaming
+from edgeinfer.engine import saved_states
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.firing import keep_seen
 from edgeinfer.engine.kvcache import KVCache
@@ -34,8 +33,7 @@ from edgeinfer.engine.opening import compiled
 from edgeinfer.engine.pressure import Pressure
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import Value, check_same, seal, unseal
-from edgeinfer.engine.states import SequenceStates
-from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
+from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.spec import ModelSpec
@@ -205,16 +203,10 @@ class Executor(Observed):
 
     def save(self, sequence: int) -> bytes:
         """The cached keys and values of a sequence, for `restore` by the same model with the same device and kv."""
-        pages, n_tokens = self._cache.pages(sequence), self._cache.n_cached(sequence)
-        body = self._open_lane().read_pages(pages).tobytes() if len(pages) else b""
-        header = {**self._identity(), "n_tokens": n_tokens}
-        slots, states = self._cache.states, self._open_lane().states
-        if slots is None or states is None or not n_tokens:
-            return seal(MAGIC, header, body)
-        checkpoints = slots.checkpoints(pages[: n_tokens // PAGE].tolist())
-        kept = [slots.current(sequence), *(slot for _, slot in checkpoints)]
-        header["checkpoints"] = [n_pages for n_pages, _ in checkpoints]
-        return seal(MAGIC, header, body + states.read(kept).tobytes())
+        lane, pages = self._open_lane(), self._cache.pages(sequence)
+        body = lane.read_pages(pages).tobytes() if len(pages) else b""
+        told, states = saved_states.saved(self._cache, lane.states, sequence)
+        return seal(MAGIC, {**self._identity(), "n_tokens": self._cache.n_cached(sequence), **told}, body + states)
 
     def restore(self, sequence: int, state: bytes) -> None:
         """Replace what is cached of a sequence by a saved state.
@@ -227,36 +219,11 @@ class Executor(Observed):
         identity = self._identity()
         check_same(header, identity)
         n_tokens, page_bytes = int(str(header["n_tokens"])), int(str(identity["page_bytes"]))
-        pages, contents = self._cache.refill(sequence, n_tokens), np.frombuffer(body, np.uint8)
-        if not len(pages):
-            return
-        cut = len(pages) * page_bytes
-        if self._cache.states is not None and lane.states is not None:
-            own = contents[cut:].reshape(-1, lane.states.slot_bytes)
-            try:
-                self._restore_states(self._cache.states, lane.states, sequence, pages, header["checkpoints"], own)
-            except DoesNotFit:
-                self._cache.truncate(sequence, 0)
-                raise
-        lane.write_pages(pages, contents[:cut].reshape(len(pages), page_bytes))
-
-    @staticmethod
-    def _restore_states(
-        slots: SequenceStates,
-        states: StateMemory,
-        sequence: int,
-        pages: Int32s,
-        checkpoints: Value,
-        contents: NDArray[np.uint8],
-    ) -> None:
-        """Put back the state that a sequence is at, uint8[1 + checkpoints, slot_bytes], and as many as fit of those."""
-        states.write([slots.adopt(sequence)], contents[:1])
-        assert not isinstance(checkpoints, int | str)
-        for n_pages, content in zip(checkpoints, contents[1:], strict=True):
-            if slots.slots.n_available:
-                slot = slots.slots.take()
-                slots.slots.keep(int(pages[n_pages - 1]), slot)
-                states.write([slot], content[None])
+        pages = self._cache.refill(sequence, n_tokens)
+        if len(pages):
+            cut = len(pages) * page_bytes
+            saved_states.put_back(self._cache, lane.states, sequence, header.get("checkpoints", ()), body[cut:])
+            lane.write_pages(pages, np.frombuffer(body[:cut], np.uint8).reshape(len(pages), page_bytes))
 
     def _identity(self) -> dict[str, Value]:
         """What a saved state must agree in with this executor."""

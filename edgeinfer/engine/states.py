@@ -130,7 +130,7 @@ class SequenceStates:
         return self._current[sequence]
 
     def rewind(self, sequence: int, n_cached: int, n_wanted: int, pages: list[int]) -> int:
-        """Go back to the last position up to `n_wanted` whose state there is; that position. `pages`: the sequence's."""
+        """Go back to the last position up to `n_wanted` whose state there is; returns it. `pages`: the sequence's."""
         if n_wanted == n_cached:
             return n_cached
         for n_pages in range(n_wanted // PAGE, 0, -1):
@@ -156,7 +156,9 @@ class SequenceStates:
         if len(firsts) != len(step.tables):
             raise ValueError("the tokens of a sequence must follow one another in a batch")
         stops = [*firsts[1:].tolist(), len(rows)]
-        loads, settled, saves = [], [], []
+        loads: list[int] = []
+        settled: list[int] = []
+        saves: list[tuple[int, int, int]] = []
         for row, (first, stop) in enumerate(zip(firsts.tolist(), stops, strict=True)):
             sequence = int(step.batch.sequences[first])
             loads.append(self._current[sequence])
@@ -165,8 +167,8 @@ class SequenceStates:
             writes = self._writes(int(step.starts[first]), settled[-1], stop - first, others)
             self._pending[sequence] = writes
             saves += [(row, n, slot) for n, slot in sorted({(writes.settled, writes.slot), *writes.checkpoints})]
-        arrays = (np.array(each, np.int32) for each in (loads, settled))
-        return StateStep(firsts, *arrays, np.array(saves, np.int32).reshape(-1, 3))
+        written = np.array(saves, np.int32).reshape(-1, 3)
+        return StateStep(firsts, np.array(loads, np.int32), np.array(settled, np.int32), written)
 
     def discard(self, sequence: int) -> None:
         """What a pass wrote of a sequence is not kept."""

@@ -72,7 +72,16 @@ class DeltaNet:
         g.add(
             CausalConv("mixed", convolved, inputs, kernel, mixed_width, self.taps, activation="silu"),
             GatedDeltaNet(
-                convolved, "decay", "strength", out, state, self.key_heads, heads, self.head_width, rate, shift,
+                convolved,
+                "decay",
+                "strength",
+                out,
+                state,
+                self.key_heads,
+                heads,
+                self.head_width,
+                rate,
+                shift,
                 self.grouped,
             ),
             RMSNorm(out, out, norm, self.head_width, g.sizes.epsilon, heads),

@@ -94,7 +94,11 @@ class Hyperparameters:
         return self.metadata.text(self._full(key), default)
 
     def matrix(
-        self, name: str, shape: tuple[int, int], rows: tuple[int, int] | None = None, order: Unpair | Every | None = None
+        self,
+        name: str,
+        shape: tuple[int, int],
+        rows: tuple[int, int] | None = None,
+        order: Unpair | Every | None = None,
     ) -> Weight:
         """Rows `start:stop` (None: all) of the 2-D tensor `name`. Raises BadGGUF when it is missing or not `shape`."""
         self._check(name, shape)

@@ -20,16 +20,15 @@ from edgeinfer.models.model_graph import ModelGraph
 
 EXPERTS_MAX = 1024
 SOFTMAX_GATING, SIGMOID_GATING, CHOSEN_SOFTMAX_GATING = 1, 2, 3
-"""GGUF's numbers for shares that are a softmax over all experts, the sigmoid of each score, or a softmax over those that
-are chosen."""
+"""GGUF's numbers for shares that are a softmax over all experts, sigmoids, or a softmax over those that are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
     """`count` experts of FFN width `width`, of which each token has `active`.
 
-    `normalised`, `scale` and `scoring` as in `ops.Router`. `shared_width`: FFN width of the expert that every token has beside
-    them, with the sigmoid of a score of its own as its share; 0 where there is none.
+    `normalised`, `scale` and `scoring` as in `ops.Router`. `shared_width`: FFN width of the expert that every token has
+    beside them, with the sigmoid of a score of its own as its share; 0 where there is none.
     """
 
     count: int

@@ -17,7 +17,8 @@ LAYERS_MAX = 4096
 class Sizes:
     """What every family has: layers, widths, heads, vocabulary, trained context, and its norms.
 
-    `attends`: which layers have attention; in families without others all of them. `layer_norms`: they subtract the mean and have biases, else they are RMSNorms; `epsilon` is theirs.
+    `attends`: which layers have attention; in families without others all of them. `layer_norms`: they subtract the
+    mean and have biases, else they are RMSNorms; `epsilon` is theirs.
     """
 
     n_layers: int

@@ -23,11 +23,11 @@ from transformers import (
     PretrainedConfig,
     Qwen2Config,
     Qwen2MoeConfig,
-    Qwen3Config,
-    Qwen3NextConfig,
     Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
+    Qwen3Config,
     Qwen3MoeConfig,
+    Qwen3NextConfig,
 )
 
 VOCABULARY = 264
@@ -266,7 +266,7 @@ def lfm2moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
 
 
 def qwen35(sizes: Sizes, **changes: object) -> PretrainedConfig:
-    """Qwen 3.5: three layers with delta nets and one with attention, two value heads to a key head, a quarter rotated."""
+    """Qwen 3.5: three layers with delta nets, then one with attention, of whose heads a quarter is rotated."""
     rope = {"rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1]}
     own = {
         "head_dim": 32,

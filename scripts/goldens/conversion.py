@@ -87,7 +87,7 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
 
 def _add(writer: gguf.GGUFWriter, target: str, values: NDArray[np.float32], types: Types) -> NDArray[np.float32]:
     """Write a tensor, its matrices in the next type but for a router's; returns what the file then holds."""
-    is_exact = values.ndim < 2 or "ffn_gate_inp" in target or target.endswith((".bias", "shortconv.conv.weight", *qwen35.EXACT))
+    is_exact = values.ndim < 2 or "ffn_gate_inp" in target or target.endswith((".bias", *lfm2.EXACT, *qwen35.EXACT))
     kind = Type.F32 if is_exact else types.next(values.shape[-1])
     rows = values.reshape(-1, values.shape[-1])
     if kind == Type.F32:

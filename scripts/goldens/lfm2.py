@@ -1,4 +1,4 @@
-"""What is different in files of LFM2: kernels of convolutions lose a dimension, and layers without attention have 0 heads.
+"""What is different in files of LFM2: kernels of convolutions, names, and heads of layers without attention.
 
 In: parameters and configurations of transformers. Out: GGUF's tensors and keys. Of llama.cpp's converter.
 """
@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 KERNEL = ".conv.conv.weight"
+EXACT = ("shortconv.conv.weight",)
+"""Tensors that are never quantised."""
 NAMES = {
     "feed_forward.gate.weight": "ffn_gate_inp.weight",
     "feed_forward.expert_bias": "exp_probs_b.bias",

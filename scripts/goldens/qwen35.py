@@ -1,4 +1,4 @@
-"""What is different in files of Qwen 3.5 and Qwen3-Next: names, the order of value heads, and what norms and decays are kept as.
+"""What is different in files of Qwen 3.5 and Qwen3-Next: names, the order of value heads, norms and decays.
 
 In: parameters and configurations of transformers. Out: GGUF's tensors and keys, and parameters again. Of llama.cpp's
 converter: value heads that share a key head are as far apart as there are key heads, decays are -e^A_log, norms but
@@ -42,9 +42,12 @@ def name(key: str) -> str | None:
 def parts(key: str, values: Array, config: Any) -> list[tuple[str, Array]] | None:
     """GGUF's name and values of each tensor that a parameter becomes; None where nothing is special about it."""
     if key.endswith(QKVZ):
-        query, keys, own, gate = (part.reshape(-1, values.shape[1]) for part in np.split(
-            values.reshape(config.linear_num_key_heads, -1, values.shape[1]), _cuts(config), axis=1
-        ))
+        query, keys, own, gate = (
+            part.reshape(-1, values.shape[1])
+            for part in np.split(
+                values.reshape(config.linear_num_key_heads, -1, values.shape[1]), _cuts(config), axis=1
+            )
+        )
         layer = key.split(".")[2]
         return [
             (f"blk.{layer}.attn_qkv.weight", np.concatenate([query, keys, own])),

@@ -57,7 +57,8 @@ def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
 
 def holds_differences(model: str, name: str) -> bool:
     """Whether a norm's weight is what it differs from 1 by."""
-    return "Gemma" in model or (model.startswith(("Qwen3_5", "Qwen3Next")) and not name.endswith("linear_attn.norm.weight"))
+    has_delta_nets = model.startswith(("Qwen3_5", "Qwen3Next"))
+    return "Gemma" in model or (has_delta_nets and not name.endswith("linear_attn.norm.weight"))
 
 
 def _gain(name: str) -> float:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from edgeinfer.app.cli import build_app
 from edgeinfer.app import doctor as doctor_package
+from edgeinfer.app.cli import build_app
 from edgeinfer.app.doctor import STATUSES, Finding, examine
 from edgeinfer.app.doctor import machine as machine_module
 from edgeinfer.app.doctor.machine import this_machine

@@ -218,7 +218,8 @@ def test_footprints_are_what_lanes_hold(key: str, device: Device, name: str, kv:
     with open_model(golden.model, golden.n_context) as model:
         expected = DEVICES.get(key).footprint(model.spec, model.file.tensors, limits)
         lane = device.compile(model.spec, model.file, limits)
-        assert lane.resident_bytes == expected.weight_bytes + expected.kv_bytes + expected.buffer_bytes + expected.state_bytes
+        parts = expected.weight_bytes, expected.kv_bytes, expected.buffer_bytes, expected.state_bytes
+        assert lane.resident_bytes == sum(parts)
         assert expected.kv_bytes == expected.kv_bytes_per_token * limits.n_pages * PAGE
         lane.close()
 

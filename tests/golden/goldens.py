@@ -20,7 +20,7 @@ from edgeinfer.settings import KVKind
 DATA = Path(__file__).parent / "data"
 RESULTS = sorted(DATA.glob("*.npz"))
 PAGES = 12
-CPU_ONLY = ("gpt-oss", "lfm2", "mixtral", "olmoe", "qwen2moe", "qwen3moe", "qwen35")
+CPU_ONLY = ("gpt-oss", "lfm2", "mixtral", "olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35")
 """Families with ops that only the devices cpu, reference and null have."""
 
 
@@ -106,7 +106,7 @@ class Player:
     def _feed_states(
         self, parts: dict[int, NDArray[np.int32]], parents: dict[int, NDArray[np.int64]]
     ) -> NDArray[np.float32]:
-        """The same where sequences have states: those go on by the first half of the tokens in the pass, then by others."""
+        """The same with states, which go on by the first half of the tokens in the pass, then by the others."""
         settled = {sequence: (len(tokens) + 1) // 2 for sequence, tokens in parts.items()}
         logits = self._run(parts, parents, settled)
         first = 0

@@ -1,4 +1,4 @@
-"""Models with states: the same tokens with drafts, again, on branches, after going back, saved and restored, together."""
+"""Models with states: the same tokens with drafts, again, on branches, after going back, saved, restored, together."""
 
 from __future__ import annotations
 
@@ -115,5 +115,8 @@ def test_more_sequences_than_states_wait_or_read_again(path: Path, monkeypatch: 
 def test_there_must_be_places_for_a_pass(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
     monkeypatch.setattr("edgeinfer.graph.state.FEWEST_STATES", 1)
-    with load(path, device="cpu", n_context=256, spec="off") as llm, pytest.raises(DoesNotFit, match="states of 1 more"):
+    with (
+        load(path, device="cpu", n_context=256, spec="off") as llm,
+        pytest.raises(DoesNotFit, match="states of 1 more"),
+    ):
         answer_alone(llm, PROMPTS[0], 0.0, 20)

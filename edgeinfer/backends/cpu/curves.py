@@ -76,7 +76,5 @@ def sigmoid(builder: Builder, x: Value) -> Value:
     return builder.fdiv(constant(1.0), builder.fadd(constant(1.0), exp(builder, builder.fsub(constant(0.0), x))))
 
 
-ACTIVATIONS = MappingProxyType(
-    {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid}
-)
+ACTIVATIONS = MappingProxyType({"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid})
 """By their names in `ops.Activation`."""

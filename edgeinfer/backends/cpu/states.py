@@ -1,7 +1,7 @@
 """The states of sequences in the CPU device's memory, and the record by which kernels find those of a pass.
 
 Memory: a layer's states float32[n_slots + 1, rows, padded], the last slot always zeros; numbers of tokens that are not
-settled, float32[max_outputs, padded token_width] by layer. In: a ModelSpec and steps. Out: addresses; contents of slots.
+settled, float32[max_outputs, padded token_width] by layer. In: a ModelSpec and steps. Out: addresses, slots' contents.
 """
 
 from __future__ import annotations

@@ -184,12 +184,8 @@ class Isolated:
             reached.append(self._ask(child, "truncate", sequence=there, n_cached=n_cached))
 
         self._if_there(found, ask)
-        n_left = reached[-1]
-        del found.tokens[max(0, n_left - found.n_state) :]
-        if not n_left:
-            found.state = b""
-        found.n_state = min(found.n_state, n_left)
-        return n_left
+        found.truncate(reached[-1])
+        return reached[-1]
 
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.

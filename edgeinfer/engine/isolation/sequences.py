@@ -23,3 +23,10 @@ class KnownSequence:
     @property
     def n_cached(self) -> int:
         return self.n_state + len(self.tokens)
+
+    def truncate(self, n_cached: int) -> None:
+        """Forget what is after so many tokens; what of the saved state is kept counts as it is."""
+        del self.tokens[max(0, n_cached - self.n_state) :]
+        if not n_cached:
+            self.state = b""
+        self.n_state = min(self.n_state, n_cached)

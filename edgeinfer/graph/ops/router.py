@@ -18,7 +18,8 @@ class Router(Op):
     """out[t, e] = the share of expert e in token t: zero but for the `active` highest of scores[t], E of them.
 
     Of equal scores those of lower numbers are higher. With a `bias` of each expert the highest are those of its share
-    and the bias, which is for choosing alone (DeepSeek-V3, arXiv 2412.19437). Shares are the softmax over all E scores or the sigmoid of each;
+    and the bias, which is for choosing alone (DeepSeek-V3, arXiv 2412.19437). Shares are the softmax over all E scores
+    or the sigmoid of each;
     `normalised`: those of a token are divided by their sum. All are multiplied by `scale`.
     """
 

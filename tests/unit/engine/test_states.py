@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeinfer.engine.kvcache import KVCache
-from edgeinfer.engine.states import MOST_KEPT, ZEROS, StateSlots
+from edgeinfer.engine.states import ZEROS, StateSlots
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE, Batch, Step
 
@@ -239,6 +239,6 @@ def test_slots_are_counted() -> None:
     slots.release(first)
     assert slots.n_available == 3
     slots.drop(7)
-    assert [slots.take() for _ in range(3)] and MOST_KEPT > 1
+    assert len({slots.take() for _ in range(3)}) == 3
     with pytest.raises(DoesNotFit):
         slots.check(1)

@@ -1,9 +1,9 @@
 """The gated delta rule: queries and keys are made unit vectors, then each tile of 16 columns goes through all tokens.
 
-Memory: mixed float32[n, stride / 4], queries and keys of `key_heads` heads, then values of `value_heads`, all of `width`
-numbers; decay and strength float32[n, .../ 4], a number of each value head; out float32[n, out_stride / 4]. States
-float32[slots, value_heads, width / 16, width, 16]: the rows of a tile lie together. kept float32[rows, kept_stride / 4]
-has of tokens that are not settled the row of `mixed`, then the decays and the strengths.
+Memory: mixed float32[n, stride / 4], queries and keys of `key_heads` heads, then values of `value_heads`, all of
+`width` numbers; decay and strength float32[n, decay_stride / 4], a number of each value head; out
+float32[n, out_stride / 4]. States float32[slots, value_heads, width / 16, width, 16]: the rows of a tile lie together.
+kept float32[rows, kept_stride / 4] has of tokens that are not settled the row of `mixed`, the decays, the strengths.
 No column of a state touches another: a tile is in the first cache while all tokens go by, in their order, so that sums
 never depend on what else is in the pass. In a tree a node that does not follow the one before it begins with the tile
 after the settled tokens, and goes on by its path. The twin is `graph.ops.gated_delta_net`.
@@ -30,7 +30,7 @@ ODD = (2.0 / 3.0, 2.0 / 5.0, 2.0 / 7.0, 2.0 / 9.0, 2.0 / 11.0, 2.0 / 13.0, 2.0 /
 
 @inline
 def softplus(x):
-    """log(1 + e^x), as max(x, 0) + 2 artanh(z / (2 + z)) with z = e^-|x|: s is at most 1/3, and nine terms are enough."""
+    """log(1 + e^x), as max(x, 0) + 2 artanh(s), s = z / (2 + z), z = e^-|x|: s is at most 1/3, nine terms do."""
     zero = simd.splat(np.float32(0.0))
     z = simd.exp(simd.sub(zero, simd.absolute(x)))
     s = simd.div(z, simd.add(simd.splat(np.float32(2.0)), z))

@@ -30,9 +30,7 @@ def _arguments(lowering: Lowering, op: GatedDeltaNet) -> np.ndarray[tuple[int], 
     args["out"], args["out_stride"] = values.at(op.out)
     args["mixed_width"], args["width"] = op.mixed_width, op.head_width
     args["key_heads"], args["value_heads"], args["grouped"] = op.key_heads, op.value_heads, op.grouped
-    args["rate"], args["shift"] = (
-        address(values.vector(each, padded(op.value_heads))) for each in (op.rate, op.shift)
-    )
+    args["rate"], args["shift"] = (address(values.vector(each, padded(op.value_heads))) for each in (op.rate, op.shift))
     args["states"], args["state_bytes"] = address(layer), layer.strides[0]
     args["kept"], args["kept_stride"] = address(kept), kept.strides[0]
     args["states_step"], args["count"] = address(states.record), values.count(op.mixed)

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import KVMemory
-from edgeinfer.engine.kvcache import Copies, KVCache, pages_for
+from edgeinfer.engine.kv_records import Copies
+from edgeinfer.engine.kvcache import KVCache, pages_for
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import Batch, Int32s, Step
 

@@ -92,7 +92,9 @@ def test_ranges_of_layers_agree_with_the_reference(device: OpenVinoDevice, model
 
 def test_rows_of_a_product(device: OpenVinoDevice, model: Model) -> None:
     """Rows in the order of their op, cut between heads."""
-    product = next(op for op in ops_of(model.spec, "blk.0") if isinstance(op, MatMul) and isinstance(op.weight.order, Unpair))
+    product = next(
+        op for op in ops_of(model.spec, "blk.0") if isinstance(op, MatMul) and isinstance(op.weight.order, Unpair)
+    )
     assert isinstance(product.weight.order, Unpair)
     cut = replace(product, weight=replace(product.weight, start=product.weight.order.head_width))
     buffers = (Buffer(cut.source, cut.weight.columns), Buffer(cut.out, cut.weight.n_rows))
