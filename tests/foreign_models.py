@@ -163,23 +163,20 @@ def write_mamba(path: Path, seed: int = 0) -> Path:
     return path
 
 
-def write_unigram(path: Path, seed: int = 0) -> Path:
-    """A llama whose tokenizer is a unigram model, as T5's."""
-    writer = _begin(path, "llama", "tiny-unigram")
+def write_rwkv_text(path: Path, seed: int = 0) -> Path:
+    """A llama whose tokenizer is RWKV's: the longest token from the left, of bytes written with escapes."""
+    writer = _begin(path, "llama", "tiny-rwkv-text")
     writer.add_layer_norm_rms_eps(EPSILON)
     writer.add_rope_dimension_count(WIDTH // HEADS)
-    letters = [chr(code) for code in range(33, 127)]
-    tokens = ["<pad>", "</s>", "<unk>", "▁", *letters, "▁the", "▁a", "▁cat", "▁sat", "é"]
-    writer.add_tokenizer_model("t5")
+    singles = [f"\\x{byte:02x}" for byte in range(256)]
+    tokens = ["<s>", *singles, "the", " cat", " sat"]
+    writer.add_tokenizer_model("rwkv")
     writer.add_token_list(tokens)
-    writer.add_token_scores([0.0, 0.0, 0.0, -3.0, *[-6.0] * len(letters), -2.0, -2.5, -4.0, -4.5, -7.0])
-    writer.add_token_types([3, 3, 2] + [1] * (len(tokens) - 3))
-    writer.add_eos_token_id(1)
-    writer.add_unk_token_id(2)
-    writer.add_pad_token_id(0)
+    writer.add_token_types([3] + [1] * (len(tokens) - 1))
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(0)
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)
-    writer.add_add_space_prefix(True)
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (len(tokens), WIDTH),
         "output_norm.weight": (WIDTH,),
@@ -195,6 +192,6 @@ def write_unigram(path: Path, seed: int = 0) -> Path:
             shapes[f"blk.{layer}.{part}.weight"] = rows, columns
         shapes |= {f"blk.{layer}.{part}.weight": (WIDTH,) for part in ("attn_norm", "ffn_norm")}
     arrays = _random(shapes, seed)
-    arrays["output.weight"][:3] = 0
+    arrays["output.weight"][:1] = 0
     _write(writer, arrays)
     return path

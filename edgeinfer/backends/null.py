@@ -50,7 +50,7 @@ class NullLane:
         n_outputs = len(step.batch.outputs)
         n_cached = int(step.starts.max(initial=0))
         self.work += pass_work(self._spec, self._tensors, len(step.batch.tokens), n_cached, n_outputs)
-        return np.zeros((n_outputs, self._spec.n_vocab), np.float32)
+        return np.zeros((n_outputs, self._spec.output_width), np.float32)
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """There is nothing to copy."""

@@ -67,6 +67,7 @@ class Answer:
         opens: Callable[[], ClosingSpeculator] | None = None,
         counts_energy: bool = True,
     ) -> None:
+        cached.pool.check_writes()
         request.check(cached.n_context)
         self.cached = cached
         self.stop_asked = StopFlag()

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from edgeinfer.backends.base import Progress, no_progress
-from edgeinfer.backends.weights import vector
+from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.evaluators import Showing, Subject
 from edgeinfer.engine.pool import Pool
@@ -39,13 +39,15 @@ class Embedder:
             raise UnsupportedModel(
                 f"{executor.device} does not show what embeddings are made of; load the model with --device cpu"
             )
-        head = spec.stages[-1].ops
-        take, norm = head[0], head[1]
-        if not isinstance(take, TakeOutputs) or not isinstance(norm, RMSNorm | LayerNorm):
+        take, *others = spec.stages[-1].ops
+        norm = others[0] if others else None  # models without logits end with normed rows
+        if not isinstance(take, TakeOutputs) or not isinstance(norm, RMSNorm | LayerNorm | None):
             raise UnsupportedModel(f"edgeinfer does not know where {spec.architecture} has its last hidden states")
         self._pool, self._executor, self._source, self._norm = pool, executor, take.source, norm
-        self._weight = vector(subject.gguf, norm.weight)
+        self._weight = None if norm is None else vector(subject.gguf, norm.weight)
         self._bias = vector(subject.gguf, norm.bias) if isinstance(norm, LayerNorm) else None
+        self._dense = [matrix(subject.gguf, weight) for weight in spec.dense]
+        self._reads_whole = not spec.is_causal
         number = subject.file.metadata.integer(f"{spec.architecture}.pooling_type", 1)
         self.pooling: Pooling = _BY_NUMBER.get(number, "mean")
         self.width = spec.width
@@ -74,12 +76,15 @@ class Embedder:
             pooled = self._pooled(cached, tokens, pooling, progress)
         finally:
             cached.close()
+        for weight in self._dense:
+            pooled = weight @ pooled
         length = float(np.linalg.norm(pooled))
         unit: Floats = pooled / np.float32(length) if normalized and length else pooled
         return unit
 
     def _pooled(self, cached: CachedSequence, tokens: Sequence[int], pooling: Pooling, progress: Progress) -> Floats:
         total, chunk = np.zeros(self.width, np.float64), min(CHUNK, cached.max_tokens)
+        chunk = len(tokens) if self._reads_whole else chunk
         for start in range(0, len(tokens), chunk):
             progress("embedding", start, len(tokens))
             part = tokens[start : start + chunk]
@@ -100,6 +105,8 @@ class Embedder:
     def _normed(self, states: Floats) -> Floats:
         """The rows that the head would read: float32[T, D]."""
         norm = self._norm
+        if norm is None or self._weight is None:
+            return states
         if isinstance(norm, RMSNorm):
             normed: Floats = rms_norm(states, self._weight, norm.groups, norm.epsilon)
             return normed

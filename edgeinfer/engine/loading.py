@@ -284,6 +284,9 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
         require_fit(unknown_need(metadata, tensors, limits), memory_for_model())
         return subject, limits, trained, wanted.speculation, ()
     spec, speculation = spec_of(metadata, tensors, n_context, subject.approx), wanted.speculation
+    if not spec.is_causal:  # whole texts in one pass, and none is written
+        limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
+        speculation = replace(speculation, spec="off")
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
     if wanted.device == AUTO_DEVICE:
         limits, speculation, more = _held(subject, spec, name, wanted, limits)
@@ -351,7 +354,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
     )
     # a table of every token's successors takes hundreds of passes, each of which would read from disk
     primes = wanted.speculation.history and limits.stored is None
-    pool = Pool(executor)
+    pool = Pool(executor, writes=subject.spec is None or subject.spec.is_causal)
     comparison = None if wanted.compare is None else Comparison(wanted.compare, lambda: pool.idle_s, executor.device)
     own = subject, pool, tokenizer, template, facts, drafts
     later = LaterDrafts(executor, tokenizer, subject.fingerprint, speculation) if drafts_later else None

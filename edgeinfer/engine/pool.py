@@ -13,15 +13,16 @@ from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.evaluators import FromDisk, Interruptible, Overlapping, SequenceEvaluator, Telling
 from edgeinfer.engine.fair_lock import FairLock
-from edgeinfer.errors import DoesNotFit, EngineClosed
+from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
 
 
 class Pool:
     """The sequences that share one executor."""
 
-    def __init__(self, executor: SequenceEvaluator) -> None:
-        self.executor = executor
+    def __init__(self, executor: SequenceEvaluator, *, writes: bool = True) -> None:
+        """`writes`: whether texts can be continued; else they are only read, for embeddings."""
+        self.executor, self._writes = executor, writes
         self._interruptible = executor if isinstance(executor, Interruptible) else None
         self._telling = executor if isinstance(executor, Telling) else None
         self.lock = FairLock()
@@ -111,6 +112,11 @@ class Pool:
         if self._interruptible is not None and not self._closed:
             self._interruptible.heed(None)
         self._rests_since = time.monotonic()
+
+    def check_writes(self) -> None:
+        """Raises UnsupportedModel for a model that continues no texts."""
+        if not self._writes:
+            raise UnsupportedModel("this model reads whole texts for embeddings and writes none: use embed, or serve")
 
     def check_open(self) -> None:
         """Raises EngineClosed after `close`."""

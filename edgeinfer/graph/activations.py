@@ -1,10 +1,11 @@
-"""Activations in NumPy: x * sigmoid(x); the tanh form of GELU; max(x, 0); its square; sigmoid(x).
+"""Activations in NumPy: x * sigmoid(x); the tanh form of GELU; max(x, 0); its square; sigmoid(x); GELU.
 
 max(x, 0) and its square have exact zeros. The sigmoid is that of gates on what attention gives.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -13,7 +14,7 @@ import numpy as np
 
 from edgeinfer.graph.step import Floats
 
-Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "sigmoid"]
+Activation: TypeAlias = Literal["silu", "gelu_tanh", "relu", "relu2", "sigmoid", "gelu"]
 ExpertActivation: TypeAlias = Literal["silu", "gelu_tanh", "swiglu_oai"]
 LIMIT, SLOPE = np.float32(7.0), np.float32(1.702)
 """Of `swiglu_oai`."""
@@ -48,8 +49,14 @@ def sigmoid(gate: Floats) -> Floats:
     return np.float32(1.0) / (np.float32(1.0) + power)
 
 
+def gelu(gate: Floats) -> Floats:
+    """x times the normal distribution's function (Hendrycks & Gimpel, arXiv 1606.08415)."""
+    shares: Floats = np.vectorize(math.erf, otypes=[np.float32])(gate * np.float32(0.5**0.5))
+    return np.float32(0.5) * gate * (np.float32(1.0) + shares)
+
+
 ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = MappingProxyType(
-    {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid}
+    {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid, "gelu": gelu}
 )
 
 

@@ -61,6 +61,19 @@ def head(g: ModelGraph, cap: float | None = None, norm: str = "output_norm") -> 
     return g.spec()
 
 
+def hidden_head(g: ModelGraph) -> ModelSpec:
+    """A model that gives its last hidden rows, which are normed already."""
+    g.stage("head")
+    taken = g.buffer("x_out", g.sizes.width, Rows.OUTPUTS)
+    g.add(TakeOutputs("x", taken, g.sizes.width))
+    return g.spec(taken)
+
+
+def norm_in_place(g: ModelGraph, tensor: str) -> None:
+    """The family's norm of `x`, which stays there: of families that norm after a branch was added."""
+    g.add(_norm(g, "x", "x", f"{g.prefix}{tensor}.weight"))
+
+
 def norm(g: ModelGraph, tensor: str) -> None:
     """The family's norm of `x`, in `normed`: what a branch begins with."""
     g.add(_norm(g, "x", g.buffer("normed", g.sizes.width), f"{g.prefix}{tensor}.weight"))
@@ -82,19 +95,23 @@ def attention(
     head_norms: bool = False,
     whole_norms: bool = False,
     gated: bool = False,
+    causal: bool = True,
+    source: str = "normed",
     out: str = "x",
 ) -> None:
-    """Projections of `normed`, rotary embedding, cache, attention and output projection.
+    """Projections of `source`, rotary embedding, cache, attention and output projection.
 
     `rope`: None where positions are learned. `paired`: rotary pairs are neighbours in the file, not halves of a head.
     `window`, `soft_cap`, `scale`: as in `ops.Attention`, a scale of None being 1 / sqrt(head width). `head_norms`:
     queries and keys are normed per head. `whole_norms`: over all heads at once. `gated`: after each head's rows of the
-    query projection come those of a gate, whose sigmoid multiplies what the head gives.
+    query projection come those of a gate, whose sigmoid multiplies what the head gives. Not `causal`, or where the file
+    says so (`attention.causal`): tokens see those after them too.
     """
     hp, sizes = g.hp, g.sizes
     heads, kv_heads, width = sizes.heads, sizes.kv_heads, sizes.head_width
     scale = hp.number("attention.scale", 0.0) or (width**-0.5 if scale is None else scale)
-    query, key, value = _qkv(g, paired=paired, gated=gated)
+    causal = hp.flag("attention.causal", default=causal)
+    query, key, value = _qkv(g, source, paired=paired, gated=gated)
     if head_norms:
         _head_norms(g)
     if whole_norms:
@@ -105,7 +122,7 @@ def attention(
     attended, sinks = g.buffer("attended", sizes.query_width), hp.bias(f"{g.prefix}attn_sinks.weight", heads)
     g.add(
         StoreKV(key, value, layer, kv_heads, width),
-        Attention(query, attended, layer, heads, kv_heads, width, scale, window, soft_cap, sinks),
+        Attention(query, attended, layer, heads, kv_heads, width, scale, window, soft_cap, sinks, causal),
     )
     if gated:
         gate = g.buffer("attention_gate", sizes.query_width)
@@ -115,14 +132,20 @@ def attention(
             (width, 2 * sizes.query_width),
             Every(width, 2 * width),
         )
-        g.add(MatMul("normed", gate, weight), GatedAct(gate, attended, attended, sizes.query_width, "sigmoid"))
+        g.add(MatMul(source, gate, weight), GatedAct(gate, attended, attended, sizes.query_width, "sigmoid"))
     project(g, attended, "attn_output", sizes.query_width, out)
 
 
 def feed_forward(
-    g: ModelGraph, activation: Activation = "silu", *, gated: bool = True, fused: bool = False, out: str = "x"
+    g: ModelGraph,
+    activation: Activation = "silu",
+    *,
+    gated: bool = True,
+    fused: bool = False,
+    source: str = "normed",
+    out: str = "x",
 ) -> None:
-    """down(activation(gate(normed)) * up(normed)), or without a gate down(activation(up(normed))).
+    """down(activation(gate(source)) * up(source)), or without a gate down(activation(up(source))).
 
     `fused`: gate and up are the row halves of ffn_up.
     """
@@ -130,12 +153,12 @@ def feed_forward(
     activation = _activation(hp, activation)
     if gated:
         gate, up = g.buffer("gate", ffn), g.buffer("up", ffn)
-        _gate_and_up(g, fused=fused)
+        _gate_and_up(g, source, fused=fused)
         g.add(GatedAct(gate, up, g.buffer("hidden", ffn), ffn, activation))
     else:
         up, hidden = g.buffer("up", ffn), g.buffer("hidden", ffn)
         weight = hp.matrix(f"{prefix}ffn_up.weight", (ffn, g.sizes.width))
-        g.add(MatMul("normed", up, weight, hp.bias(f"{prefix}ffn_up.bias", ffn)), Act(up, hidden, ffn, activation))
+        g.add(MatMul(source, up, weight, hp.bias(f"{prefix}ffn_up.bias", ffn)), Act(up, hidden, ffn, activation))
     project(g, "hidden", "ffn_down", ffn, out)
 
 
@@ -157,7 +180,7 @@ def _norm(g: ModelGraph, source: str, out: str, tensor: str) -> LayerNorm | RMSN
     return RMSNorm(source, out, weight, sizes.width, sizes.epsilon)
 
 
-def _qkv(g: ModelGraph, *, paired: bool, gated: bool = False) -> tuple[str, str, str]:
+def _qkv(g: ModelGraph, source: str, *, paired: bool, gated: bool = False) -> tuple[str, str, str]:
     """Query, key and value projections, from three tensors or from the row ranges of one; their buffers."""
     hp, sizes, prefix = g.hp, g.sizes, g.prefix
     unpair = Unpair(sizes.head_width, sizes.rotary_width) if paired else None
@@ -173,7 +196,7 @@ def _qkv(g: ModelGraph, *, paired: bool, gated: bool = False) -> tuple[str, str,
             total, rows = 2 * height, (0, 2 * height - sizes.head_width)
             order = Every(sizes.head_width, 2 * sizes.head_width)
         weight = hp.matrix(f"{tensor}.weight", (total, sizes.width), rows, order)
-        g.add(MatMul("normed", g.buffer(out, height), weight, hp.bias(f"{tensor}.bias", total, rows, order)))
+        g.add(MatMul(source, g.buffer(out, height), weight, hp.bias(f"{tensor}.bias", total, rows, order)))
         start += height if fused else 0
     return "query", "key", "value"
 
@@ -203,11 +226,11 @@ def _activation(hp: Hyperparameters, usual: Activation) -> Activation:
     raise UnsupportedModel(f"{hp.architecture}.{key} is {found[:80]!r}; edgeinfer has {', '.join(known)}")
 
 
-def _gate_and_up(g: ModelGraph, *, fused: bool) -> None:
-    """Both products of `normed`, from two tensors or from the halves of one."""
+def _gate_and_up(g: ModelGraph, source: str, *, fused: bool) -> None:
+    """Both products of `source`, from two tensors or from the halves of one."""
     hp, ffn, prefix = g.hp, g.sizes.ffn_width, g.prefix
     total = 2 * ffn if fused else ffn
     gate_tensor = f"{prefix}ffn_up" if fused else f"{prefix}ffn_gate"
     for out, tensor, rows in (("gate", gate_tensor, (0, ffn)), ("up", f"{prefix}ffn_up", (total - ffn, total))):
         weight = hp.matrix(f"{tensor}.weight", (total, g.sizes.width), rows)
-        g.add(MatMul("normed", out, weight, hp.bias(f"{tensor}.bias", total, rows)))
+        g.add(MatMul(source, out, weight, hp.bias(f"{tensor}.bias", total, rows)))

@@ -110,6 +110,18 @@ class Hyperparameters:
         self._check(name, (count, *shape))
         return tuple(Weight(name, at * shape[0], (at + 1) * shape[0], shape[1]) for at in range(count))
 
+    def columns_of(self, name: str, columns: int) -> Weight:
+        """The 2-D tensor `name`, of so many columns and however many rows. Raises BadGGUF as `matrix` does."""
+        info = self.tensors.get(name)
+        n_rows = info.shape[0] if info is not None and len(info.shape) == 2 else 1
+        self._check(name, (n_rows, columns))
+        return Weight(name, 0, n_rows, columns)
+
+    def first_row(self, name: str, columns: int) -> Weight:
+        """The first row of the 2-D tensor `name` as a vector. Raises BadGGUF as `matrix` does."""
+        self.columns_of(name, columns)
+        return Weight(name, 0, columns, 1)
+
     def row(self, name: str, length: int) -> Weight:
         """The tensor `name`, of one dimension or of one row, as a matrix. Raises BadGGUF as `matrix` does."""
         info = self.tensors.get(name)

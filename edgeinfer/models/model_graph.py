@@ -9,6 +9,7 @@ from __future__ import annotations
 from edgeinfer.graph.buffers import Buffer, Rows
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.state import LayerState
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.sizes import Sizes
 from edgeinfer.models.spec import KVLayer, ModelSpec, Stage
@@ -24,6 +25,7 @@ class ModelGraph:
         self._buffers: dict[str, Buffer] = {}
         self._kv: list[KVLayer] = []
         self._states: list[LayerState] = []
+        self._dense: list[Weight] = []
 
     def stage(self, name: str) -> None:
         """Begin "embed", "blk.0" … or "head"; ops that are placed together."""
@@ -51,7 +53,11 @@ class ModelGraph:
         self._states.append(state)
         return len(self._states) - 1
 
-    def spec(self) -> ModelSpec:
+    def dense(self, weight: Weight) -> None:
+        """A matrix that a pooled row is multiplied by, after those before it."""
+        self._dense.append(weight)
+
+    def spec(self, logits: str = "logits") -> ModelSpec:
         """The model; its last op has written `logits`."""
         sizes = self.sizes
         return ModelSpec(
@@ -69,4 +75,6 @@ class ModelGraph:
             stages=tuple(Stage(name, tuple(ops)) for name, ops in self._stages),
             kv=tuple(self._kv),
             states=tuple(self._states),
+            dense=tuple(self._dense),
+            logits=logits,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from edgeinfer.graph.buffers import Buffer
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.state import LayerState
 from edgeinfer.graph.weights import Weight
@@ -35,7 +36,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model. The last op writes float32[O, n_vocab] into the buffer `logits`."""
+    """A model. Its last op writes what is wanted into the buffer `logits`: float32[O, n_vocab], or hidden rows where a
+    model has no logits. `dense`: matrices that a pooled row of hidden states is multiplied by, one after the other.
+    """
 
     architecture: str
     name: str
@@ -51,6 +54,7 @@ class ModelSpec:
     stages: tuple[Stage, ...]
     kv: tuple[KVLayer, ...]
     states: tuple[LayerState, ...] = ()
+    dense: tuple[Weight, ...] = ()
     logits: str = "logits"
 
     def ops(self) -> Iterator[Op]:
@@ -68,6 +72,16 @@ class ModelSpec:
     def has_experts(self) -> bool:
         """Whether it is a mixture of experts."""
         return any(isinstance(op, Experts) for op in self.ops())
+
+    @property
+    def output_width(self) -> int:
+        """Width of the rows that a pass gives: the vocabulary, or that of hidden rows."""
+        return self.buffer(self.logits).width
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether no token sees those after it; else texts are read as a whole, and none is written."""
+        return all(op.causal for op in self.ops() if isinstance(op, Attention))
 
     @property
     def why_whole(self) -> str | None:

@@ -84,6 +84,7 @@ DELTA = Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=64, layers
 ROUNDED_DELTA = Sizes(width=128, heads=2, kv_heads=1, head_width=32, ffn_width=160, layers=4)
 """Wide enough for what rounding of activations does to states to average out."""
 NARROW_DELTA = Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=32, layers=4)
+ROUNDED_NARROW = Sizes(width=128, heads=2, kv_heads=1, head_width=32, ffn_width=64, layers=4)
 WIDE_DELTA = Sizes(width=256, heads=2, kv_heads=1, head_width=32, ffn_width=32, layers=4)
 
 SIZES = {"f32": FLOAT, "f16": FLOAT, "bf16": FLOAT, "q8_0": SMALL, "q4_0": MIDDLE, "k": WIDE}
@@ -302,6 +303,11 @@ def qwen3next(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Qwen3NextConfig(**sizes.common() | kept | own | changes)
 
 
+def all_active(config: Callable[..., PretrainedConfig]) -> Callable[[Sizes], PretrainedConfig]:
+    """Three experts that every token has: rounding cannot choose others, which would move states for good."""
+    return lambda sizes: config(sizes, num_experts=3, num_experts_per_tok=3)
+
+
 def opt(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """OPT: learned positions, a tied head."""
     own = {"ffn_dim": sizes.ffn_width, "word_embed_proj_dim": sizes.width, "max_position_embeddings": OPT_CONTEXT}
@@ -373,10 +379,15 @@ CASES = (
     Case("gpt-oss", "gpt-oss", gpt_oss, ("f32", "bf16", "q8_0", "q4_0", "k"), turn=3),
     Case("lfm2", "lfm2", lfm2, ("f32", "bf16", "q8_0", "q4_0"), HYBRID),
     Case("lfm2", "lfm2", lfm2, ("k",), WIDE_HYBRID, turn=4),
-    Case("lfm2moe", "lfm2moe", lfm2moe, ("f32", "bf16"), HYBRID),
+    Case("lfm2moe", "lfm2moe", lfm2moe, ("f32", "bf16", "q8_0", "q4_0"), HYBRID),
+    Case("lfm2moe", "lfm2moe", lfm2moe, ("k",), WIDE_HYBRID, turn=2),
     Case("qwen35", "qwen35", qwen35, ("f32", "bf16"), DELTA),
     Case("qwen35", "qwen35", qwen35, ("q8_0", "q4_0"), ROUNDED_DELTA),
     Case("qwen35", "qwen35", qwen35, ("k",), WIDE_DELTA, turn=1),
     Case("qwen35moe", "qwen35moe", qwen35moe, ("f32", "bf16"), NARROW_DELTA),
+    Case("qwen35moe", "qwen35moe", all_active(qwen35moe), ("q8_0", "q4_0"), ROUNDED_NARROW),
+    Case("qwen35moe", "qwen35moe", all_active(qwen35moe), ("k",), WIDE_DELTA),
     Case("qwen3next", "qwen3next", qwen3next, ("f32", "bf16"), NARROW_DELTA),
+    Case("qwen3next", "qwen3next", all_active(qwen3next), ("q8_0", "q4_0"), ROUNDED_NARROW),
+    Case("qwen3next", "qwen3next", all_active(qwen3next), ("k",), WIDE_DELTA, turn=3),
 )

@@ -20,7 +20,7 @@ from edgeinfer.engine.loading import load
 from edgeinfer.engine.texts import ProgramTokenizer
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
-from tests.foreign_models import gpt2_logits, write_gpt2, write_mamba, write_unigram
+from tests.foreign_models import gpt2_logits, write_gpt2, write_mamba, write_rwkv_text
 from tests.golden.goldens import distance
 from tests.unit.engine.test_executor import chain
 
@@ -87,7 +87,7 @@ def test_auto_takes_the_program_that_can_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("isolate", [False, True])
 @with_peer
 def test_a_tokenizer_that_edgeinfer_lacks_is_the_program_s(tmp_path: Path, isolate: bool) -> None:
-    with load(write_unigram(tmp_path / "unigram.gguf"), spec="off", isolate=isolate) as llm:
+    with load(write_rwkv_text(tmp_path / "rwkv.gguf"), spec="off", isolate=isolate) as llm:
         tokens = llm.tokenize("the cat sat")
         pieces = [llm.detokenize([token]) for token in tokens]
         assert [piece.strip() for piece in pieces] == ["the", "cat", "sat"]
@@ -97,7 +97,7 @@ def test_a_tokenizer_that_edgeinfer_lacks_is_the_program_s(tmp_path: Path, isola
         assert answer.read()
         assert answer.stats is not None
         assert answer.stats.n_generated == 8
-        assert "tokenizer.ggml.model is 't5'" in llm.facts.notices[0]
+        assert "tokenizer.ggml.model is 'rwkv'" in llm.facts.notices[0]
 
 
 @with_peer

@@ -18,7 +18,7 @@ from edgeinfer.models.load import open_model
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.work import work_of
-from tests.conformance.test_architectures import FILES
+from tests.conformance.test_architectures import EMBEDDING, FILES
 
 PACKAGE = Path(edgeinfer.__file__).parent
 FOLDERS = sorted(PACKAGE.glob("backends/*/ops"))
@@ -51,7 +51,7 @@ def test_the_cpu_runs_every_op() -> None:
 
 def test_every_op_is_used_by_a_model_with_goldens() -> None:
     used: set[str] = set()
-    for path in FILES:
+    for path in [*FILES, *EMBEDDING]:
         with open_model(path) as model:
             used |= {op.kind for op in model.spec.ops()}
     assert used == set(OPS.keys())
@@ -71,7 +71,7 @@ def test_a_field_that_a_device_does_not_read_is_refused_by_its_name(monkeypatch:
         DEVICE_OPS.check([Gloss("gate", "up", "hidden", 64, "silu", shine=0.5)])
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, *EMBEDDING], ids=lambda path: path.stem)
 def test_costs_do_not_depend_on_the_names_of_buffers(path: Path) -> None:
     with open_model(path) as model:
         spec, tensors = model.spec, model.file.tensors

@@ -89,7 +89,7 @@ class Attending:
         args["window"] = op.window or NO_WINDOW
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
         args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads
-        args["ahead"] = 1
+        args["ahead"], args["full"] = 1, not op.causal
         args["sinks"] = 0 if op.sinks is None else address(self._values.vector(op.sinks, padded(op.heads)))
         args["partials"], args["max_chunks"] = address(partials), partials.shape[2]
         args["step"], args["scale"], args["cap"] = self._step.n_tokens_at, op.scale, op.soft_cap or 0.0

@@ -76,5 +76,26 @@ def sigmoid(builder: Builder, x: Value) -> Value:
     return builder.fdiv(constant(1.0), builder.fadd(constant(1.0), exp(builder, builder.fsub(constant(0.0), x))))
 
 
-ACTIVATIONS = MappingProxyType({"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid})
+ERF_COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+
+
+def gelu(builder: Builder, x: Value) -> Value:
+    """0.5 x (1 + erf(x / sqrt(2))), as max(x, 0) - 0.5 |x| (1 - erf(|x| / sqrt(2))).
+
+    The error function is formula 7.1.26 of Abramowitz and Stegun, within 1.5e-7.
+    """
+    absolute = larger(builder, x, builder.fsub(constant(0.0), x))
+    z = builder.fmul(absolute, constant(0.7071067811865476))
+    t = builder.fdiv(constant(1.0), emit.fma(builder, constant(0.3275911), z, constant(1.0)))
+    power = constant(ERF_COEFFICIENTS[0])
+    for coefficient in ERF_COEFFICIENTS[1:]:
+        power = emit.fma(builder, power, t, constant(coefficient))
+    rest = builder.fmul(builder.fmul(power, t), exp(builder, builder.fsub(constant(0.0), builder.fmul(z, z))))
+    half = builder.fmul(constant(0.5), absolute)
+    return builder.fsub(larger(builder, x, constant(0.0)), builder.fmul(half, rest))
+
+
+ACTIVATIONS = MappingProxyType(
+    {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid, "gelu": gelu}
+)
 """By their names in `ops.Activation`."""

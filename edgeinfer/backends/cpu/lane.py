@@ -61,11 +61,11 @@ class CpuLane:
         self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages, huge=n_nodes == 1)
         self._kv_places = slot_copying(self._pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
-        self._step = StepRecord(limits, tile_tokens(spec))
+        self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal)
         self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers, sections)
         self._packed, self._values = packed, self._lowering.values
         self._embedded = None if embed is None else self._values.buffers[embed.out]
-        self._one_logits = self._values.buffers[spec.logits][:1, : spec.n_vocab]
+        self._one_logits = self._values.buffers[spec.logits][:1, : spec.output_width]
         self._library = library
         self._calls, self._alone_calls = self._lowering.calls(), self._lowering.calls(alone=True)
         self._tape, self._alone_tape = (
@@ -211,7 +211,7 @@ class CpuLane:
     def _logits(self, step: Step) -> Floats:
         if len(step.batch.outputs) == 1:
             return self._one_logits
-        return self._values.buffers[self._spec.logits][: len(step.batch.outputs), : self._spec.n_vocab]
+        return self._values.buffers[self._spec.logits][: len(step.batch.outputs), : self._spec.output_width]
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots in all layers."""

@@ -142,7 +142,7 @@ class BufferLayout:
     @property
     def peaks_shape(self) -> tuple[int, int]:
         """Peaks of logits, as `base.Peaked` says: float32[outputs, blocks * PEAK_LANES]."""
-        return self._limits.max_outputs, -(-self._spec.n_vocab // PEAK_BLOCK) * PEAK_LANES
+        return self._limits.max_outputs, -(-self._spec.output_width // PEAK_BLOCK) * PEAK_LANES
 
     @property
     def total_bytes(self) -> int:

@@ -176,6 +176,6 @@ class Lowering:
         args = np.zeros(1, records.PEAKS)
         args["source"], args["stride"] = self.values.at(name)
         args["out"], args["out_stride"] = address(self.peaks), self.peaks.strides[0]
-        args["width"], args["count"] = self._spec.n_vocab, self.values.count(name)
+        args["width"], args["count"] = self._spec.output_width, self.values.count(name)
         share = f"by {self.peaks.shape[1] // PEAK_LANES} blocks"
         return Call(catalogue.FIND_PEAKS, args, frozenset({name}), frozenset({"peaks"}), share)

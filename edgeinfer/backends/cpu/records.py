@@ -271,6 +271,7 @@ ATTENTION = np.dtype(
         ("kv_heads", "i8"),
         ("head_width", "i8"),
         ("head_padded", "i8"),
+        ("full", "i8"),  # 1: a token sees all of its text, or what is less than `window` away
         ("window", "i8"),  # positions a token sees, itself included
         ("scratch", "i8"),
         ("scratch_stride", "i8"),  # bytes between workers
@@ -349,8 +350,8 @@ MOST_UNPACKED_BLOCKS = 18
 """Blocks of two panels that are unpacked at a time: they stay in the first cache."""
 TILE_SCRATCH_BYTES = TILE_PRODUCTS_BYTES + TILE_SUMS_BYTES + 2 * MOST_UNPACKED_BLOCKS * 1024
 """A block of a panel takes less than 1024 bytes."""
-PLAIN, SILU, GELU_TANH, RELU, RELU2, SWIGLU_OAI, SIGMOID = range(7)
-CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2, "sigmoid": SIGMOID}
+PLAIN, SILU, GELU_TANH, RELU, RELU2, SWIGLU_OAI, SIGMOID, GELU = range(8)
+CURVES = {"silu": SILU, "gelu_tanh": GELU_TANH, "relu": RELU, "relu2": RELU2, "sigmoid": SIGMOID, "gelu": GELU}
 """What a product does with a gate and an up row."""
 
 

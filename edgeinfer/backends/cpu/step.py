@@ -27,6 +27,7 @@ STEP = np.dtype(
         ("n_tiles", "i8"),
         ("paths", "i8"),  # int32: slots of a token's ancestors from `start` on and its own, by position
         ("n_chunks", "i8"),  # chunks of CHUNK positions of the longest context
+        ("ends", "i8"),  # int32[T]: the last position of each token's sequence in the pass
         ("split", "i8"),  # 1: attention is cut by chunks, 0: by tiles
     ]
 )
@@ -60,8 +61,10 @@ def address(array: NDArray[np.generic]) -> int:
 class StepRecord:
     """Owns the arrays of the current step."""
 
-    def __init__(self, limits: Limits, tile_tokens: int) -> None:
+    def __init__(self, limits: Limits, tile_tokens: int, *, ends: bool = False) -> None:
+        """`ends`: whether some attention is over whole texts."""
         self._tile_tokens = tile_tokens
+        self._ends = np.zeros(limits.max_tokens if ends else 0, np.int32)
         self._forks = limits.kv == "f16"
         self.record = np.zeros(1, STEP)
         self._numbers = self.record.view(np.int64)
@@ -71,7 +74,7 @@ class StepRecord:
         self._tiles = np.zeros((limits.max_tokens, TILE_INTS), np.int32)
         self._tables = np.zeros((1, 1), np.int32)
         self._paths = np.zeros(1, np.int32)
-        for name in ("positions", "slots", "outputs", "tiles"):
+        for name in ("positions", "slots", "outputs", "tiles", "ends"):
             self.record[name] = address(getattr(self, f"_{name}"))
 
     @property
@@ -101,6 +104,10 @@ class StepRecord:
         self._positions[:n_tokens] = batch.positions
         self._slots[:n_tokens] = step.slots
         self._outputs[:n_outputs] = batch.outputs
+        if len(self._ends):
+            ends = np.zeros(len(step.tables), np.int32)
+            np.maximum.at(ends, step.rows, batch.positions)
+            self._ends[:n_tokens] = ends[step.rows]
         self._tables = np.ascontiguousarray(step.tables, np.int32)
         if n_tokens == 1 and _is_direct(step):
             last = int(batch.positions[0])

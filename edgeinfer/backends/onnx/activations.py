@@ -15,6 +15,8 @@ def activated(graph: Graph, activation: Activation, gate: str) -> str:
             return graph.node("Gelu", (gate,), approximate="tanh")
         case "relu":
             return graph.node("Relu", (gate,))
+        case "gelu":
+            return graph.node("Gelu", (gate,))
         case "sigmoid":
             return graph.node("Sigmoid", (gate,))
         case "relu2":

@@ -17,6 +17,8 @@ def activated(activation: Activation, source: Node) -> Node:
             return op.gelu(source, "tanh")
         case "relu":
             return op.relu(source)
+        case "gelu":
+            return op.gelu(source, "erf")
         case "sigmoid":
             return op.sigmoid(source)
         case "relu2":

@@ -178,12 +178,10 @@ class Isolated:
         found = self._get(sequence)
         if not 0 <= n_cached <= found.n_cached:
             raise ValueError(f"sequence {sequence} has {found.n_cached} cached tokens; cannot keep {n_cached}")
-        reached = [n_cached if found.there is not None or n_cached >= found.n_state else 0]
-
-        def ask(child: Child, there: int) -> None:
-            reached.append(self._ask(child, "truncate", sequence=there, n_cached=n_cached))
-
-        self._if_there(found, ask)
+        reached, asked = [n_cached], {"n_cached": n_cached}
+        self._if_there(
+            found, lambda child, there: reached.append(self._ask(child, "truncate", sequence=there, **asked))
+        )
         found.truncate(reached[-1])
         return reached[-1]
 
@@ -311,7 +309,8 @@ class Isolated:
         try:
             if found.state:
                 child.call(Call("restore", {"sequence": there}, found.state))
-                self._ask(child, "truncate", sequence=there, n_cached=found.n_state)
+                if self._ask(child, "truncate", sequence=there, n_cached=found.n_state) < found.n_state:
+                    raise DeviceFailed("a saved state was cut where it has no checkpoint; start again from the text")
             for start in range(0, len(found.tokens), self.limits.max_tokens):
                 part = found.tokens[start : start + self.limits.max_tokens]
                 self._read(child, there, found.n_state + start, part)

@@ -1,10 +1,11 @@
-"""Causal attention over a token's ancestors, with grouped heads, windows, capped scores and sinks."""
+"""Attention over a token's ancestors or its whole text, with grouped heads, windows, capped scores and sinks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeinfer.graph.cost import Cost, Heads
 from edgeinfer.graph.op import Access, Op, OpContext
@@ -16,8 +17,9 @@ from edgeinfer.graph.weights import Weight
 class Attention(Op):
     """out = softmax(cap(scale * query @ keys)) @ values over a token's ancestors and itself, per head.
 
-    `window` w: only positions > own position - w. `soft_cap` c: scores become c * tanh(score / c). `sinks`: a score for
-    each head that joins the softmax and brings no value (Xiao et al., arXiv 2309.17453; gpt-oss).
+    `window` w: only positions > own position - w. Not `causal`: over all tokens of its text, which must be in one pass,
+    with a window those less than w positions away. `soft_cap` c: scores become c * tanh(score / c). `sinks`: a score
+    for each head that joins the softmax and brings no value (Xiao et al., arXiv 2309.17453; gpt-oss).
     """
 
     query: str
@@ -30,6 +32,7 @@ class Attention(Op):
     window: int | None = None
     soft_cap: float | None = None
     sinks: Weight | None = None
+    causal: bool = True
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -51,11 +54,20 @@ class Attention(Op):
         sinks = None if self.sinks is None else context.vector(self.sinks).reshape(self.kv_heads, -1, 1)
         attended = np.empty((len(queries), self.heads * self.head_width), np.float32)
         for token, query in enumerate(queries):
-            slots = context.visible_slots[token]
-            slots = slots if self.window is None else slots[-self.window :]
+            slots = self._slots(context, token)
             keys, values = all_keys[slots].astype(np.float32), all_values[slots].astype(np.float32)
             attended[token] = self._attend(query, keys, values, sinks)
         context.values[self.out] = attended
+
+    def _slots(self, context: OpContext, token: int) -> NDArray[np.int64]:
+        """The slots that a token attends to."""
+        slots = context.visible_slots[token]
+        if self.causal:
+            return slots if self.window is None else slots[-self.window :]
+        step = context.step
+        slots = context.visible_slots[int(np.flatnonzero(step.rows == step.rows[token])[-1])]
+        position, window = int(step.batch.positions[token]), self.window or len(slots)
+        return slots[max(0, position - window + 1) : position + window]
 
     def _attend(self, query: Floats, keys: Floats, values: Floats, sinks: Floats | None) -> Floats:
         """One token: query float32[G, H / G, K], keys and values float32[S, G, K], sinks float32[G, H / G, 1].

@@ -20,6 +20,13 @@ LAYERS_OF_27B = 62
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a Gemma 3 text model. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp))
+    layers(g)
+    return head(g, hp.number("final_logit_softcapping", 0.0) or None)
+
+
+def layers(g: ModelGraph, *, causal: bool = True) -> None:
+    """Embedding and layers. Not `causal`: half of a window lies before a token and half behind it."""
+    hp = g.hp
     sizes = g.sizes
     # Files do not hold the query scale. It is 1 / sqrt(head width), but for the 27B model 1 / sqrt(width / heads).
     scale = (sizes.width / sizes.heads if sizes.n_layers == LAYERS_OF_27B else sizes.head_width) ** -0.5
@@ -30,12 +37,12 @@ def build(hp: Hyperparameters) -> ModelSpec:
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
         rope = everywhere if window is None else local
-        attention(g, rope, window=window, scale=scale, head_norms=True, out="branch")
+        window = window // 2 + 1 if window is not None and not causal else window
+        attention(g, rope, window=window, scale=scale, head_norms=True, causal=causal, out="branch")
         rejoin(g, "post_attention_norm")
         norm(g, "ffn_norm")
         feed_forward(g, "gelu_tanh", out="branch")
         rejoin(g, "post_ffw_norm")
-    return head(g, hp.number("final_logit_softcapping", 0.0) or None)
 
 
 ARCHITECTURE = Architecture(build)

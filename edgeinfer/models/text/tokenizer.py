@@ -1,7 +1,7 @@
 """Text to token ids and back, for the tokenizers that GGUF files carry.
 
 In: a vocabulary with its merges or scores. Out: ids, pieces, text. Special tokens are found first, the text between
-them goes to a byte-level or a SentencePiece encoder. Does not know chat templates or generation.
+them goes to the encoder of the vocabulary's kind. Does not know chat templates or generation.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from edgeinfer.models.text.detokenizer import StreamDecoder
 from edgeinfer.models.text.pretokenizers import pre_tokenizer
 from edgeinfer.models.text.sentencepiece import SentencePieceEncoder
 from edgeinfer.models.text.special_tokens import SpecialTokens
+from edgeinfer.models.text.unigram import UnigramEncoder
 from edgeinfer.models.text.vocabulary import TokenizerMetadata, Vocabulary
+from edgeinfer.models.text.word_piece import WordPieceEncoder
 
-SUPPORTED = ("gpt2", "llama")
+SUPPORTED = ("gpt2", "llama", "bert", "t5")
 
 
 class TextEncoder(Protocol):
-    """What turns plain text into ids: byte-level or SentencePiece."""
+    """What turns plain text into ids."""
 
     def encode(self, text: str, *, starts: bool) -> list[int]: ...
     def piece(self, token: int) -> bytes: ...
@@ -58,7 +60,7 @@ class Tokenizer:
     @property
     def strips_first_space(self) -> bool:
         """Whether encoding puts a space before a text, which decoding takes away again."""
-        return self.vocabulary.model == "llama" and self.vocabulary.add_space_prefix
+        return self.vocabulary.model in ("llama", "t5") and self.vocabulary.add_space_prefix
 
     def token_id(self, text: str) -> int | None:
         """The id of the token written `text` in the vocabulary, or None."""
@@ -132,18 +134,31 @@ def vocabulary_of(metadata: TokenizerMetadata) -> Vocabulary:
     model = metadata.text(key) if key in metadata else None
     if model not in SUPPORTED:
         found = f"is {model!r}" if model is not None else "is missing"
-        raise UnsupportedModel(f"{key} {found}; edgeinfer reads gpt2 (byte-level BPE) and llama (SentencePiece BPE)")
+        raise UnsupportedModel(
+            f"{key} {found}; edgeinfer reads gpt2 (byte-level BPE), llama (SentencePiece "
+            "BPE), bert (WordPiece) and t5 (Unigram)"
+        )
     return Vocabulary.from_metadata(metadata)
 
 
 def _encoder(vocabulary: Vocabulary, metadata: TokenizerMetadata) -> TextEncoder:
     if vocabulary.model == "llama":
         return SentencePieceEncoder(vocabulary)
+    if vocabulary.model == "bert":
+        return WordPieceEncoder(vocabulary)
+    if vocabulary.model == "t5":
+        return _unigram(vocabulary, metadata)
     key = "tokenizer.ggml.merges"
     rules = pre_tokenizer(vocabulary.pre)
     if key not in metadata:
         raise BadGGUF(f"{key} is missing: a byte-level BPE vocabulary (tokenizer.ggml.model = gpt2) needs its merges")
     return ByteLevelEncoder(vocabulary, metadata.strings(key), rules)
+
+
+def _unigram(vocabulary: Vocabulary, metadata: TokenizerMetadata) -> UnigramEncoder:
+    charsmap, spaces = "tokenizer.ggml.precompiled_charsmap", "tokenizer.ggml.remove_extra_whitespaces"
+    steps = bytes(metadata.numbers(charsmap).astype("uint8")) if charsmap in metadata else b""
+    return UnigramEncoder(vocabulary, steps, joins_spaces=metadata.flag(spaces) if spaces in metadata else True)
 
 
 def _check_unicode(text: str) -> None:

@@ -87,7 +87,7 @@ _PHI3_KEEPS_SPACE = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vocabulary:
-    """Tokens by id. `model` is the kind of tokenizer ("gpt2", "llama"), `pre` names its pre-tokenizer.
+    """Tokens by id. `model` is the kind of tokenizer ("gpt2", "llama", "bert", "t5"), `pre` names its pre-tokenizer.
 
     `scores` is empty where the file has none. `strips_right` holds the tokens that swallow the whitespace after them.
     """
@@ -141,11 +141,14 @@ class Vocabulary:
         types = tuple(_numbers(metadata, "tokenizer.ggml.token_type", len(tokens))) or (TokenType.NORMAL,) * len(tokens)
         model = metadata.text("tokenizer.ggml.model") if "tokenizer.ggml.model" in metadata else ""
         pre = metadata.text("tokenizer.ggml.pre") if "tokenizer.ggml.pre" in metadata else "default"
-        is_spm = model == "llama"
+        is_spm, is_bert = model == "llama", model == "bert"
         ids = {
             name: _token_id(metadata, name, len(tokens), default)
             for name, default in (("bos", 1), ("eos", 2), ("eot", None), ("padding", None), ("unknown", 0))
         }
+        if is_bert:  # a text begins with one and ends with the other
+            ids["bos"] = _token_id(metadata, "cls", len(tokens), None) if ids["bos"] is None else ids["bos"]
+            ids["eos"] = _token_id(metadata, "seperator", len(tokens), None)
         special = _names(tokens, types)
         eot_id = ids["eot"] if ids["eot"] is not None else next((special[t] for t in END_OF_TURN if t in special), None)
         return cls(
@@ -159,8 +162,8 @@ class Vocabulary:
             eot_id=eot_id,
             pad_id=ids["padding"],
             unk_id=ids["unknown"],
-            add_bos=_flag(metadata, "add_bos_token", is_spm or pre in _ADDS_BOS) and ids["bos"] is not None,
-            add_eos=_flag(metadata, "add_eos_token", False) and ids["eos"] is not None,
+            add_bos=_flag(metadata, "add_bos_token", is_spm or is_bert or pre in _ADDS_BOS) and ids["bos"] is not None,
+            add_eos=_flag(metadata, "add_eos_token", is_bert) and ids["eos"] is not None,
             add_space_prefix=_flag(metadata, "add_space_prefix", is_spm),
             end_of_generation=end_of_generation(special, (ids["eos"], eot_id)),
             strips_right=_strips_right(metadata, special) if is_spm else frozenset(),

@@ -43,7 +43,7 @@ def test_a_file_names_its_activation(tmp_path: Path, architecture: str, activati
     assert [op.activation for op in spec.ops() if isinstance(op, GatedAct)] == [activation] * 2
 
 
-@pytest.mark.parametrize("found", ["gelu", "RELU", "swiglu"])
+@pytest.mark.parametrize("found", ["geglu", "RELU", "swiglu"])
 def test_an_unknown_activation_is_refused(tmp_path: Path, found: str) -> None:
     with pytest.raises(UnsupportedModel, match=f"{KEY} is '{found}'; edgeinfer has silu, gelu_tanh, relu, relu2"):
         spec_of(keyed(tmp_path, "llama", sizes(**{KEY: found})), llama_tensors())

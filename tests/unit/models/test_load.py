@@ -92,7 +92,7 @@ def test_aliases(tmp_path: Path, alias: str) -> None:
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(
         UnsupportedModel,
-        match=r"'mamba'; edgeinfer has: gemma2, gemma3, gpt-oss, lfm2, llama, mistral, olmoe, opt, phi3, qwen2",
+        match=r"'mamba'; edgeinfer has: bert, gemma-embedding, gemma2, gemma3, gpt-oss, lfm2, lfm2moe, llama, mistral",
     ):
         spec_of(keyed(tmp_path, "mamba", {}), llama_tensors())
 
@@ -180,7 +180,10 @@ HOSTILE: dict[str, dict[str, object]] = {
     "uneven heads": {"attention__head_count_kv": 3},
     "more kv heads than heads": {"attention__head_count_kv": 8},
     "heads as an array": {"attention__head_count": [4, 4]},
-    "kv heads as an array": {"attention__head_count_kv": [2, 2]},
+    "kv heads of too few layers": {"attention__head_count_kv": [2]},
+    "layers without kv heads": {"attention__head_count_kv": [2, 0]},
+    "no kv heads in any layer": {"attention__head_count_kv": [0, 0]},
+    "kv heads below zero": {"attention__head_count_kv": [2, -2]},
     "heads as text": {"attention__head_count": "four"},
     "more heads than width": {"attention__head_count": 64, "attention__head_count_kv": 64},
     "huge heads": {"attention__head_count": 1 << 40},

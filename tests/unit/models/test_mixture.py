@@ -52,7 +52,7 @@ WRONG = {
     "too many experts": ({**COUNTS, "expert_count": 1 << 20}, "expert_count is 1048576"),
     "another number of experts": ({**COUNTS, "expert_count": 6}, r"shape \(8, 32\); .* \(6, 32\)"),
     "another width": ({**COUNTS, "expert_feed_forward_length": 40}, r"shape \(8, 48, 32\); .* \(8, 40, 32\)"),
-    "another gating": ({**COUNTS, "expert_gating_func": 2}, "gating function 2; edgeinfer has softmax"),
+    "another gating": ({**COUNTS, "expert_gating_func": 4}, "gating function 4; edgeinfer has softmax"),
 }
 
 

@@ -117,7 +117,7 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
     """
     repeats = args.heads // args.kv_heads
     rows, start = simd.load_int32(tile + N_TOKENS) * repeats, chunk * CHUNK
-    position, last = simd.load_int32(tile + LOWEST), simd.load_int32(tile + HIGHEST)
+    position, last = simd.load_int32(tile + LOWEST), last_of_tile(args, step, tile)
     n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, position + 1 - args.window - start)
     shares = scratch + args.tile_rows * args.head_padded * 4
     scaled = shares + args.tile_rows * SCORE_BYTES
@@ -131,11 +131,17 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
     if args.cap != np.float32(0.0):
         for row in range(rows):
             cap_scores(shares + row * SCORE_BYTES, args.cap, n_vectors)
-    seen = position + 1 - start
-    if repeats == rows or (seen >= 16 * n_vectors and last + 1 - start <= args.window):  # all rows see the same
+    seen = last_seen(args, step, simd.load_int32(tile + FIRST), position) + 1 - start
+    sees_alike = simd.load_int32(tile + HIGHEST) + 1 - start <= args.window
+    if args.full == 0:
+        sees_alike = sees_alike and seen >= 16 * n_vectors
+    else:
+        sees_alike = sees_alike and seen >= n_seen
+    if repeats == rows or sees_alike:
+        first = position + 1 - args.window - start
         for row in range(0, rows, 4):
             at, to = shares + row * SCORE_BYTES, out + row * stride
-            softmax_rows(at, min(4, rows - row), seen - args.window, seen, n_vectors, to, stride)
+            softmax_rows(at, min(4, rows - row), first, seen, n_vectors, to, stride)
     else:
         for row in range(rows):
             share_out(
@@ -155,11 +161,26 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
 
 
 @inline
+def last_seen(args, step, token, position):
+    """The last position that a token at this position sees."""
+    if args.full == 0:
+        return position
+    return min(simd.load_int32(step.ends + 4 * token), position + args.window - 1)
+
+
+@inline
+def last_of_tile(args, step, tile):
+    """The last position that any token of a tile sees."""
+    return last_seen(args, step, simd.load_int32(tile + FIRST), simd.load_int32(tile + HIGHEST))
+
+
+@inline
 def share_out(args, step, tile, place, start, scores_at, n_vectors, out):
     """Turn the scores of a row, of the token at a place of a tile, into shares; note their largest and sum."""
     token = simd.load_int32(tile + FIRST) + place
-    seen = simd.load_int32(step.positions + 4 * token) + 1 - start
-    largest, total = softmax_chunk(scores_at, seen - args.window, seen, n_vectors)
+    position = simd.load_int32(step.positions + 4 * token)
+    first, stop = position + 1 - args.window - start, last_seen(args, step, token, position) + 1 - start
+    largest, total = softmax_chunk(scores_at, first, stop, n_vectors)
     store_largest_and_sum(out, largest, total)
 
 
@@ -223,9 +244,9 @@ def first_chunk(args, step, tile):
 
 
 @inline
-def last_chunk(step, tile):
+def last_chunk(args, step, tile):
     """The last chunk that any token of a tile sees."""
-    return simd.load_int32(tile + HIGHEST) // CHUNK
+    return last_of_tile(args, step, tile) // CHUNK
 
 
 @inline
@@ -253,7 +274,7 @@ def attend_by_tile(int8, isa, args, step, worker, crew):
         load_queries(int8, args, tile, kv_head, scratch)
         for row in range(rows):
             start_head(args, kv_head * repeats + row % repeats, totals + row * stride)
-        for chunk in range(first_chunk(args, step, tile), last_chunk(step, tile) + 1):
+        for chunk in range(first_chunk(args, step, tile), last_chunk(args, step, tile) + 1):
             following = (tile, kv_head, chunk + 1)
             if int8 is None and parts(tile, chunk):
                 attend_fork(int8, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, partials, stride)
@@ -285,7 +306,7 @@ def attend_by_chunk(int8, isa, args, step, worker, crew):
     n_tasks, held = step.n_tiles * args.kv_heads * step.n_chunks, -1
     for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
         tile, kv_head, chunk = split_task(args, step, task)
-        if chunk < first_chunk(args, step, tile) or chunk > last_chunk(step, tile):
+        if chunk < first_chunk(args, step, tile) or chunk > last_chunk(args, step, tile):
             continue
         if held != task // step.n_chunks:
             load_queries(int8, args, tile, kv_head, scratch)
@@ -320,7 +341,8 @@ def join_chunks(pointer, worker, crew):
         start_head(args, head, total)
         chunk = max(0, position + 1 - args.window) // CHUNK
         kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
-        join_run(total, kept, stride, position // CHUNK + 1 - chunk, args.head_padded)
+        last = last_seen(args, step, token, position)
+        join_run(total, kept, stride, last // CHUNK + 1 - chunk, args.head_padded)
         write_result(total, args.out + token * args.out_stride + head * args.head_width * 4, args.head_width)
 
 

@@ -20,7 +20,7 @@ from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.activations import tiled_tokens
 from edgeinfer.backends.cpu.kernels.crew import share_start
 from edgeinfer.backends.cpu.kernels.tiles import multiply
-from edgeinfer.backends.cpu.records import GELU_TANH, PLAIN, PRODUCT, RELU, RELU2, SIGMOID
+from edgeinfer.backends.cpu.records import GELU, GELU_TANH, PLAIN, PRODUCT, RELU, RELU2, SIGMOID
 from edgeinfer.backends.cpu.targets import target
 
 arguments_at = simd.record_at(PRODUCT)
@@ -80,6 +80,8 @@ def activated(curve, gate):
     """The activation of a gate."""
     if curve == RELU:
         return simd.activated("relu", gate)
+    if curve == GELU:
+        return simd.activated("gelu", gate)
     if curve == SIGMOID:
         return simd.activated("sigmoid", gate)
     if curve == RELU2:

@@ -106,6 +106,16 @@ def add_rows(pointer, worker, crew):
             simd.store(args.out + at, simd.add(simd.load(args.out + at), simd.load(args.source + at)))
 
 
+def add_vector(pointer, worker, crew):
+    """out += source, one row for all, by columns."""
+    args = columns_at(pointer)
+    pairs = args.n_vectors // 2
+    for row in range(simd.load_int64(args.count)):
+        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+            at = row * args.stride + index * 64
+            simd.store(args.out + at, simd.add(simd.load(args.out + at), simd.load(args.source + index * 64)))
+
+
 def soft_cap(pointer, worker, crew):
     """out = cap * tanh(source / cap), by columns."""
     args = columns_at(pointer)

@@ -25,4 +25,4 @@ def _calls(lowering: Lowering, op: Attention) -> list[Call]:
     return lowering.attending.attention(op)
 
 
-OP = CpuOp(_kernels, _calls, frozenset({"window", "soft_cap", "sinks"}))
+OP = CpuOp(_kernels, _calls, frozenset({"window", "soft_cap", "sinks", "causal"}))

@@ -128,6 +128,13 @@ def relu(gate):
 
 
 @cuda.jit(device=True)
+def gelu(gate):
+    """x times the normal distribution's function."""
+    share = np.float32(math.erf(gate * np.float32(0.7071067811865476)))
+    return np.float32(0.5) * gate * (np.float32(1) + share)
+
+
+@cuda.jit(device=True)
 def sigmoid(gate):
     """1 / (1 + e^-x)."""
     return np.float32(1) / (np.float32(1) + np.float32(math.exp(-max(gate, LOWEST_POWER))))
@@ -139,7 +146,7 @@ def relu2(gate):
     return relu(gate) * relu(gate)
 
 
-ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid}
+ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh, "relu": relu, "relu2": relu2, "sigmoid": sigmoid, "gelu": gelu}
 
 
 def plain(activation):

@@ -118,9 +118,10 @@ def test_ids_outside_the_vocabulary_are_refused(byte_level: SimpleNamespace) -> 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"tokenizer.ggml.model": "bert"}, UnsupportedModel, "'bert'; edgeinfer reads gpt2"),
-        ({"tokenizer.ggml.model": "t5"}, UnsupportedModel, "llama"),
-        ({"tokenizer.ggml.model": "rwkv"}, UnsupportedModel, "llama"),
+        ({"tokenizer.ggml.model": "rwkv"}, UnsupportedModel, "'rwkv'; edgeinfer reads gpt2"),
+        ({"tokenizer.ggml.model": "plamo2"}, UnsupportedModel, "llama"),
+        ({"tokenizer.ggml.model": "bert"}, BadGGUF, "unknown_token_id is missing"),
+        ({"tokenizer.ggml.model": "t5"}, BadGGUF, "needs scores and an unknown token"),
         ({"tokenizer.ggml.model": None}, UnsupportedModel, "is missing"),
         ({"tokenizer.ggml.pre": "klingon"}, UnsupportedModel, "'klingon'; edgeinfer has: .*llama-bpe.*smollm"),
         ({"tokenizer.ggml.merges": None}, BadGGUF, "merges is missing"),

@@ -1,0 +1,24 @@
+"""A vector that is added to all rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.step import address
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.add_vector import AddVector
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: AddVector) -> list[Call]:
+    call = lowering.columns(catalogue.ADD_VECTOR, op.out, op.out, op.out)
+    values = lowering.values
+    call.arguments["source"] = address(values.vector(op.weight, values.buffers[op.out].shape[1]))
+    return [call]
+
+
+OP = CpuOp(lambda *_: [catalogue.ADD_VECTOR], _calls)

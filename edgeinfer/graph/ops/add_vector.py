@@ -1,0 +1,37 @@
+"""A vector that is added to all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeinfer.graph.cost import Cost
+from edgeinfer.graph.op import Access, Op, OpContext
+from edgeinfer.graph.weights import Weight
+
+
+@dataclass(frozen=True, slots=True)
+class AddVector(Op):
+    """out[t] += weight, float32[width]."""
+
+    weight: Weight
+    out: str
+    width: int
+
+    @property
+    def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        out = (Access(self.out, self.width),)
+        return out, out
+
+    @property
+    def vectors(self) -> tuple[Weight, ...]:
+        return (self.weight,)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(vectors=self.vectors, n_elements=self.width)
+
+    def evaluate(self, context: OpContext) -> None:
+        context.values[self.out] = context.values[self.out] + context.vector(self.weight)
+
+
+OP = AddVector

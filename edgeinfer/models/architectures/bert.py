@@ -1,0 +1,52 @@
+"""BERT and what is shaped like it (bge, e5, MiniLM, XLM-RoBERTa): texts read as a whole, for embeddings.
+
+Embeddings are those of the token, of its position and of the first kind of text, normed; layers norm after each branch
+was added; GELU. Source: BERT (Devlin et al., arXiv 1810.04805).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.graph.ops.add_vector import AddVector
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import attention, embed, feed_forward, hidden_head, norm_in_place
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.sizes import Sizes
+from edgeinfer.models.spec import ModelSpec
+
+TYPES = "token_types.weight"
+FIRST_NORM = "token_embd_norm"
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a BERT. Raises BadGGUF, UnsupportedModel for a classifier, BadSetting for too long a context."""
+    if "cls.weight" in hp.tensors or "cls.output.weight" in hp.tensors:
+        raise UnsupportedModel("this bert is a classifier or reranker; edgeinfer has those for embeddings")
+    g = ModelGraph(hp, Sizes.read(hp, layer_norms=True))
+    sizes = g.sizes
+    if hp.n_context > sizes.n_context_trained:
+        raise BadSetting(
+            f"this model knows positions up to {sizes.n_context_trained}, so a context of {hp.n_context} tokens is "
+            f"impossible; choose {sizes.n_context_trained} or less"
+        )
+    embed(g, positions=hp.matrix("position_embd.weight", (sizes.n_context_trained, sizes.width)))
+    norm_embeddings(g)
+    for number in range(sizes.n_layers):
+        g.stage(f"blk.{number}")
+        attention(g, None, causal=False, source="x")
+        norm_in_place(g, "attn_output_norm")
+        feed_forward(g, "gelu", gated=False, source="x")
+        norm_in_place(g, "layer_output_norm")
+    return hidden_head(g)
+
+
+def norm_embeddings(g: ModelGraph) -> None:
+    """The first kind of text, where a file tells kinds apart, and the norm of embeddings."""
+    if TYPES in g.hp.tensors:
+        g.add(AddVector(g.hp.first_row(TYPES, g.sizes.width), "x", g.sizes.width))
+    g.prefix = ""
+    norm_in_place(g, FIRST_NORM)
+
+
+ARCHITECTURE = Architecture(build)
