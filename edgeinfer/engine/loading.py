@@ -45,7 +45,7 @@ from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, Speculation, 
 from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
-from edgeinfer.models.load import spec_of
+from edgeinfer.models.load import left_out, spec_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import vocabulary_of
@@ -288,6 +288,7 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         speculation = replace(speculation, spec="off")
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
+    notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors))
     if wanted.device == AUTO_DEVICE:
         limits, speculation, more = _held(subject, spec, name, wanted, limits)
         notices += more

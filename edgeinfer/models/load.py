@@ -21,8 +21,14 @@ from edgeinfer.models.quants import format_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import with_threshold
 
-UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*|(v|mm)\..*")
-"""Tensors that a model may hold and not read: rotary tables that its context does not select, an image encoder."""
+UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*")
+"""Tensors that a model may hold and not read: rotary tables that its context does not select."""
+PARTS = {
+    "what reads images": re.compile(r"(v|mm)\..*"),
+    "what reads sound": re.compile(r"a\..*"),
+    "blocks that predict tokens after the next one (MTP)": re.compile(r"blk\.(\d{1,9})\..*"),
+}
+"""Parts of a model that its answers can do without, by their tensors; blocks are those behind its layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +79,27 @@ def spec_of(
             "the file holds no tensors, only metadata and a vocabulary; get the file with the model's weights"
         )
     architecture = architecture_of(metadata.text("general.architecture"))
-    trained = Hyperparameters(metadata, tensors, 0).integer("context_length")
+    header = Hyperparameters(metadata, tensors, 0)
+    trained = header.integer("context_length")
     spec = architecture.build(Hyperparameters(metadata, tensors, n_context or trained))
-    _check_tensors(spec, tensors)
+    _check_tensors(spec, tensors, header.integer("block_count"))
     return spec if approx is None else with_threshold(spec, approx)
+
+
+def left_out(spec: ModelSpec, metadata: Metadata, tensors: Mapping[str, TensorInfo]) -> tuple[str, ...]:
+    """The parts of a file that edgeinfer leaves out, in words."""
+    n_blocks = Hyperparameters(metadata, tensors, 0).integer("block_count")
+    found = (_part(name, spec.n_layers, n_blocks) for name in tensors)
+    return tuple(dict.fromkeys(part for part in found if part is not None))
+
+
+def _part(tensor: str, n_layers: int, n_blocks: int) -> str | None:
+    """The part that a tensor belongs to and that answers can do without, if it is of one."""
+    for part, pattern in PARTS.items():
+        found = pattern.fullmatch(tensor)
+        if found is not None and (not tensor.startswith("blk.") or n_layers <= int(found.group(1)) < n_blocks):
+            return part
+    return None
 
 
 def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
@@ -90,7 +113,7 @@ def _names(spec: ModelSpec) -> set[str]:
     return {weight.tensor for weight in (*spec.weights(), *spec.dense)} | factors
 
 
-def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> None:
+def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_blocks: int) -> None:
     """Raise UnsupportedModel for a tensor that is read and has no quant format, or that nothing reads."""
     names = _names(spec)
     for name in tensors:
@@ -99,7 +122,7 @@ def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> None:
                 format_of(tensors[name].ggml_type)
             except UnsupportedModel as error:
                 raise UnsupportedModel(f"{name}: {error}") from None
-        elif not UNREAD.fullmatch(name):
+        elif not UNREAD.fullmatch(name) and _part(name, spec.n_layers, n_blocks) is None:
             raise UnsupportedModel(
                 f"the file has a tensor {name[:80]!r} that edgeinfer's {spec.architecture} does not use: "
                 "the model is a variant of it, and answers without that tensor would be wrong"

@@ -11,6 +11,8 @@ from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.models.hyperparameters import Hyperparameters
 
 LAYERS_MAX = 4096
+GUESSING = "nextn_predict_layers"
+"""How many of a file's blocks predict tokens after the next one (MTP)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Sizes:
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
                 "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe and gpt-oss"
             )
-        n_layers = hp.integer("block_count", most=LAYERS_MAX)
+        n_layers = _n_layers(hp)
         width, heads = hp.integer("embedding_length"), hp.integer("attention.head_count")
         attends, kv_heads = _kv_heads(hp, n_layers, heads, hybrid=hybrid)
         if heads % kv_heads:
@@ -87,10 +89,18 @@ class Sizes:
         return self.kv_heads * self.head_width
 
 
+def _n_layers(hp: Hyperparameters) -> int:
+    """Layers that make a token; a file may have blocks behind them that guess further ones, which are left out."""
+    n_blocks, n_guessing = hp.integer("block_count", most=LAYERS_MAX), hp.integer(GUESSING, 0, least=0)
+    if n_guessing >= n_blocks:
+        raise BadGGUF(f"{hp.architecture}.{GUESSING} is {n_guessing} of {n_blocks} blocks: no layer is left")
+    return n_blocks - n_guessing
+
+
 def _kv_heads(hp: Hyperparameters, n_layers: int, heads: int, *, hybrid: bool) -> tuple[tuple[bool, ...], int]:
     """Which layers have attention, and the kv heads of those."""
     key = "attention.head_count_kv"
-    counts = hp.counts(key, n_layers, heads)
+    counts = hp.counts(key, n_layers + hp.integer(GUESSING, 0, least=0), heads)[:n_layers]
     kinds = sorted(set(counts) - {0})
     if len(kinds) > 1:
         raise UnsupportedModel(f"{hp.architecture}.{key} differs by layer ({kinds}); edgeinfer has models of one count")

@@ -30,4 +30,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return head(g)
 
 
-ARCHITECTURE = Architecture(build)
+ARCHITECTURE = Architecture(build, aliases=("qwen3vlmoe",))
