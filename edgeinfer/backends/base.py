@@ -46,7 +46,7 @@ class Limits:
 
     n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass; kv: how
     keys and values are kept; branches: whether a tree in one pass pays; else it is read path by path; stored: where
-    weights are that do not fit into memory.
+    weights are that do not fit into memory; n_sequences: most of one pass, 0 for as many as pages allow.
     """
 
     n_context: int
@@ -57,6 +57,7 @@ class Limits:
     branches: bool = True
     stored: Stored | None = None
     prepacked: Prepacked | None = None
+    n_sequences: int = 0
 
 
 WHOLE = 1 << 16

@@ -45,6 +45,7 @@ from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, Speculation, 
 from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
+from edgeinfer.graph.state import n_state_slots
 from edgeinfer.models.load import left_out, spec_of
 from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import LocalModel, Store
@@ -287,6 +288,9 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
     if not spec.is_causal:  # whole texts in one pass, and none is written
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         speculation = replace(speculation, spec="off")
+    if spec.states:  # each sequence of a pass has a state that is read and one that is written
+        n_slots = n_state_slots(spec.states, limits.n_pages, limits.max_outputs)
+        limits = replace(limits, n_sequences=max(1, n_slots // 2))
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
     notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors))
     if wanted.device == AUTO_DEVICE:

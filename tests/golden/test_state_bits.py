@@ -112,6 +112,15 @@ def test_more_sequences_than_states_wait_or_read_again(path: Path, monkeypatch: 
         assert found == expected
 
 
+def test_no_more_answers_are_made_at_a_time_than_there_are_states_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
+    monkeypatch.setattr("edgeinfer.graph.state.FEWEST_STATES", 6)
+    with load(path, device="cpu", n_context=256, n_sessions=4, spec="off") as llm:
+        assert llm.limits.n_sequences == 3
+        found = [answer.text for answer in llm.batch(PROMPTS * 3, max_tokens=20, temperature=0.0)]
+        assert sorted(found) == sorted([answer_alone(llm, prompt, 0.0, 20) for prompt in PROMPTS] * 3)
+
+
 def test_there_must_be_places_for_a_pass(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
     monkeypatch.setattr("edgeinfer.graph.state.FEWEST_STATES", 1)

@@ -37,7 +37,8 @@ class Admission:
         self._pool, self._shares = pool, shares
         self._n_context = limits.n_context
         self._n_pages = max(limits.n_pages, pool.executor.n_free_pages)  # of all homes of sequences
-        self._most_active = min(most_active or limits.max_outputs, limits.max_outputs)
+        most = limits.n_sequences or limits.max_outputs
+        self._most_active = min(most_active or most, most)
         self.parking = parking
         self.prefixes = Prefixes(pool)
         self._entered: dict[Ticket, None] = {}  # in order
