@@ -3,7 +3,8 @@
 Run from the repository root: `python scripts/make_embedding_goldens.py`. Needs torch, transformers and gguf. Files hold
 what llama.cpp's converter writes; their own numbers, dequantised, are given to transformers, which runs in float32.
 For NAME.gguf there is NAME.npz with tokens int32[T], hidden float32[T, D], the last hidden rows, and embedding
-float32[D]: their mean, after the products that follow pooling if there are some, of length 1.
+float32[D]: their mean, after the products that follow pooling if there are some, of length 1; of a reranker tokens and
+score float32[1].
 """
 
 from __future__ import annotations
@@ -20,11 +21,20 @@ import torch
 from goldens.tokenizer import add_tokenizer
 from goldens.weights import UNIFORM, Type, quantise
 from numpy.typing import NDArray
-from transformers import BertConfig, BertModel, Gemma3TextConfig, Gemma3TextModel, NomicBertConfig, NomicBertModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    Gemma3TextConfig,
+    Gemma3TextModel,
+    NomicBertConfig,
+    NomicBertModel,
+    XLMRobertaConfig,
+    XLMRobertaForSequenceClassification,
+)
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "golden" / "data" / "embedding"
 VOCABULARY, N_TOKENS, CONTEXT, WIDTH, FFN, INNER = 264, 90, 96, 64, 96, 96
-WINDOW = 24
+WINDOW, PAD = 24, 1
 Array = NDArray[np.float32]
 COMMON = {"hidden_size": WIDTH, "intermediate_size": FFN, "num_attention_heads": 4, "vocab_size": VOCABULARY}
 NOMIC = {
@@ -45,6 +55,21 @@ class Case:
     model: Callable[[], torch.nn.Module]
     layers: int
     has_dense: bool = False
+    ranks: bool = False
+
+
+def xlm_roberta() -> torch.nn.Module:
+    """XLM-RoBERTa with a head of one score: bge-reranker's kind."""
+    config = XLMRobertaConfig(
+        **COMMON,
+        num_hidden_layers=2,
+        max_position_embeddings=CONTEXT + PAD + 1,
+        layer_norm_eps=1e-5,
+        type_vocab_size=1,
+        num_labels=1,
+        pad_token_id=PAD,
+    )
+    return XLMRobertaForSequenceClassification(config)
 
 
 def bert() -> torch.nn.Module:
@@ -81,7 +106,12 @@ def gemma() -> torch.nn.Module:
     return Gemma3TextModel(config)
 
 
-CASES = (Case("bert", bert, 2), Case("nomic-bert", nomic, 2), Case("gemma-embedding", gemma, 7, has_dense=True))
+CASES = (
+    Case("bert", bert, 2),
+    Case("bert", xlm_roberta, 2, ranks=True),
+    Case("nomic-bert", nomic, 2),
+    Case("gemma-embedding", gemma, 7, has_dense=True),
+)
 
 
 def randomise(model: torch.nn.Module, seed: int) -> None:
@@ -103,6 +133,9 @@ def tensors(model: torch.nn.Module, case: Case) -> Iterator[tuple[str, list[str]
         next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == case.architecture), case.layers
     )
     for key, _ in model.named_parameters():
+        if case.ranks and key.startswith("classifier"):
+            yield f"{'cls.output' if 'out_proj' in key else 'cls'}.{key.rpartition('.')[2]}", [key]
+            continue
         if case.architecture == "nomic-bert" and "self_attn." in key and "o_proj" not in key:
             if "q_proj" in key:
                 prefix = key.removesuffix("q_proj.weight")
@@ -113,7 +146,7 @@ def tensors(model: torch.nn.Module, case: Case) -> Iterator[tuple[str, list[str]
         if case.architecture == "nomic-bert" and own is not None:
             yield f"blk.{key.split('.')[1]}.{own}.{key.rpartition('.')[2]}", [key]
         else:
-            full = f"model.{key}" if case.architecture == "gemma-embedding" else key
+            full = f"model.{key}" if case.architecture == "gemma-embedding" else key.removeprefix("roberta.")
             yield names.get_name(full, try_suffixes=(".weight", ".bias")), [key]
 
 
@@ -126,7 +159,7 @@ def add_keys(writer: gguf.GGUFWriter, case: Case, config: Any) -> None:
     writer.add_block_count(case.layers)
     writer.add_feed_forward_length(FFN)
     writer.add_head_count(4)
-    writer.add_pooling_type(gguf.PoolingType.MEAN)
+    writer.add_pooling_type(gguf.PoolingType.RANK if case.ranks else gguf.PoolingType.MEAN)
     if case.architecture == "gemma-embedding":
         writer.add_head_count_kv(2)
         writer.add_key_length(16)
@@ -139,10 +172,38 @@ def add_keys(writer: gguf.GGUFWriter, case: Case, config: Any) -> None:
     else:
         writer.add_layer_norm_eps(config.layer_norm_eps)
         writer.add_causal_attention(False)
-        writer.add_token_type_count(2)
+        writer.add_token_type_count(1 if case.ranks else 2)
         if case.architecture == "nomic-bert":
             writer.add_rope_freq_base(1000.0)
-    add_tokenizer(writer)
+    if case.ranks:
+        add_unigram(writer)
+    else:
+        add_tokenizer(writer)
+
+
+def add_unigram(writer: gguf.GGUFWriter) -> None:
+    """XLM-RoBERTa's kind of vocabulary: control tokens, letters and a few words."""
+    control = ["<s>", "<pad>", "</s>", "<unk>"]
+    words = [f"▁{word}" for word in ("the", "a", "cat", "sat", "dog", "moon")]
+    letters = ["▁", *map(chr, range(33, 127))]
+    fill = [f"<{number}>" for number in range(VOCABULARY - len(control) - len(words) - len(letters))]
+    tokens = [*control, *words, *letters, *fill]
+    writer.add_tokenizer_model("t5")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * 4 + [-2.0] * len(words) + [-6.0] * (len(letters) + len(fill)))
+    writer.add_token_types([3, 3, 3, 2] + [1] * (len(tokens) - 4))
+    for add, token in (
+        (writer.add_bos_token_id, 0),
+        (writer.add_pad_token_id, 1),
+        (writer.add_eos_token_id, 2),
+        (writer.add_unk_token_id, 3),
+        (writer.add_sep_token_id, 2),
+    ):
+        add(token)
+    writer.add_add_bos_token(True)
+    writer.add_add_eos_token(True)
+    writer.add_add_space_prefix(True)
 
 
 def write(model: Any, case: Case, form: str, path: Path, seed: int) -> list[Array]:
@@ -153,9 +214,11 @@ def write(model: Any, case: Case, form: str, path: Path, seed: int) -> list[Arra
     is_gemma = case.architecture == "gemma-embedding"
     for target, keys in tensors(model, case):
         values = np.concatenate([parameters[key].detach().numpy() for key in keys])
+        first = PAD + 1 if case.ranks and target.startswith("position") else 0  # positions count from there
+        before, values = values[:first], values[first:]
         is_norm = is_gemma and target.endswith("norm.weight")
         held = _add(writer, target, values + np.float32(1) if is_norm else values, form)
-        held = held - np.float32(1) if is_norm else held
+        held = np.concatenate([before, held - np.float32(1) if is_norm else held])
         for key, part in zip(keys, np.split(held, len(keys)), strict=True):
             parameters[key].data = torch.from_numpy(np.ascontiguousarray(part))
     dense: list[Array] = []
@@ -186,9 +249,16 @@ def make(case: Case, form: str, seed: int) -> None:
     """Write one file and what transformers makes of some tokens."""
     model = case.model().eval()
     randomise(model, seed)
-    path = DATA / f"{case.architecture}-{form}.gguf"
+    path = DATA / f"{'reranker' if case.ranks else case.architecture}-{form}.gguf"
     dense = write(model, case, form, path, seed)
     tokens = np.random.default_rng(seed).integers(0, VOCABULARY - 8, N_TOKENS).astype(np.int32)
+    if case.ranks:
+        tokens = np.array([0, 4, 6, 7, 2, 2, 5, 8, 10, 30, 40, 50, 9, 2], np.int32)
+        with torch.no_grad():
+            score = model(torch.from_numpy(tokens).long()[None]).logits[0].sigmoid().numpy()
+        np.savez(path.with_suffix(".npz"), tokens=tokens, score=score)
+        print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB, score {score}")
+        return
     with torch.no_grad():
         hidden = model(torch.from_numpy(tokens).long()[None]).last_hidden_state[0].numpy()
     pooled = hidden.mean(axis=0)

@@ -96,6 +96,7 @@ class Embedder:
             if pooling == "mean":
                 total += states.sum(axis=0, dtype=np.float64)
             elif pooling == "first":
+                progress("embedding", len(tokens), len(tokens))
                 first: Floats = states[0]
                 return first
         progress("embedding", len(tokens), len(tokens))

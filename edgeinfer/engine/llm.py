@@ -19,7 +19,6 @@ from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.batching.scheduler import Scheduler
 from edgeinfer.engine.batching.stream import BatchStream, Prompt
 from edgeinfer.engine.conversation import Messages
-from edgeinfer.engine.embedding import Embedder, Pooling
 from edgeinfer.engine.evaluators import Overlapping, Sharing, Subject, Tally
 from edgeinfer.engine.facts import Entered, Facts, Load
 from edgeinfer.engine.generate import Generation
@@ -36,8 +35,9 @@ from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
 from edgeinfer.engine.speculation.setup import LaterDrafts, priming_of
 from edgeinfer.engine.stream import TextStream
+from edgeinfer.engine.text_reader import TextReader
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
-from edgeinfer.graph.step import PAGE, Floats
+from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.cost import KV_ELEMENT_BYTES
@@ -56,7 +56,7 @@ TIMED_S = 0.5
 """none is begun after so long: answers wait meanwhile."""
 
 
-class LLM:
+class LLM(TextReader):
     """One loaded model. `chat` and `complete` answer by themselves; a `session()` keeps what it has read."""
 
     def __init__(
@@ -321,39 +321,6 @@ class LLM:
     def batcher(self, parallel: int) -> Batcher:
         """Who leads up to so many answers at a time on this model."""
         return Batcher(self._leader, self._tokenizer, parallel)
-
-    @cached_property
-    def _embedder(self) -> Embedder:
-        return Embedder(self._pool, self._subject)
-
-    def embed(
-        self,
-        texts: Sequence[str | Sequence[int]],
-        *,
-        pooling: Pooling | None = None,
-        normalized: bool = True,
-        progress: Progress = no_progress,
-    ) -> list[Floats]:
-        """The embeddings of texts, or of their tokens: float32[D] each, of length 1 if `normalized`; from any thread.
-
-        `pooling` of the tokens' last hidden states: as the model's file says, else their mean. `progress` is told how
-        many tokens of each text are read; what it raises ends the work. Raises BadSetting, ContextOverflow,
-        UnsupportedModel where the device does not show hidden states, EngineClosed.
-        """
-        self._pool.check_open()
-        if isinstance(texts, str):
-            raise BadSetting("embed takes a list of texts; write [text]")
-        embedder = self._embedder
-        prompts = [self.tokenize(text) if isinstance(text, str) else self.prompts.checked(text) for text in texts]
-        return [embedder.embed(tokens, pooling, normalized=normalized, progress=progress) for tokens in prompts]
-
-    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids of a text. `add_special`: with the tokens that the model wants around a text."""
-        return self._tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
-
-    def detokenize(self, tokens: Sequence[int], *, skip_special: bool = False) -> str:
-        """The text of token ids. Raises EdgeInferError for an id outside the vocabulary."""
-        return self._tokenizer.decode(tokens, skip_special=skip_special)
 
     def prime(self, progress: Progress = no_progress) -> None:
         """Make the table of every token's likeliest successors, which drafts come from, and keep it with the model.

@@ -29,7 +29,10 @@ from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.weights import Every, Unpair, Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.spec import KVLayer, ModelSpec
+from edgeinfer.models.spec import KVLayer, ModelSpec, RankHead
+
+RANK = 4
+"""GGUF's number of what pools by ranking."""
 
 
 def embed(g: ModelGraph, scale: float = 1.0, positions: Weight | None = None) -> None:
@@ -67,6 +70,19 @@ def hidden_head(g: ModelGraph) -> ModelSpec:
     taken = g.buffer("x_out", g.sizes.width, Rows.OUTPUTS)
     g.add(TakeOutputs("x", taken, g.sizes.width))
     return g.spec(taken)
+
+
+def ranks(g: ModelGraph) -> bool:
+    """Whether the file ranks documents, by a head that the graph then has."""
+    hp, width = g.hp, g.sizes.width
+    if hp.integer("pooling_type", 0, least=0) != RANK or "cls.output.weight" not in hp.tensors:
+        return False
+    out = hp.columns_of("cls.output.weight", width)
+    if out.n_rows > 2:
+        raise UnsupportedModel(f"this reranker tells {out.n_rows} kinds apart; edgeinfer has those of one score or two")
+    dense = hp.matrix("cls.weight", (width, width)) if "cls.weight" in hp.tensors else None
+    g.rank(RankHead((dense, hp.bias("cls.bias", width)), (out, hp.bias("cls.output.bias", out.n_rows))))
+    return True
 
 
 def norm_in_place(g: ModelGraph, tensor: str) -> None:

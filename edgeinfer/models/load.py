@@ -110,7 +110,8 @@ def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
 def _names(spec: ModelSpec) -> set[str]:
     """Names of the tensors that the ops read."""
     factors = {op.table.factors for op in spec.ops() if isinstance(op, Rope) and op.table.factors is not None}
-    return {weight.tensor for weight in (*spec.weights(), *spec.dense)} | factors
+    beside = (*spec.dense, *(() if spec.rank is None else spec.rank.weights()))
+    return {weight.tensor for weight in (*spec.weights(), *beside)} | factors
 
 
 def _check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo], n_blocks: int) -> None:

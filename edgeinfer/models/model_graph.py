@@ -12,7 +12,7 @@ from edgeinfer.graph.state import LayerState
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.models.spec import KVLayer, ModelSpec, Stage
+from edgeinfer.models.spec import KVLayer, ModelSpec, RankHead, Stage
 
 
 class ModelGraph:
@@ -26,6 +26,7 @@ class ModelGraph:
         self._kv: list[KVLayer] = []
         self._states: list[LayerState] = []
         self._dense: list[Weight] = []
+        self._rank: RankHead | None = None
 
     def stage(self, name: str) -> None:
         """Begin "embed", "blk.0" … or "head"; ops that are placed together."""
@@ -57,6 +58,10 @@ class ModelGraph:
         """A matrix that a pooled row is multiplied by, after those before it."""
         self._dense.append(weight)
 
+    def rank(self, head: RankHead) -> None:
+        """What makes scores of a hidden row."""
+        self._rank = head
+
     def spec(self, logits: str = "logits") -> ModelSpec:
         """The model; its last op has written `logits`."""
         sizes = self.sizes
@@ -76,5 +81,6 @@ class ModelGraph:
             kv=tuple(self._kv),
             states=tuple(self._states),
             dense=tuple(self._dense),
+            rank=self._rank,
             logits=logits,
         )

@@ -35,9 +35,22 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class RankHead:
+    """What makes scores of a hidden row: tanh of a product, if there is one, and a product; each with its bias."""
+
+    dense: tuple[Weight | None, Weight | None]
+    out: tuple[Weight, Weight | None]
+
+    def weights(self) -> Iterator[Weight]:
+        """Those that there are."""
+        yield from (weight for weight in (*self.dense, *self.out) if weight is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model. Its last op writes what is wanted into the buffer `logits`: float32[O, n_vocab], or hidden rows where a
     model has no logits. `dense`: matrices that a pooled row of hidden states is multiplied by, one after the other.
+    `rank`: what a reranker makes of a row.
     """
 
     architecture: str
@@ -55,6 +68,7 @@ class ModelSpec:
     kv: tuple[KVLayer, ...]
     states: tuple[LayerState, ...] = ()
     dense: tuple[Weight, ...] = ()
+    rank: RankHead | None = None
     logits: str = "logits"
 
     def ops(self) -> Iterator[Op]:

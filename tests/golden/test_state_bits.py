@@ -112,7 +112,7 @@ def test_more_sequences_than_states_wait_or_read_again(path: Path, monkeypatch: 
         assert found == expected
 
 
-def test_no_more_answers_are_made_at_a_time_than_there_are_states_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_answers_at_a_time_than_states_are_there_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgeinfer.graph.state.MOST_STATE_BYTES", 0)
     monkeypatch.setattr("edgeinfer.graph.state.FEWEST_STATES", 6)
     with load(path, device="cpu", n_context=256, n_sessions=4, spec="off") as llm:

@@ -20,7 +20,7 @@ from edgeinfer.app.server.guard import Guard
 from edgeinfer.app.server.hosting import Hosting
 from edgeinfer.app.server.metrics import Metrics
 from edgeinfer.app.server.options import ServerOptions
-from edgeinfer.app.server.routes import chat, completions, embeddings, models, responses, standing, texts
+from edgeinfer.app.server.routes import chat, completions, embeddings, models, rerank, responses, standing, texts
 from edgeinfer.app.server.state import State
 from edgeinfer.errors import EdgeInferError
 
@@ -41,7 +41,7 @@ def create_app(options: ServerOptions, hosting: Hosting, defaults: Options) -> F
         redoc_url=None,
     )
     app.state.server = State(options, hosting, Metrics(), defaults)
-    for module in (chat, completions, responses, embeddings, models, texts, standing):
+    for module in (chat, completions, responses, embeddings, rerank, models, texts, standing):
         app.include_router(module.router)
     for kind in (Refusal, EdgeInferError, Exception):
         app.add_exception_handler(kind, _told)

@@ -161,6 +161,22 @@ class EmbeddingRequest(Asked):
     dimensions: Count | None = None
 
 
+class Document(Asked):
+    """A document to be ranked."""
+
+    text: Text
+
+
+class RerankRequest(Asked):
+    """POST /v1/rerank."""
+
+    query: Text
+    documents: Annotated[list[Text | Document], Field(min_length=1, max_length=2048)]
+    model: str | None = Field(default=None, max_length=500)
+    top_n: Count | None = None
+    return_documents: bool = False
+
+
 class TokenizeRequest(Asked):
     """POST /tokenize."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, hidden_head, norm_in_place
+from edgeinfer.models.blocks import attention, embed, feed_forward, hidden_head, norm_in_place, ranks
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
@@ -21,10 +21,15 @@ FIRST_NORM = "token_embd_norm"
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a BERT. Raises BadGGUF, UnsupportedModel for a classifier, BadSetting for too long a context."""
-    if "cls.weight" in hp.tensors or "cls.output.weight" in hp.tensors:
-        raise UnsupportedModel("this bert is a classifier or reranker; edgeinfer has those for embeddings")
     g = ModelGraph(hp, Sizes.read(hp, layer_norms=True))
-    sizes = g.sizes
+    sizes, has_head = g.sizes, "cls.weight" in hp.tensors or "cls.output.weight" in hp.tensors
+    if has_head and not ranks(g):
+        raise UnsupportedModel("this bert is a classifier; edgeinfer has those that embed or rank")
+    if has_head and TYPES in hp.tensors and hp.columns_of(TYPES, sizes.width).n_rows > 1:
+        raise UnsupportedModel(
+            "this reranker tells a query and a document apart by kinds of text; edgeinfer has those that do not, as "
+            "XLM-RoBERTa's (bge-reranker-v2-m3, jina-reranker-v2)"
+        )
     if hp.n_context > sizes.n_context_trained:
         raise BadSetting(
             f"this model knows positions up to {sizes.n_context_trained}, so a context of {hp.n_context} tokens is "

@@ -6,7 +6,7 @@ Source: Qwen3 Technical Report (arXiv 2505.09388).
 from __future__ import annotations
 
 from edgeinfer.models.architectures import Architecture
-from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm, ranks
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
@@ -18,6 +18,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a dense Qwen 3 model. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp))
     rope = rope_table(hp, g.sizes.rotary_width)
+    ranks(g)
     embed(g)
     for number, window in enumerate(windows(hp, g.sizes)):
         g.stage(f"blk.{number}")

@@ -18,14 +18,20 @@ Change = Callable[[gguf.GGUFWriter], None]
 PROMPT = [5, 6, 7, 8, 9, 10]
 
 
-def rewritten(source: Path, out: Path, architecture: str, change: Change | None = None, n_blocks: int = 0) -> Path:
-    """A golden model under the name of another architecture, with more in it; `n_blocks`: instead of its own."""
+def rewritten(
+    source: Path, out: Path, architecture: str, change: Change | None = None, n_blocks: int = 0, *, rank: bool = False
+) -> Path:
+    """A golden model under the name of another architecture, with more in it; `n_blocks`: instead of its own.
+
+    `rank`: its pooling is by ranking.
+    """
     reader = gguf.GGUFReader(source)
     writer, old = gguf.GGUFWriter(out, architecture), reader.fields["general.architecture"].contents()
     for key, field in reader.fields.items():
         if key.startswith("GGUF.") or key == "general.architecture":
             continue
         value = n_blocks if n_blocks and key.endswith(".block_count") else field.contents()
+        value = 4 if rank and key.endswith(".pooling_type") else value
         element = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(key.replace(f"{old}.", f"{architecture}."), value, field.types[0], element)
     for tensor in reader.tensors:
