@@ -7,15 +7,18 @@ and Gurevych, arXiv 1908.10084). Passes are small, so that answers in the making
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Literal, get_args
 
 import numpy as np
 
 from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.backends.weights import matrix, vector
+from edgeinfer.engine.batching.passes import join
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.evaluators import Showing, Subject
+from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.pool import Pool
 from edgeinfer.errors import BadSetting, ContextOverflow, UnsupportedModel
 from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
@@ -54,54 +57,98 @@ class Embedder:
 
     def embed(
         self,
-        tokens: Sequence[int],
+        texts: Sequence[Sequence[int]],
         pooling: Pooling | None = None,
         *,
         normalized: bool = True,
         progress: Progress = no_progress,
-    ) -> Floats:
-        """The embedding of a text: float32[D]. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit.
+    ) -> list[Floats]:
+        """The embeddings of texts: float32[D] each. Raises ContextOverflow, BadSetting, EngineClosed, DoesNotFit.
 
-        `progress` is told how many tokens are read; what it raises ends the work.
+        `progress` is told how many tokens of each are read; what it raises ends the work.
         """
         pooling, n_context = pooling or self.pooling, self._pool.executor.limits.n_context
         if pooling not in get_args(Pooling):
             raise BadSetting(f"pooling cannot be {pooling!r}: it must be one of {', '.join(get_args(Pooling))}")
-        if not tokens:
-            raise BadSetting("an empty text has no embedding; give some text")
-        if len(tokens) > n_context:
-            raise ContextOverflow(f"the text has {len(tokens)} tokens and the context holds {n_context}; shorten it")
-        cached = self._pool.open()
-        try:
-            pooled = self._pooled(cached, tokens, pooling, progress)
-        finally:
-            cached.close()
+        for tokens in texts:
+            if not tokens:
+                raise BadSetting("an empty text has no embedding; give some text")
+            if len(tokens) > n_context:
+                raise ContextOverflow(
+                    f"the text has {len(tokens)} tokens and the context holds {n_context}; shorten it"
+                )
+        pooled = [vector for group in self._groups(texts) for vector in self._read(group, pooling, progress)]
+        return [self._finished(vector, normalized=normalized) for vector in pooled]
+
+    def _groups(self, texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+        """The texts in order, as many at a time as one pass takes; longer ones alone."""
+        limits = self._pool.executor.limits
+        group: list[Sequence[int]] = []
+        for tokens in texts:
+            joined = [*group, tokens]
+            n_tokens = sum(len(each) for each in joined)
+            n_pages = sum(pages_for(len(each)) for each in joined)
+            many = limits.n_sequences and len(joined) > limits.n_sequences
+            if group and (n_tokens > self._most_tokens or n_pages > pages_for(limits.n_context) or many):
+                yield group
+                joined = [tokens]
+            group = joined
+        if group:
+            yield group
+
+    @property
+    def _most_tokens(self) -> int:
+        """Most tokens of a pass: a whole text where one is read so, else what answers in the making can wait for."""
+        limits = self._pool.executor.limits
+        return limits.n_context if self._reads_whole else min(CHUNK, limits.max_tokens)
+
+    def _read(self, group: list[Sequence[int]], pooling: Pooling, progress: Progress) -> list[Floats]:
+        """What is pooled of each text: float32[D]; several texts fit into one pass, a single one may take more."""
+        sums = [np.zeros(self.width, np.float64) for _ in group]
+        ends = [np.zeros(self.width, np.float32) for _ in group]
+        most = self._most_tokens
+        with ExitStack() as opened:
+            members = [self._pool.open() for _ in group]
+            for member in members:
+                opened.callback(member.close)
+            read = [0] * len(group)
+            while any(done < len(tokens) for done, tokens in zip(read, group, strict=True)):
+                for done, tokens in zip(read, group, strict=True):
+                    progress("embedding", done, len(tokens))
+                with self._pool.lock:
+                    firsts = [member.n_cached for member in members]  # 0 again where others had to have the memory
+                    parts = [tokens[first : first + most] for tokens, first in zip(group, firsts, strict=True)]
+                    found = self._pass(members, parts)
+                for number, (first, rows) in enumerate(zip(firsts, found, strict=True)):
+                    read[number] = first + len(rows)
+                    sums[number] = rows.sum(axis=0, dtype=np.float64) + (sums[number] if first else 0)
+                    ends[number] = rows[0] if pooling == "first" else rows[-1]
+                if pooling == "first":
+                    break
+        for tokens in group:
+            progress("embedding", len(tokens), len(tokens))
+        if pooling == "mean":
+            return [(total / len(tokens)).astype(np.float32) for total, tokens in zip(sums, group, strict=True)]
+        return ends
+
+    def _pass(self, members: list[CachedSequence], parts: list[Sequence[int]]) -> list[Floats]:
+        """One pass over the next tokens of each: the rows that the head would read, float32[T, D]; under the lock."""
+        batches = [member.chain(part, wants_logits=False) for member, part in zip(members, parts, strict=True)]
+        joined = join(batches)
+        members[0].evaluate(joined)
+        rows = self._normed(self._executor.show(self._source))
+        nodes = np.split(np.arange(len(rows), dtype=np.int32), np.cumsum([len(part) for part in parts])[:-1])
+        for member, own in zip(members, nodes, strict=True):
+            member.commit(joined, own)
+        return [rows[own] for own in nodes]
+
+    def _finished(self, pooled: Floats, *, normalized: bool) -> Floats:
+        """What the dense layers make of it, with length 1 if wanted: float32[D]."""
         for weight in self._dense:
             pooled = weight @ pooled
         length = float(np.linalg.norm(pooled))
         unit: Floats = pooled / np.float32(length) if normalized and length else pooled
         return unit
-
-    def _pooled(self, cached: CachedSequence, tokens: Sequence[int], pooling: Pooling, progress: Progress) -> Floats:
-        total, chunk = np.zeros(self.width, np.float64), min(CHUNK, cached.max_tokens)
-        chunk = len(tokens) if self._reads_whole else chunk
-        for start in range(0, len(tokens), chunk):
-            progress("embedding", start, len(tokens))
-            part = tokens[start : start + chunk]
-            with self._pool.lock:
-                batch = cached.chain(part, wants_logits=False)
-                cached.evaluate(batch)
-                states = self._normed(self._executor.show(self._source))
-                cached.commit(batch, np.arange(len(part), dtype=np.int32))
-            if pooling == "mean":
-                total += states.sum(axis=0, dtype=np.float64)
-            elif pooling == "first":
-                progress("embedding", len(tokens), len(tokens))
-                first: Floats = states[0]
-                return first
-        progress("embedding", len(tokens), len(tokens))
-        mean: Floats = (total / len(tokens)).astype(np.float32)
-        return mean if pooling == "mean" else states[-1]
 
     def _normed(self, states: Floats) -> Floats:
         """The rows that the head would read: float32[T, D]."""

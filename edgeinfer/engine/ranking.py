@@ -46,7 +46,7 @@ class Ranker:
 
     def rank(self, query: str, documents: Sequence[str], progress: Progress = no_progress) -> list[float]:
         """A number between 0 and 1 for each document; higher is better. Raises as `Embedder.embed`."""
-        return [self._score(self.tokens(query, document), progress) for document in documents]
+        return self._scores([self.tokens(query, document) for document in documents], progress)
 
     def tokens(self, query: str, document: str) -> list[int]:
         """What is read of a pair."""
@@ -59,9 +59,11 @@ class Ranker:
         between = [end, end] if vocabulary.model == "t5" else [end]
         return [token for token in (begin, *parts[0], *between, *parts[1], end) if token is not None]
 
-    def _score(self, tokens: list[int], progress: Progress) -> float:
+    def _scores(self, pairs: list[list[int]], progress: Progress) -> list[float]:
         pooling: Pooling = "last" if self._is_causal else "first"
-        row: Floats = self._embedder.embed(tokens, pooling, normalized=False, progress=progress)
+        return [self._score(row) for row in self._embedder.embed(pairs, pooling, normalized=False, progress=progress)]
+
+    def _score(self, row: Floats) -> float:
         for number, (weight, bias) in enumerate(self._layers):
             row = weight @ row if bias is None else weight @ row + bias
             if self._has_dense and number == 0:

@@ -48,9 +48,8 @@ class TextReader:
         self._pool.check_open()
         if isinstance(texts, str):
             raise BadSetting("embed takes a list of texts; write [text]")
-        embedder = self._embedder
         prompts = [self.tokenize(text) if isinstance(text, str) else self.prompts.checked(text) for text in texts]
-        return [embedder.embed(tokens, pooling, normalized=normalized, progress=progress) for tokens in prompts]
+        return self._embedder.embed(prompts, pooling, normalized=normalized, progress=progress)
 
     @cached_property
     def _ranker(self) -> Ranker:

@@ -6,6 +6,7 @@ In: what an architecture adds, layer by layer. Out: a ModelSpec. Knows no family
 
 from __future__ import annotations
 
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.buffers import Buffer, Rows
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.state import LayerState
@@ -50,7 +51,12 @@ class ModelGraph:
         return len(self._kv) - 1
 
     def state(self, state: LayerState) -> int:
-        """A state for a layer; its number."""
+        """A state for a layer; its number. Raises UnsupportedModel where tokens are to see those after them too."""
+        if not self.hp.flag("attention.causal", default=True):
+            raise UnsupportedModel(
+                f"this {self.hp.architecture} reads texts as a whole (attention.causal is false), and what edgeinfer "
+                "has for its other layers goes from the first token to the last"
+            )
         self._states.append(state)
         return len(self._states) - 1
 

@@ -161,3 +161,10 @@ def test_embeddings_are_those_of_llama_cpp(path: Path) -> None:
     found = np.array(rows[: len(expected)], np.float32)
     found /= np.linalg.norm(found)
     assert float(found @ expected) > (0.9999 if path in EXACT else 0.995)
+
+
+def test_texts_in_one_pass_do_not_see_one_another(llm: LLM, path: Path) -> None:
+    tokens = golden(path)[0].tolist()
+    texts = [tokens[:n] for n in (3, len(tokens), 1, 17, 8)]
+    for text, found in zip(texts, llm.embed(texts), strict=True):
+        np.testing.assert_array_equal(found, llm.embed([text])[0])

@@ -143,3 +143,41 @@ def test_embeddings_are_those_of_llama_cpp(tiny_model: Path) -> None:
             other = np.array(peer.embed(text, normalize=True), np.float32)
             assert float(own @ other) > 0.9995
     peer.close()
+
+
+def test_many_texts_are_read_in_few_passes_and_none_changes_another(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["the " + "hen in the inn " * n for n in (0, 1, 0, 2, 9, 1, 0, 30, 1)]
+    passes: list[int] = []
+    executor = type(llm._pool.executor)
+    evaluate = executor.evaluate
+    monkeypatch.setattr(
+        executor, "evaluate", lambda own, batch: (passes.append(len(batch.tokens)), evaluate(own, batch))[1]
+    )
+    alone = [llm.embed([text])[0] for text in texts]
+    n_alone = len(passes)
+    passes.clear()
+    told: list[tuple[int, int]] = []
+    together = llm.embed(texts, progress=lambda _, done, total: told.append((done, total)))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose(one, other, atol=0.0 if llm.device == "cpu" else 1e-6, rtol=0.0)
+    lengths = [len(llm.tokenize(text)) for text in texts]
+    assert max(passes) <= CHUNK
+    assert len(passes) < n_alone / 1.3
+    assert sum(passes) == sum(lengths)
+    assert sum(total for done, total in told if done == total) == sum(lengths)
+
+
+def test_a_text_whose_memory_was_given_to_others_is_read_again(llm: LLM) -> None:
+    text = "the hen in the inn " * 30
+    expected = llm.embed([text])[0]
+    times: list[int] = []
+
+    def take(_what: str, done: int, total: int) -> None:
+        times.append(done)
+        if len(times) == 2:
+            with llm._pool.lock:
+                while llm._pool.make_room(()):
+                    pass
+
+    np.testing.assert_array_equal(llm.embed([text], progress=take)[0], expected)
+    assert times.count(CHUNK) == 2

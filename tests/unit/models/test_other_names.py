@@ -132,3 +132,26 @@ def test_hostile_sizes_of_states(tmp_path: Path, key: str, value: int, message: 
     path.write_bytes(data)
     with pytest.raises(BadGGUF, match=message):
         open_model(path)
+
+
+@pytest.mark.parametrize("name", ["lfm2", "qwen35"])
+def test_states_do_not_go_with_texts_that_are_read_as_a_whole(tmp_path: Path, name: str) -> None:
+    path = rewritten(
+        DATA / f"{name}-q8_0.gguf", tmp_path / "whole.gguf", name, lambda writer: writer.add_causal_attention(False)
+    )
+    with pytest.raises(UnsupportedModel, match=f"this {name} reads texts as a whole"):
+        open_model(path)
+
+
+def test_a_file_that_says_so_is_read_as_a_whole(tmp_path: Path) -> None:
+    path = rewritten(
+        DATA / "qwen3-q8_0.gguf", tmp_path / "whole.gguf", "qwen3", lambda writer: writer.add_causal_attention(False)
+    )
+    with (
+        load(path, device="cpu", n_context=64) as llm,
+        load(DATA / "qwen3-q8_0.gguf", device="cpu", n_context=64) as usual,
+    ):
+        (whole,), (causal,) = (each.embed([PROMPT]) for each in (llm, usual))
+        with pytest.raises(UnsupportedModel, match="writes none"):
+            "".join(llm.complete(PROMPT, max_tokens=1))
+    assert float(whole @ causal) < 0.99

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 
@@ -37,53 +37,39 @@ async def embeddings(asked: EmbeddingRequest, request: Request) -> Record:
             width = hosted.llm.work.width
             raise Refusal(400, f"embeddings of {hosted.name} have {width} dimensions", param="dimensions")
         gone = threading.Event()
-        found = await unless_gone(_embedded(texts, hosted.llm, state.embedding, gone), request, gone.set)
-        n_tokens = sum(each.n_tokens for each in found)
+        vectors, n_tokens = await unless_gone(_embedded(texts, hosted.llm, state.embedding, gone), request, gone.set)
         return {
             "object": "list",
             "model": hosted.name,
             "data": [
-                {"object": "embedding", "index": number, "embedding": _written(each.vector, asked)}
-                for number, each in enumerate(found)
+                {"object": "embedding", "index": number, "embedding": _written(vector, asked)}
+                for number, vector in enumerate(vectors)
             ],
             "usage": {"prompt_tokens": n_tokens, "total_tokens": n_tokens},
         }
 
 
-class _Embedded(NamedTuple):
-    """What became of a text."""
-
-    n_tokens: int
-    vector: Floats
-
-
 async def _embedded(
     texts: Sequence[str | list[int]], llm: LLM, turn: asyncio.Lock, gone: threading.Event
-) -> list[_Embedded]:
-    """The embeddings of texts, made one by one in a thread, which ends soon once nobody is there any more."""
-    async with turn:
-        return [await _to_its_end(asyncio.to_thread(_embed, text, llm, gone)) for text in texts]
+) -> tuple[list[Floats], int]:
+    """Embeddings of texts and the tokens that were read, in a thread, which ends soon once nobody is there any more."""
 
-
-async def _to_its_end(work: Coroutine[Any, Any, _Embedded]) -> _Embedded:
-    """What some work in a thread gives. A thread cannot be cancelled: the model is in use until it is done."""
-    task = asyncio.create_task(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        task.exception()  # asked for, lest it is reported
-        raise
-
-
-def _embed(text: str | list[int], llm: LLM, gone: threading.Event) -> _Embedded:
     def go_on(*_: object) -> None:
         if gone.is_set():
             raise Refusal(499, "the client has gone")
 
-    tokens = llm.tokenize(text) if isinstance(text, str) else text
-    (vector,) = llm.embed([tokens], progress=go_on)
-    return _Embedded(len(tokens), vector)
+    def embed() -> tuple[list[Floats], int]:
+        read = [llm.tokenize(text) if isinstance(text, str) else text for text in texts]
+        return llm.embed(read, progress=go_on), sum(len(tokens) for tokens in read)
+
+    async with turn:
+        work = asyncio.create_task(asyncio.to_thread(embed))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait({work})
+            work.exception()  # asked for, lest it is reported
+            raise
 
 
 def _texts(asked: EmbeddingRequest) -> list[str | list[int]]:
