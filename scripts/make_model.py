@@ -1,9 +1,9 @@
 """Models for measuring: a random llama of a chosen shape, or another file's weights in another quant format.
 
 Run: `python scripts/make_model.py --shape 1b --type Q4_0 OUT.gguf` writes random weights (2048 wide, 16 layers, 8192
-FFN, 32/8 heads, tied head) with the tokenizer of the starter model; --width, --layers, … change the shape. Shapes with
-states are lfm2-1.2b and qwen35-0.8b (but for the vocabulary, which is the tokenizer's). With
---experts 64 --active 8 (and --arch qwen3moe, olmoe or llama) every layer has so many experts of the shape's FFN width;
+FFN, 32/8 heads, tied head) with the tokenizer of the starter model; --width, --layers, … change the shape. Shapes of
+families whose layers are not llama's (`scripts/shapes`) are theirs but for the vocabulary, which is the tokenizer's.
+With --experts 64 --active 8 (and --arch qwen3moe, olmoe or llama) layers have so many experts of the shape's FFN width;
 with --zeros 0.9 it has ReLU and biases of the gates, so that nine of ten activations are zero (docs/GGUF_KEYS.md).
 `python scripts/make_model.py --requantise Q4_K_M SOURCE.gguf OUT.gguf` converts a file. Formats that the gguf package
 cannot write, and every conversion, go through llama-cpp-python, which gives some tensors (a tied head, parts of K
@@ -17,8 +17,8 @@ import ctypes
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 from types import ModuleType
@@ -26,12 +26,16 @@ from types import ModuleType
 import gguf
 import numpy as np
 from numpy.typing import NDArray
+from shapes import SHAPES
+from shapes.shape import Shape
 
 from edgeinfer.app.model_choice import choose_model
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.settings import load_settings
 
-WRITTEN_HERE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
+MIXED = "MXFP4_MOE"
+"""llama.cpp's name for experts in MXFP4 beside other matrices in Q8_0."""
+WRITTEN_HERE = (MIXED, "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0")
 """Formats that the gguf package can write; random weights in others are written as F16 and converted."""
 NORM_EPSILON = 1e-5
 BIAS_SPREAD = 1.0
@@ -43,169 +47,6 @@ ROUTER_GAIN = 2.0
 
 SIZES = ("width", "layers", "ffn", "heads", "kv_heads", "vocabulary", "experts", "active")
 """Sizes that the command line may change."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The sizes of a model; its head is tied to the embedding, but for olmoe."""
-
-    width: int
-    layers: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    context: int
-    vocabulary: int | None = None  # as many as the tokenizer has
-    experts: int = 0  # of each layer; 0: dense
-    active: int = 0  # experts of a token
-    arch: str = "llama"
-    hybrid: Hybrid | None = None  # layers of another kind than attention
-
-    def matrices(self, vocabulary: int) -> Iterator[tuple[str, int, int]]:
-        """Name, rows and columns of every matrix; the rows of a layer's experts one after the other."""
-        kind, count = ("_exps", self.experts) if self.experts else ("", 1)
-        kv_width = self.width // self.heads * self.kv_heads
-        yield "token_embd", vocabulary, self.width
-        if self.hybrid is not None:
-            yield from self.hybrid.matrices(self)
-            return
-        if self.arch == "olmoe":  # llama.cpp reads none with a tied head
-            yield "output", vocabulary, self.width
-        for layer in range(self.layers):
-            yield f"blk.{layer}.attn_q", self.width, self.width
-            yield f"blk.{layer}.attn_k", kv_width, self.width
-            yield f"blk.{layer}.attn_v", kv_width, self.width
-            yield f"blk.{layer}.attn_output", self.width, self.width
-            yield f"blk.{layer}.ffn_gate{kind}", count * self.ffn, self.width
-            yield f"blk.{layer}.ffn_up{kind}", count * self.ffn, self.width
-            yield f"blk.{layer}.ffn_down{kind}", count * self.width, self.ffn
-
-    def norms(self) -> Iterator[tuple[str, int]]:
-        """Name and width of every norm."""
-        if self.hybrid is not None:
-            yield from self.hybrid.norms(self)
-            return
-        head = self.width // self.heads
-        own = {"olmoe": (self.width, head * self.kv_heads), "qwen3moe": (head, head)}.get(self.arch)
-        for layer in range(self.layers):
-            yield f"blk.{layer}.attn_norm", self.width
-            yield f"blk.{layer}.ffn_norm", self.width
-            if own is not None:
-                yield f"blk.{layer}.attn_q_norm", own[0]
-                yield f"blk.{layer}.attn_k_norm", own[1]
-        yield "output_norm", self.width
-
-    def routers(self) -> Iterator[str]:
-        """Name of every router."""
-        yield from (f"blk.{layer}.ffn_gate_inp" for layer in range(self.layers) if self.experts)
-
-
-@dataclass(frozen=True, slots=True)
-class Hybrid:
-    """What most layers of a model have instead of attention, which has heads of `head_width`.
-
-    `attending`: the layers that have attention. `key_heads`, `value_heads`, `state_width`: of gated delta nets; without
-    them the other layers are short convolutions.
-    """
-
-    attending: tuple[int, ...]
-    head_width: int
-    taps: int
-    key_heads: int = 0
-    value_heads: int = 0
-    state_width: int = 0
-
-    @property
-    def has_delta(self) -> bool:
-        """Whether layers are gated delta nets."""
-        return self.key_heads > 0
-
-    @property
-    def inner(self) -> int:
-        """Width of all value heads."""
-        return self.value_heads * self.state_width
-
-    @property
-    def mixed(self) -> int:
-        """Width of queries, keys and values of a delta net."""
-        return 2 * self.key_heads * self.state_width + self.inner
-
-    def matrices(self, shape: Shape) -> Iterator[tuple[str, int, int]]:
-        """Name, rows and columns of the matrices of all layers."""
-        width, query = shape.width, shape.heads * self.head_width
-        for layer in range(shape.layers):
-            prefix = f"blk.{layer}."
-            if layer in self.attending:
-                yield f"{prefix}attn_q", query * (2 if self.has_delta else 1), width
-                for name in ("attn_k", "attn_v"):
-                    yield f"{prefix}{name}", shape.kv_heads * self.head_width, width
-                yield f"{prefix}attn_output", width, query
-            elif self.has_delta:
-                yield f"{prefix}attn_qkv", self.mixed, width
-                yield f"{prefix}attn_gate", self.inner, width
-                yield f"{prefix}ssm_alpha", self.value_heads, width
-                yield f"{prefix}ssm_beta", self.value_heads, width
-                yield f"{prefix}ssm_out", width, self.inner
-            else:
-                yield f"{prefix}shortconv.in_proj", 3 * width, width
-                yield f"{prefix}shortconv.out_proj", width, width
-            yield f"{prefix}ffn_gate", shape.ffn, width
-            yield f"{prefix}ffn_up", shape.ffn, width
-            yield f"{prefix}ffn_down", width, shape.ffn
-
-    def norms(self, shape: Shape) -> Iterator[tuple[str, int]]:
-        """Name and width of every norm."""
-        for layer in range(shape.layers):
-            yield f"blk.{layer}.attn_norm", shape.width
-            yield f"blk.{layer}.{'post_attention_norm' if self.has_delta else 'ffn_norm'}", shape.width
-            if layer in self.attending:
-                yield f"blk.{layer}.attn_q_norm", self.head_width
-                yield f"blk.{layer}.attn_k_norm", self.head_width
-            elif self.has_delta:
-                yield f"blk.{layer}.ssm_norm", self.state_width
-        yield "output_norm" if self.has_delta else "token_embd_norm", shape.width
-
-    def add_keys(self, writer: gguf.GGUFWriter, shape: Shape) -> None:
-        """The keys that other families have not."""
-        if self.has_delta:
-            writer.add_ssm_conv_kernel(self.taps)
-            writer.add_ssm_state_size(self.state_width)
-            writer.add_ssm_group_count(self.key_heads)
-            writer.add_ssm_time_step_rank(self.value_heads)
-            writer.add_ssm_inner_size(self.inner)
-            writer.add_uint32(f"{shape.arch}.full_attention_interval", self.attending[0] + 1)
-            writer.add_key_length(self.head_width)
-            writer.add_value_length(self.head_width)
-            writer.add_rope_dimension_count(self.head_width // 4)
-            writer.add_rope_dimension_sections([11, 11, 10, 0])
-            writer.add_head_count_kv(shape.kv_heads)
-        else:
-            writer.add_shortconv_l_cache(self.taps)
-            writer.add_rope_dimension_count(self.head_width)
-            writer.add_head_count_kv([shape.kv_heads * (layer in self.attending) for layer in range(shape.layers)])
-
-    def add_exact(self, writer: gguf.GGUFWriter, shape: Shape, draw: np.random.Generator) -> None:
-        """Tensors that are never quantised: kernels of convolutions, and what decays are made of."""
-        for layer in sorted({*range(shape.layers)} - {*self.attending}):
-            width = self.mixed if self.has_delta else shape.width
-            kernel = draw.standard_normal((width, self.taps), dtype=np.float32) * np.float32(self.taps**-0.5)
-            writer.add_tensor(f"blk.{layer}.{'ssm_conv1d' if self.has_delta else 'shortconv.conv'}.weight", kernel)
-            if self.has_delta:
-                rates = -np.exp(draw.standard_normal(self.value_heads) - 2.0).astype(np.float32)
-                writer.add_tensor(f"blk.{layer}.ssm_a", rates)
-                writer.add_tensor(f"blk.{layer}.ssm_dt.bias", np.zeros(self.value_heads, np.float32))
-
-
-LFM2 = Hybrid(attending=(2, 5, 8, 10, 12, 14), head_width=64, taps=3)
-QWEN35 = Hybrid((3, 7, 11, 15, 19, 23), head_width=256, taps=4, key_heads=16, value_heads=16, state_width=128)
-SHAPES = {
-    "135m": Shape(576, 30, 1536, 9, 3, 8192),
-    "1b": Shape(2048, 16, 8192, 32, 8, 8192),
-    "3b": Shape(3072, 28, 8192, 24, 8, 8192),
-    "7b": Shape(4096, 32, 11008, 32, 32, 8192),
-    "lfm2-1.2b": Shape(2048, 16, 8192, 32, 8, 32768, arch="lfm2", hybrid=LFM2),
-    "qwen35-0.8b": Shape(1024, 24, 3584, 8, 2, 32768, arch="qwen35", hybrid=QWEN35),
-}
 
 
 Adjust = Callable[[str, NDArray[np.float32]], NDArray[np.float32]]
@@ -238,6 +79,7 @@ def write_random(
     """
     tokenizer_file = gguf.GGUFReader(tokenizer)
     vocabulary = shape.vocabulary or len(tokenizer_file.fields["tokenizer.ggml.tokens"].data)
+    shape = replace(shape, vocabulary=vocabulary)
     writer = gguf.GGUFWriter(out, shape.arch)
     writer.add_name(f"random {shape.width}x{shape.layers}")
     writer.add_context_length(shape.context)
@@ -247,8 +89,8 @@ def write_random(
     writer.add_head_count(shape.heads)
     writer.add_layer_norm_rms_eps(NORM_EPSILON)
     writer.add_rope_freq_base(ROPE_BASE)
-    if shape.hybrid is not None:
-        shape.hybrid.add_keys(writer, shape)
+    if shape.layout is not None:
+        shape.layout.add_keys(writer, shape)
     else:
         writer.add_head_count_kv(shape.kv_heads)
         writer.add_rope_dimension_count(shape.width // shape.heads)
@@ -261,8 +103,8 @@ def write_random(
     writer.add_file_type(file_types[kind])
     copy_tokenizer(tokenizer_file, writer)
     draw = np.random.default_rng(seed)
-    quantised = gguf.GGMLQuantizationType[kind]
     for name, rows, columns in shape.matrices(vocabulary):
+        quantised = gguf.GGMLQuantizationType[kind_of(name, kind)]
         values = adjust(name, draw.standard_normal((rows, columns), dtype=np.float32) * np.float32(columns**-0.5))
         stored = gguf.quants.quantize(values, quantised)
         if name.endswith("_exps"):
@@ -273,8 +115,8 @@ def write_random(
         writer.add_tensor(f"{name}.weight", adjust(name, values * np.float32(ROUTER_GAIN * shape.width**-0.5)))
     for name, width in shape.norms():
         writer.add_tensor(f"{name}.weight", np.ones(width, np.float32))
-    if shape.hybrid is not None:
-        shape.hybrid.add_exact(writer, shape, draw)
+    if shape.layout is not None:
+        shape.layout.add_exact(writer, shape, draw)
     if zeros is not None:
         writer.add_string("llama.feed_forward_activation", "relu")
         for layer in range(shape.layers):
@@ -283,6 +125,11 @@ def write_random(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def kind_of(name: str, kind: str) -> str:
+    """The type of a matrix in a file of this type."""
+    return kind if kind != MIXED else "MXFP4" if name.endswith("_exps") else "Q8_0"
 
 
 def copy_tokenizer(source: gguf.GGUFReader, writer: gguf.GGUFWriter) -> None:
@@ -335,9 +182,9 @@ def make(options: argparse.Namespace) -> None:
         raise EdgeInferError("give one path to write to (and --requantise TYPE to convert a file)")
     given = {name: getattr(options, name) for name in SIZES}
     shape = replace(SHAPES[options.shape], **{name: value for name, value in given.items() if value})
-    if shape.hybrid is not None and (options.layers or options.experts or options.zeros):
-        raise EdgeInferError(f"{options.shape} has layers of its own; --layers, --experts and --zeros are for others")
-    if shape.experts:
+    if shape.layout is not None and (options.experts or options.zeros):
+        raise EdgeInferError(f"{options.shape} has layers of its own; --experts and --zeros are for others")
+    if options.experts:
         if not 0 < shape.active <= shape.experts:
             raise EdgeInferError(f"--experts {shape.experts} needs --active, from 1 to {shape.experts}")
         shape = replace(shape, arch=options.arch)

@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from make_model import Shape, write_random
+from make_model import write_random
 from numpy.typing import NDArray
+from shapes.shape import Shape
 
 from edgeinfer.app.model_choice import choose_model
 from edgeinfer.backends.base import DeviceOptions, Lane, Limits
