@@ -95,14 +95,17 @@ def core_lines(planned: Planned) -> Iterator[str]:
         yield f"nodes     {how}: cores {'; '.join(_cores(team) for team in teams)}"
 
 
-def speed_lines(planned: Planned, speeds: Speeds) -> Iterator[str]:
-    """Predictions, with what was measured beside them."""
+def speed_lines(planned: Planned, speeds: Speeds, *, writes: bool = True) -> Iterator[str]:
+    """Predictions, with what was measured beside them; of a model that `writes` none, for what it reads alone."""
     if planned.n_sequences == 1:
+        what = "first token" if writes else "embedded"
         yield (
-            f"prompt    {planned.prefill_tok_s:.0f} tok/s for {planned.n_prompt} tokens, first token after "
+            f"prompt    {planned.prefill_tok_s:.0f} tok/s for {planned.n_prompt} tokens, {what} after "
             f"{_seconds(planned.ttft_s)}{measured_prompt(speeds, planned.n_prompt)}; "
             f"bound by {planned.prefill[-1].bound_by}"
         )
+    if not writes:
+        return
     several = "" if planned.n_sequences == 1 else f" for {planned.n_sequences} sequences together"
     bound = "" if planned.batch is not None else f"; bound by {planned.decode.time.bound_by}"
     yield (f"decode    {_rate(planned.decode_tok_s)} tok/s{several}, one token at a time{_measured(speeds)}{bound}")

@@ -368,7 +368,7 @@ def _lines(name: str, plans: _Plans, shown: Plan | None, speeds: Speeds, how: _S
     lines += [*machine_lines(planned.profile), *core_lines(planned)]
     lines += [f"refused   {planned.refused}"] if planned.refused else []
     lines += [] if shown is None else [adjustment_line(planned.adjustment)]
-    lines += speed_lines(planned, speeds)
+    lines += speed_lines(planned, speeds, writes=plans.facts.spec.is_causal)
     yield from lines
     assumed = [f"  {assumption}" for assumption in planned.profile.assumptions]
     assumed = ["assumed of this machine:", *assumed] if assumed else []
