@@ -259,6 +259,10 @@ class _Pass:
         scaled = rows.reshape(-1, head_width) * np.float32(scale)
         return (round_activations(scaled) if self._lane.kv == "int8" else scaled).reshape(rows.shape)
 
+    def scored(self, op: Op, name: str) -> Floats:
+        rows, rounding = self.values[name], self._lane.rounding
+        return rows if rounding is None else rounding(op, name, rows)
+
     def _met(self, op: Op, name: str) -> Floats:
         """Rows as they meet the cache."""
         rows, rounding = self.values[name], self._lane.rounding

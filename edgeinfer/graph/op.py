@@ -67,6 +67,10 @@ class OpContext(Protocol):
         """The rows of a buffer times `scale` as they meet cached keys: float32[T, H * K]."""
         ...
 
+    def scored(self, op: Op, name: str) -> Floats:
+        """The rows of a buffer as choices are made by them: float32[T, E]."""
+        ...
+
     def walk(self, state: int, advance: Callable[[int, Floats], Floats]) -> None:
         """Go through the tokens of the pass in order with a layer's state.
 

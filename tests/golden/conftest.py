@@ -19,8 +19,9 @@ class Judged:
     float32 sums in another order differ by some 1e-6 of the logits here, and transformers computes rotary angles in
     float32 where edgeinfer uses float64, which adds as much; 1e-5 leaves room for another BLAS. Every mistake that
     `test_goldens_see_every_feature` knows costs over 1e-3. Activations rounded to int8 cost up to 5e-2 on these tiny
-    widths, where errors hardly average out; llama.cpp shows as much on these files. OpenVINO rounds activations
-    likewise, or computes in bfloat16, and keeps keys and values as float16.
+    widths, where errors hardly average out; llama.cpp shows as much on these files. Where sums in another order tip one
+    of them, layers with states carry it on, so two ways to batch may differ by half of that. OpenVINO rounds
+    activations likewise, or computes in bfloat16, and keeps keys and values as float16.
     """
 
     device: Device
@@ -36,7 +37,7 @@ def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
     if request.param == "reference":
         yield Judged(ReferenceDevice(), 1e-5, 1e-5)
     elif request.param == "reference-int8":
-        yield Judged(ReferenceDevice("int8", "f16"), 1e-1, 2e-2)
+        yield Judged(ReferenceDevice("int8", "f16"), 1e-1, 5e-2)
     else:
         try:
             device = open_device(request.param, DeviceOptions(n_workers=2))

@@ -21,6 +21,7 @@ from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.experts import HIDDEN, Experts
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
@@ -72,6 +73,8 @@ class RecordingLane:
             self._replay.add(op, op.source, self._lane.rounded(op.source))
         if isinstance(op, Experts) and op.down[0].tensor in self._integer_tensors:
             self._replay.add(op, HIDDEN, self._lane.hidden(op))
+        if isinstance(op, Router):  # of scores that are equal but for rounding either may be chosen
+            self._replay.add(op, op.scores, self._lane.value(op.scores))
         if isinstance(op, StoreKV):
             for name in (op.key, op.value):
                 self._replay.add(op, name, self._lane.value(name))

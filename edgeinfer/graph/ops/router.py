@@ -19,8 +19,7 @@ class Router(Op):
 
     Of equal scores those of lower numbers are higher. With a `bias` of each expert the highest are those of its share
     and the bias, which is for choosing alone (DeepSeek-V3, arXiv 2412.19437). Shares are the softmax over all E scores
-    or the sigmoid of each;
-    `normalised`: those of a token are divided by their sum. All are multiplied by `scale`.
+    or the sigmoid of each; `normalised`: those of a token are divided by their sum. All are multiplied by `scale`.
     """
 
     scores: str
@@ -46,7 +45,7 @@ class Router(Op):
 
     def evaluate(self, context: OpContext) -> None:
         bias = None if self.bias is None else context.vector(self.bias)
-        context.values[self.out] = self.shares(context.values[self.scores], bias)
+        context.values[self.out] = self.shares(context.scored(self, self.scores), bias)
 
     def shares(self, scores: Floats, bias: Floats | None = None) -> Floats:
         """The shares of the experts in each row: float32[T, E]. `bias`: float32[E]."""
