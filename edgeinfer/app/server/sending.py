@@ -51,6 +51,17 @@ async def _read(stream: TextStream) -> None:
         pass
 
 
+async def thread_done(work: Callable[[], T]) -> T:
+    """What some work in a thread gives. A thread cannot be cancelled: what it uses is in use until it is done."""
+    task = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        task.exception()  # asked for, lest it is reported
+        raise
+
+
 async def unless_gone(work: Awaitable[T], request: Request, stop: Callable[[], None]) -> T:
     """What some work gives; where the client goes away meanwhile it is stopped. Raises Refusal then."""
     task = asyncio.ensure_future(work)

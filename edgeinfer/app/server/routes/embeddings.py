@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from edgeinfer.app.server.answers import Record
 from edgeinfer.app.server.asked import EmbeddingRequest
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.sending import unless_gone
+from edgeinfer.app.server.sending import thread_done, unless_gone
 from edgeinfer.app.server.state import state_of
 from edgeinfer.app.server.statuses import FAILURES
 
@@ -63,13 +63,7 @@ async def _embedded(
         return llm.embed(read, progress=go_on), sum(len(tokens) for tokens in read)
 
     async with turn:
-        work = asyncio.create_task(asyncio.to_thread(embed))
-        try:
-            return await asyncio.shield(work)
-        except asyncio.CancelledError:
-            await asyncio.wait({work})
-            work.exception()  # asked for, lest it is reported
-            raise
+        return await thread_done(embed)
 
 
 def _texts(asked: EmbeddingRequest) -> list[str | list[int]]:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from edgeinfer.app.server.answers import Record
 from edgeinfer.app.server.asked import RerankRequest
 from edgeinfer.app.server.failures import Refusal
-from edgeinfer.app.server.sending import unless_gone
+from edgeinfer.app.server.sending import thread_done, unless_gone
 from edgeinfer.app.server.state import state_of
 from edgeinfer.app.server.statuses import FAILURES
 
@@ -57,10 +57,4 @@ async def _ranked(
             raise Refusal(499, "the client has gone")
 
     async with turn:
-        work = asyncio.create_task(asyncio.to_thread(llm.rerank, query, documents, progress=go_on))
-        try:
-            return await asyncio.shield(work), n_tokens
-        except asyncio.CancelledError:
-            await asyncio.wait({work})
-            work.exception()  # asked for, lest it is reported
-            raise
+        return await thread_done(lambda: llm.rerank(query, documents, progress=go_on)), n_tokens
