@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from edgeinfer.backends.cpu.catalogue import Function, Kernel, Source
 from edgeinfer.children import command
@@ -116,6 +117,8 @@ def serve() -> None:
     """The child: answer requests until there are no more."""
     from edgeinfer.backends.cpu.library import object_code
 
+    with suppress(OSError):  # Linux: where memory runs short this ends, not the program that waits for it
+        Path("/proc/self/oom_score_adj").write_text("1000")
     for line in sys.stdin:
         asked = json.loads(line)
         module, name, parameters, package = asked["source"]

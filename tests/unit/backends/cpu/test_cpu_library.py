@@ -95,6 +95,23 @@ def test_an_interrupted_compilation_leaves_no_process() -> None:
     child.wait(timeout=30)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's out-of-memory killer")
+def test_where_memory_runs_short_a_compiler_ends_and_nothing_is_lost(tmp_path: Path) -> None:
+    longer = [catalogue.product_float(FloatPanel(element)) for element in ("f16", "bf16", "f32")]
+    killed: list[int] = []
+
+    def kill(_what: str, done: int, _total: int) -> None:
+        if done == 1:
+            of = [each for each in psutil.Process().children() if "compilation" in " ".join(each.cmdline())]
+            killed.extend(int(Path(f"/proc/{each.pid}/oom_score_adj").read_text()) for each in of)
+            of[0].kill()
+
+    library = KernelLibrary(tmp_path)
+    library.prepare([catalogue.NOTHING, *longer], 2, kill)
+    assert set(killed) == {1000}  # so the kernel takes them before the program that waits
+    assert all(library.address(each) for each in (catalogue.NOTHING, *longer))
+
+
 @pytest.mark.parametrize("damage", [lambda content: content[:-1], lambda content: content[:40] + b"x" + content[41:]])
 def test_damaged_code_is_compiled_again(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     KernelLibrary(tmp_path).address(catalogue.NOTHING)
