@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Header, Metadata, TensorInfo
-    from edgeinfer.models.spec import ModelSpec
     from edgeinfer.scheduling.plan import Plan, Speeds
     from edgeinfer.settings import KVKind, Settings
 

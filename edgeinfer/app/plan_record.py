@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from edgeinfer.app.planning import Planned
 from edgeinfer.app.sizes import Fit, memory_record
-from edgeinfer.models.spec import ModelSpec
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.thresholds import threshold_of
 from edgeinfer.scheduling.core_plan import CorePlan
 from edgeinfer.scheduling.placement import Placement, StagePlacement

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from edgeinfer.app.plan_record import ModelFacts
     from edgeinfer.app.planning import Planned, Wanted
     from edgeinfer.app.sizes import Fit
+    from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.models.spec import ModelSpec
     from edgeinfer.scheduling.memory import MemoryNeed
     from edgeinfer.scheduling.plan import Plan
     from edgeinfer.scheduling.profile import Profile

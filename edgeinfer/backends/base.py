@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.stored import Prepacked, Stored
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.step import Floats, Int32s, Step
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.registry import Registry
 from edgeinfer.settings import KVKind
 

@@ -14,9 +14,9 @@ from typing import Protocol
 
 from edgeinfer.backends.base import DeviceOptions, Footprint, Limits, Progress
 from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.text import Vocabulary
 
 

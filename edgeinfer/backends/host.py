@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from edgeinfer.backends.base import Device, KVMemory, Limits, Progress, no_progress
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 
 class HostLane(KVMemory, Protocol):

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits, Progress, no_progress
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.work import Work, pass_work
 
 

@@ -19,16 +19,16 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits, Progress, no_progress
 from edgeinfer.backends.meanings import round_activations, round_cached
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.rope import Rope, RopeTable
 from edgeinfer.graph.state import LayerState, n_state_slots
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.settings import KVKind
 
 Rounding: TypeAlias = Callable[[Op, str, Floats], Floats]

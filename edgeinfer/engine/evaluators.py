@@ -31,11 +31,11 @@ from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.limits import memory_need
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, open_folder
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
 from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.memory import require_fit

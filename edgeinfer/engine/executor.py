@@ -34,9 +34,9 @@ from edgeinfer.engine.pressure import Pressure
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import Value, check_same, seal, unseal
 from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 MAGIC = b"EDGEINFER KV 3\n"
 AUTO_DEVICE = "cpu"

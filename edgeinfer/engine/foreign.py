@@ -21,8 +21,8 @@ from edgeinfer.graph.step import Batch, Floats, Int32s
 
 if TYPE_CHECKING:
     from edgeinfer.engine.evaluators import Subject
+    from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.models.spec import ModelSpec
 
 MAGIC = b"EDGEINFER PROGRAM KV 1\n"
 PASS_TOKENS = 512

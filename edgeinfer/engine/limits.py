@@ -13,9 +13,9 @@ import psutil
 from edgeinfer.backends.base import Limits, kind_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.memory import PROGRAM_BYTES, MemoryNeed
 from edgeinfer.scheduling.topology import available_bytes
 from edgeinfer.settings import CTX_CAP, KVKind

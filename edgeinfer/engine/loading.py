@@ -45,9 +45,9 @@ from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, Speculation, 
 from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.state import n_state_slots
 from edgeinfer.models.load import left_out, spec_of
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import vocabulary_of
 from edgeinfer.models.thresholds import told as told_of

@@ -19,10 +19,10 @@ from edgeinfer.backends.stored import Reading, with_activations
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.pressure import Pressure
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.step import PAGE, Batch
-from edgeinfer.models.spec import ModelSpec
 
 SPARE_PAGES = 2
 """That a timed pass leaves free, its own one among them."""

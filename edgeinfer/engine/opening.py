@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from edgeinfer.backends.base import Device, Lane, Limits, Progress
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 
 def compiled(device: Device, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress) -> Lane:

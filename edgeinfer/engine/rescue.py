@@ -21,9 +21,9 @@ from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.schedules import Schedule
 
 CLOSING_S = 2.0

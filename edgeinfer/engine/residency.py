@@ -20,10 +20,10 @@ from edgeinfer.engine.limits import memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle, DoesNotFit
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.models.bundle_places import NEURONS, WHOLE, bundle_path, pack_options
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import has_threshold, threshold_of
 from edgeinfer.scheduling.firing import Firing
 from edgeinfer.scheduling.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, require_fit

@@ -12,6 +12,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class PagedKV:
+    """What one layer keeps per cached token: `kv_heads` keys and values of `head_width`; `window` limits its reach."""
+
+    kv_heads: int
+    head_width: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LayerState:
     """What one layer keeps of a sequence: float32[shape], zeros before the first token.
 

@@ -13,6 +13,7 @@ from typing import get_args
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.graph import ModelSpec, RankHead
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -26,10 +27,10 @@ from edgeinfer.graph.ops.rope import Rope, RopeTable
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.weights import Every, Unpair, Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
-from edgeinfer.models.spec import KVLayer, ModelSpec, RankHead
 
 RANK = 4
 """GGUF's number of what pools by ranking."""
@@ -134,7 +135,7 @@ def attention(
         _whole_norms(g)
     if rope is not None:
         g.add(Rope(query, heads, width, rope), Rope(key, kv_heads, width, rope))
-    layer = g.cache(KVLayer(kv_heads, width, window))
+    layer = g.cache(PagedKV(kv_heads, width, window))
     attended, sinks = g.buffer("attended", sizes.query_width), hp.bias(f"{g.prefix}attn_sinks.weight", heads)
     g.add(
         StoreKV(key, value, layer, kv_heads, width),

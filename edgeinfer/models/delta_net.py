@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.errors import BadGGUF
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.gated_delta_net import GatedDeltaNet
@@ -21,7 +22,6 @@ from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.models.spec import ModelSpec
 
 TAPS_MAX, HEADS_MAX, WIDTH_MAX = 64, 4096, 4096
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import TracebackType
 
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
 from edgeinfer.models.quants import format_of
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import with_threshold
 
 UNREAD = re.compile(r"rope_(freqs|factors_long|factors_short)\.weight|blk\.\d+\.attn_rot_embd\..*")

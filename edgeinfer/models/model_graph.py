@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.buffers import Buffer, Rows
+from edgeinfer.graph.graph import ModelSpec, RankHead, Stage
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.state import LayerState
+from edgeinfer.graph.state import LayerState, PagedKV
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.models.spec import KVLayer, ModelSpec, RankHead, Stage
 
 
 class ModelGraph:
@@ -24,7 +24,7 @@ class ModelGraph:
         self.prefix = ""
         self._stages: list[tuple[str, list[Op]]] = []
         self._buffers: dict[str, Buffer] = {}
-        self._kv: list[KVLayer] = []
+        self._kv: list[PagedKV] = []
         self._states: list[LayerState] = []
         self._dense: list[Weight] = []
         self._rank: RankHead | None = None
@@ -45,7 +45,7 @@ class ModelGraph:
             self._buffers[name] = Buffer(name, width, rows)
         return name
 
-    def cache(self, layer: KVLayer) -> int:
+    def cache(self, layer: PagedKV) -> int:
         """A KV cache for a layer; its number."""
         self._kv.append(layer)
         return len(self._kv) - 1

@@ -11,10 +11,10 @@ import math
 from dataclasses import replace
 
 from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.gated_act import GatedAct
-from edgeinfer.models.spec import ModelSpec
 
 SMOOTH = ("silu", "gelu_tanh")
 """Activations that are never exactly zero over a range."""

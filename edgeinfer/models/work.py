@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.graph.cost import Cost, Products
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

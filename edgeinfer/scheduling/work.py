@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeinfer.graph.cost import Heads, Products, share_read
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec, Stage
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from edgeinfer.backends.cuda.lane import CudaFragmentLane
 from edgeinfer.backends.cuda.layout import IntegerForm, form_of
 from edgeinfer.backends.cuda.step import Shape, chunk_bound
 from edgeinfer.engine.probing.lane_times import placed_step
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.attention import Attention
@@ -25,10 +27,8 @@ from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import PAGE
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import Model
 from edgeinfer.models.quants import format_of
-from edgeinfer.models.spec import Stage
 from edgeinfer.models.work import weight_bytes
 from gpu.ceilings import Ceilings, seconds_of
 from gpu.sizes import Size, megabytes, share

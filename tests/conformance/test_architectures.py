@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.experts import Experts
@@ -21,7 +22,6 @@ from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.weights import Unpair
 from edgeinfer.models.architectures import ARCHITECTURES, architecture_of
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 
 GOLDENS = Path(__file__).parents[1] / "golden" / "data"
 FILES = sorted(GOLDENS.glob("*.gguf"))

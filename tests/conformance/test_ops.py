@@ -10,12 +10,12 @@ import pytest
 import edgeinfer
 from edgeinfer.backends.cpu.op import DEVICE_OPS
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops import OPS
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.work import work_of
 from tests.conformance.test_architectures import EMBEDDING, FILES

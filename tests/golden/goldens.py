@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Device, Lane, Limits
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Batch, StateStep, Step
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.settings import KVKind
 
 DATA = Path(__file__).parent / "data"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits, Progress, StateMemory, no_progress
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.experts import HIDDEN, Experts
@@ -26,7 +27,6 @@ from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
-from edgeinfer.models.spec import ModelSpec
 
 
 class Replay:

@@ -17,8 +17,8 @@ from edgeinfer.backends.cpu.streaming.neurons import reading_bytes
 from edgeinfer.backends.stored import Stored
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.residency import residency_of
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.small_reads import SMALL_READERS
 
 READERS, GAP_BYTES = 2, 4096

@@ -12,8 +12,8 @@ from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from tests.golden.goldens import DATA, Golden, Player, distance
 from tests.golden.replay import RecordingDevice, Replay
 from tests.golden.test_sparse_windows import FewNeurons

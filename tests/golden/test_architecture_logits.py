@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.attention import Attention
@@ -25,7 +26,6 @@ from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from tests.golden.conftest import TOLERANCES, Judged
 from tests.golden.goldens import RESULTS, Golden, Player, distance, is_cpu_only
 

@@ -22,8 +22,8 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from tests import conftest
 from tests.golden.goldens import Golden, Player
 

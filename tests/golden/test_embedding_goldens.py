@@ -18,11 +18,11 @@ from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import ContextOverflow, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from tests.golden.goldens import DATA, distance
 
 FOLDER = DATA / "embedding"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from edgeinfer.backends.base import Footprint, Limits, kind_of
 from edgeinfer.engine.limits import limits_for
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.work import pass_work, unread_bytes
 from edgeinfer.settings import KVKind
 

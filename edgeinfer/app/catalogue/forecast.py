@@ -17,8 +17,8 @@ from edgeinfer.scheduling.plan import Speeds
 
 if TYPE_CHECKING:
     from edgeinfer.app.planning import Planned
+    from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import Metadata, TensorInfo
-    from edgeinfer.models.spec import ModelSpec
     from edgeinfer.scheduling.profile import Profile
     from edgeinfer.scheduling.streaming import Kept
     from edgeinfer.scheduling.work import ModelWork

@@ -16,12 +16,12 @@ from edgeinfer.backends.cpu.rotations import Rotations
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import NOTHING, Call
 from edgeinfer.backends.cpu.values import Values
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 NO_WINDOW = 1 << 30
 """More positions than any context; kernels compute with it in 32 bits."""

@@ -19,8 +19,8 @@ from edgeinfer.backends.cpu.needs import FILLING, kernels_of
 from edgeinfer.backends.cpu.sections import CpuSections, sections_of
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import BadSetting, DeviceUnavailable
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 
 class CpuDevice:

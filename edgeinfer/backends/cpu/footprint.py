@@ -12,13 +12,13 @@ from edgeinfer.backends.cpu.layout import BufferLayout, heads_of
 from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import UNIT_ROWS, panel_for
 from edgeinfer.backends.cpu.states import states_bytes
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import PAGE
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
-from edgeinfer.models.spec import ModelSpec
 
 
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:

@@ -26,13 +26,13 @@ from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
 from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 
 class CpuLane:

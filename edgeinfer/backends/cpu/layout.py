@@ -16,6 +16,7 @@ from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, Limits
 from edgeinfer.backends.cpu.expert_memory import expert_panels, expert_sizes
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
@@ -27,7 +28,6 @@ from edgeinfer.graph.step import PAGE
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, format_of
-from edgeinfer.models.spec import ModelSpec
 
 LANES = 16
 BLOCK = 32

@@ -30,6 +30,7 @@ from edgeinfer.backends.cpu.states import CpuStates
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.values import Values
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.gated_act import GatedAct
@@ -39,7 +40,6 @@ from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import Floats
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 
 class Lowering:

@@ -17,12 +17,12 @@ from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import FloatPanel, IntegerPanel, Panel, panel_for
 from edgeinfer.backends.cpu.sparse import SparseLayer, sparse_layers
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.settings import KVKind
 
 TEAM = (catalogue.LEAD, catalogue.SERVE, catalogue.DOZE, catalogue.READ_TICKS)

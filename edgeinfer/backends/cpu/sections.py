@@ -16,9 +16,9 @@ from edgeinfer.backends.cpu.layout import Heads
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.tape import Tape
 from edgeinfer.backends.cpu.team import Team
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 
 def sections_of(spec: ModelSpec, exposed: Sequence[frozenset[str]]) -> Sections:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout import padded
 from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.state import LayerState, n_state_slots
 from edgeinfer.graph.step import Floats, Int32s, Step
-from edgeinfer.models.spec import ModelSpec
 
 STATE_STEP = np.dtype(
     [

@@ -16,10 +16,10 @@ from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.rounded import RECORD_BYTES, read_records
 from edgeinfer.backends.cpu.step import StepRecord, address
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 
 class Values:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Footprint, Limits
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 
 
 def _footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:

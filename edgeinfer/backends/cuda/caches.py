@@ -13,14 +13,14 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.driver import Driver, GpuArray, Launch, Stream
 from edgeinfer.backends.cuda.layout import KVForm, over
 from edgeinfer.backends.cuda.lowering import Cache
+from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Int32s
-from edgeinfer.models.spec import KVLayer
 
 
 class Caches:
     """The KV memory of a lane."""
 
-    def __init__(self, driver: Driver, layers: tuple[KVLayer, ...], limits: Limits) -> None:
+    def __init__(self, driver: Driver, layers: tuple[PagedKV, ...], limits: Limits) -> None:
         self._driver, self._n_pages = driver, limits.n_pages
         self._pools: list[tuple[GpuArray, int]] = []
         self.layers = [self._layer(KVForm.of(layer, limits), limits.n_pages * PAGE) for layer in layers]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.cuda.op import DEVICE_OPS
 from edgeinfer.errors import BadSetting, DeviceUnavailable
-from edgeinfer.models.fragment import Fragment, whole
+from edgeinfer.graph.fragment import Fragment, whole
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import refuse_thresholds
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cuda.layout import BufferLayout, KVForm, matrix_forms, slab_bytes
 from edgeinfer.backends.cuda.op import DEVICE_OPS
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 
 
 def weight_regions(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> dict[Weight, dict[str, int]]:

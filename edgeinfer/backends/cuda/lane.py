@@ -17,8 +17,8 @@ from edgeinfer.backends.cuda.graphs import RECORDING_FAILURES, Graph
 from edgeinfer.backends.cuda.model import CudaModel, stage_name
 from edgeinfer.backends.cuda.step import Shape
 from edgeinfer.errors import DeviceFailed, EngineClosed
+from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.step import Floats, Int32s, Step
-from edgeinfer.models.fragment import Fragment
 
 MOST_RECORDED = 64
 """Tokens of passes that are recorded as graphs."""

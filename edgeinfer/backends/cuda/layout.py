@@ -15,14 +15,15 @@ from typing import Literal, TypeAlias
 
 from edgeinfer.backends.base import Limits
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import BlockFormat, FloatFormat, QuantFormat, format_of
-from edgeinfer.models.spec import KVLayer, ModelSpec
 from edgeinfer.settings import KVKind
 
 BLOCK = 32
@@ -162,7 +163,7 @@ class KVForm:
         return 4 * self.row_words + 2 * self.row_scales
 
     @classmethod
-    def of(cls, layer: KVLayer, limits: Limits) -> KVForm:
+    def of(cls, layer: PagedKV, limits: Limits) -> KVForm:
         return cls(limits.kv, layer.kv_heads, layer.head_width)
 
 

@@ -15,9 +15,9 @@ from edgeinfer.backends.cuda.layout import BLOCK, BufferLayout, KVForm, over
 from edgeinfer.backends.cuda.op import DEVICE_OPS, Call
 from edgeinfer.backends.cuda.placing import Placed
 from edgeinfer.backends.cuda.step import Shape, StepRecord
+from edgeinfer.graph.graph import Stage
 from edgeinfer.graph.ops.rope import RopeTable
 from edgeinfer.graph.weights import Weight
-from edgeinfer.models.spec import Stage
 
 
 @dataclass(frozen=True, slots=True)

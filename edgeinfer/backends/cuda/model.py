@@ -24,6 +24,8 @@ from edgeinfer.backends.cuda.lowering import Cache, Lowering, Memory, Rounded
 from edgeinfer.backends.cuda.placing import Feeding, Weights
 from edgeinfer.backends.cuda.step import Shape, StepRecord
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
@@ -31,9 +33,7 @@ from edgeinfer.graph.ops.rope import Rope, RopeTable
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models import rope
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec, Stage
 
 
 class CudaModel:

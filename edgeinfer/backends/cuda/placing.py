@@ -21,6 +21,7 @@ from edgeinfer.backends.cuda.footprint import weight_regions
 from edgeinfer.backends.cuda.layout import ALIGNMENT, Form, IntegerForm, matrix_forms, padded
 from edgeinfer.backends.cuda.packing import write_matrix
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
@@ -28,7 +29,6 @@ from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec, Stage
 
 DTYPES = {"codes": np.uint32, "high": np.uint32, "units": np.uint16, "values": np.float32}
 NUMBERS = {"half": np.uint16, "multiple": np.int8, "float": np.float32}

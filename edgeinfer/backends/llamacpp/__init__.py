@@ -11,9 +11,9 @@ from pathlib import Path
 
 from edgeinfer.backends.base import DeviceOptions, Footprint, Limits, Progress
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 
 KEY = "llamacpp"
 INSTALL = "pip install 'edgeinfer[llamacpp]'"

@@ -12,8 +12,8 @@ from pathlib import Path
 from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Footprint, Limits, Progress
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 
 KEY, RUNTIME = "onnx", "onnxruntime"
 PACKAGES = (RUNTIME, "onnx")

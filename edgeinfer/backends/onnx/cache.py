@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.cache_rows import CacheRows
 from edgeinfer.backends.onnx.footprint import LEAD_ROWS, Sizes
+from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
-from edgeinfer.models.spec import KVLayer
 
 LOOK_EVERY = 64
 """Rows that are added before it is counted again how many are dead."""
@@ -23,7 +23,7 @@ LOOK_EVERY = 64
 class Cache:
     """Rows of all layers. `grouped`: arrays are [1, G, rows, K], else [rows, G, K]."""
 
-    def __init__(self, layers: Sequence[KVLayer], sizes: Sizes, *, grouped: bool) -> None:
+    def __init__(self, layers: Sequence[PagedKV], sizes: Sizes, *, grouped: bool) -> None:
         self._sizes, self._rows = sizes, CacheRows(sizes.n_slots)
         self.arrays: list[tuple[Floats, Floats]] = []
         self._by_row: list[Floats] = []

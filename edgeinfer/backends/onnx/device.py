@@ -15,9 +15,9 @@ from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
 from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.backends.onnx.providers import CPU, REMOTE, providers_for, target_of
 from edgeinfer.errors import BadSetting
-from edgeinfer.models.fragment import Fragment, whole
+from edgeinfer.graph.fragment import Fragment, whole
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import refuse_thresholds
 
 MOST_THREADS = 256

@@ -16,14 +16,14 @@ from edgeinfer.backends.onnx.matrices import BlockForm, form_of
 from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.backends.onnx.values import Value
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.fragment import whole
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope
-from edgeinfer.models.fragment import whole
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import BlockFormat, format_of
-from edgeinfer.models.spec import ModelSpec
 
 INPUT_IDS, MASK, POSITION_IDS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 PAST = ("past_key_values.%d.key", "past_key_values.%d.value")

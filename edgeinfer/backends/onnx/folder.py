@@ -21,8 +21,8 @@ from edgeinfer.backends.onnx.export_graph import (
     export_graph,
 )
 from edgeinfer.backends.onnx.graph import Graph
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 GRAPH_FILE, WEIGHTS_FILE, SETTINGS_FILE = "model.onnx", "model.onnx.data", "genai_config.json"
 ALIGNMENT = 4096

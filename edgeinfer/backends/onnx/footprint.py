@@ -16,6 +16,8 @@ from edgeinfer.backends.cache_rows import SPARE_ROWS, SPARE_SHARE
 from edgeinfer.backends.onnx.grouping import Product, joined
 from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.fragment import Fragment, whole
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.layer_norm import LayerNorm
@@ -23,9 +25,7 @@ from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope, RopeTable
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import PAGE
-from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 
 LEAD_ROWS = 1
 """Rows before all others that nobody sees: with an empty cache GroupQueryAttention would count positions itself."""

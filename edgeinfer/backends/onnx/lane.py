@@ -35,11 +35,11 @@ from edgeinfer.backends.onnx.session import Session
 from edgeinfer.backends.onnx.watching import Watch
 from edgeinfer.errors import DeviceFailed, EngineClosed
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.graph.weights import Weight
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
 

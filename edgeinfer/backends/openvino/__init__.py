@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from edgeinfer.backends.base import Device, DeviceKind, DeviceOptions, Footprint, Limits
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 
 
 def _entrants() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from edgeinfer.backends.openvino.nodes import indices, numbers
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.models.spec import KVLayer
+from edgeinfer.graph.state import PagedKV
 
 
 def state_name(layer: int, part: str) -> str:
@@ -29,7 +29,7 @@ def state_name(layer: int, part: str) -> str:
 class Caches:
     """The states of a graph."""
 
-    def __init__(self, kv: Sequence[KVLayer], parameters: Mapping[str, Node]) -> None:
+    def __init__(self, kv: Sequence[PagedKV], parameters: Mapping[str, Node]) -> None:
         self._kv, self._parameters = kv, parameters
         self._rows: dict[int, tuple[Node, Node]] = {}
         self.sinks: list[Node] = []

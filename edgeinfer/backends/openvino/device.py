@@ -24,11 +24,11 @@ from edgeinfer.backends.openvino.runtime import core
 from edgeinfer.backends.openvino.signature import signature_of
 from edgeinfer.backends.openvino.states import States
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.graph.fragment import Fragment, whole
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import PAGE
-from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.thresholds import refuse_thresholds
 
 KEY = "openvino"

@@ -19,8 +19,8 @@ from edgeinfer.backends.openvino.nodes import indices, parameter
 from edgeinfer.backends.openvino.op import DEVICE_OPS
 from edgeinfer.backends.openvino.signature import Signature, signature_of
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.weights import Weight
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.openvino.constants import CodeType, form_of
 from edgeinfer.backends.openvino.placing import chosen_cores
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
-from edgeinfer.models.spec import ModelSpec
 
 Properties = dict[str, str | int | bool]
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeinfer.graph.buffers import Rows
+from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rope import Rope, RopeTable
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
-from edgeinfer.models.fragment import Fragment
 
 Input = tuple[str, tuple[int, ...], bool]
 """Name, shape with -1 for what varies, and whether it holds int32 (else float32)."""

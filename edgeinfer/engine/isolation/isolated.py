@@ -25,10 +25,10 @@ from edgeinfer.engine.isolation.words import tokens_of, vocabulary_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch, Floats, Int32s
 from edgeinfer.models.decoder_folder import DecoderFolder
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.text import Vocabulary
 from edgeinfer.scheduling.topology import CoreKind
 from edgeinfer.settings import Mode

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from edgeinfer.engine.lanes.partition import Task
 from edgeinfer.graph.buffers import Buffer
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.models.fragment import Fragment
-from edgeinfer.models.spec import ModelSpec, Stage
 
 
 @dataclass(frozen=True, slots=True)

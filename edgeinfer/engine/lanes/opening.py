@@ -25,8 +25,8 @@ from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.opening import compiled
 from edgeinfer.engine.staffing import shared_cores
 from edgeinfer.errors import BadSetting, DoesNotFit
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Placement
 from edgeinfer.scheduling.profile import CPU
 from edgeinfer.scheduling.topology import available_bytes, read_topology

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.weights import Unpair, Weight
-from edgeinfer.models.spec import ModelSpec, Stage
 from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
 
 

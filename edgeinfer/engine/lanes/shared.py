@@ -21,10 +21,10 @@ from edgeinfer.engine.lanes.order import turns_of
 from edgeinfer.engine.lanes.partition import Task, partition
 from edgeinfer.engine.lanes.timeline import Span, Timeline
 from edgeinfer.errors import DeviceUnavailable, EngineClosed
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Placement
 
 

@@ -18,8 +18,8 @@ from edgeinfer.engine.lanes.timeline import Timeline
 from edgeinfer.engine.probing.separation import nonnegative
 from edgeinfer.engine.probing.synthetic import Shape
 from edgeinfer.engine.probing.whole_passes import WholePasses
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.cost import ACTIVATION_BYTES
 from edgeinfer.scheduling.granules import granule
 from edgeinfer.scheduling.placement import Part, Placement, StagePlacement

@@ -13,11 +13,11 @@ import numpy as np
 
 from edgeinfer.backends.base import Limits, OpSeconds, Timed
 from edgeinfer.engine.kvcache import KVCache
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.step import Batch, Step
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.fit import PassTimes, ProductTime
 
 ATTENTION, OTHERS = -1, -2

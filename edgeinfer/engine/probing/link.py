@@ -18,13 +18,13 @@ from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.lane_times import placed_step
 from edgeinfer.engine.probing.synthetic import Shape, synthetic_model
 from edgeinfer.graph.buffers import Buffer, Rows
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.add import Add
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import Floats
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import Model
-from edgeinfer.models.spec import Stage
 from edgeinfer.scheduling.profile import Link
 
 WIDTH, NARROW = 8192, 256

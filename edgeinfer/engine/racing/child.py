@@ -26,8 +26,8 @@ from edgeinfer.engine.evaluators import Subject, open_subject
 from edgeinfer.engine.executor import AUTO_DEVICE, Executor
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Batch
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.work import work_of
 from edgeinfer.settings import KVKind
 

@@ -16,8 +16,8 @@ from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.limits import limits_for, memory_for_model, memory_need
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.errors import BadSetting, ModelNotFound
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.load import Model, open_model, spec_of
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.models.store import Store
 from edgeinfer.models.text import Vocabulary, vocabulary_of
 from edgeinfer.scheduling.memory import require_fit

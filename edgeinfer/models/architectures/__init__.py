@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.registry import Registry
 
 

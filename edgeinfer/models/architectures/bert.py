@@ -7,13 +7,13 @@ was added; GELU. Source: BERT (Devlin et al., arXiv 1810.04805).
 from __future__ import annotations
 
 from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.add_vector import AddVector
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, hidden_head, norm_in_place, ranks
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.models.spec import ModelSpec
 
 TYPES = "token_types.weight"
 FIRST_NORM = "token_embd_norm"

@@ -5,13 +5,13 @@ The file's norms hold 1 + weight. Source: Gemma 2 (arXiv 2408.00118).
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm, rejoin
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
-from edgeinfer.models.spec import ModelSpec
 
 LAYERS_OF_27B = 46
 

@@ -7,6 +7,7 @@ Source: gpt-oss-120b & gpt-oss-20b Model Card (arXiv 2508.10925).
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
@@ -14,7 +15,6 @@ from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
-from edgeinfer.models.spec import ModelSpec
 
 
 def build(hp: Hyperparameters) -> ModelSpec:

@@ -7,6 +7,7 @@ per head; rotary pairs are halves of a head. Source: LFM2 Technical Report (arXi
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.causal_conv import CausalConv
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.state import LayerState
@@ -16,7 +17,6 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
-from edgeinfer.models.spec import ModelSpec
 
 TAPS_MAX = 64
 

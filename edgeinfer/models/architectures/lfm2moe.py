@@ -6,6 +6,7 @@ Shares are sigmoids of scores; experts are chosen by these and a bias of each. S
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.architectures.lfm2 import TAPS_MAX, short_convolution
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
@@ -14,7 +15,6 @@ from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.models.spec import ModelSpec
 
 
 def build(hp: Hyperparameters) -> ModelSpec:

@@ -7,6 +7,7 @@ one in each token (Jiang et al., arXiv 2401.04088).
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
@@ -14,7 +15,6 @@ from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
-from edgeinfer.models.spec import ModelSpec
 
 
 def build(hp: Hyperparameters) -> ModelSpec:

@@ -5,6 +5,7 @@ Source: Nomic Embed (arXiv 2402.01613).
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.architectures.bert import norm_embeddings
 from edgeinfer.models.blocks import attention, embed, feed_forward, hidden_head, norm_in_place
@@ -12,7 +13,6 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.models.spec import ModelSpec
 
 
 def build(hp: Hyperparameters) -> ModelSpec:

@@ -7,13 +7,13 @@ docs/GGUF_KEYS.md says what a file holds. Source: Zhang et al., arXiv 2205.01068
 from __future__ import annotations
 
 from edgeinfer.errors import BadSetting, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.models.spec import ModelSpec
 
 FIRST_POSITION = 2
 """Row of the table that belongs to position 0."""

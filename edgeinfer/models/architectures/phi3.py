@@ -6,13 +6,13 @@ Source: Phi-3 Technical Report (arXiv 2404.14219).
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
-from edgeinfer.models.spec import ModelSpec
 
 
 def build(hp: Hyperparameters) -> ModelSpec:

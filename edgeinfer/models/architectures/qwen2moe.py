@@ -6,6 +6,7 @@ The shares of a token do not add up to one; every token has the shared expert to
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
@@ -13,7 +14,6 @@ from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes, windows
-from edgeinfer.models.spec import ModelSpec
 
 
 def build(hp: Hyperparameters) -> ModelSpec:

@@ -7,6 +7,7 @@ Source: Qwen3.5's model card and its code in transformers (`qwen3_5`).
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
 from edgeinfer.models.delta_net import DeltaNet, attending_layers
@@ -14,7 +15,6 @@ from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes
-from edgeinfer.models.spec import ModelSpec
 
 
 def build(hp: Hyperparameters) -> ModelSpec:

@@ -6,10 +6,10 @@ Source: Qwen3.5's model card and its code in transformers (`qwen3_5_moe`).
 
 from __future__ import annotations
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.delta_net import mixture_with_delta_nets
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.spec import ModelSpec
 
 
 def build(hp: Hyperparameters) -> ModelSpec:

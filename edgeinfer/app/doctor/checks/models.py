@@ -16,8 +16,8 @@ from edgeinfer.models.download.space import size_text
 from edgeinfer.scheduling.memory import MemoryNeed, fitting_context, missing_bytes
 
 if TYPE_CHECKING:
+    from edgeinfer.graph.graph import ModelSpec
     from edgeinfer.models.gguf import GGUFFile
-    from edgeinfer.models.spec import ModelSpec
     from edgeinfer.models.store import LocalModel
     from edgeinfer.settings import KVKind
 

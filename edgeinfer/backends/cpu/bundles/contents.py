@@ -16,11 +16,11 @@ from edgeinfer.backends.cpu.layout import Heads, heads_of
 from edgeinfer.backends.cpu.needs import Choice
 from edgeinfer.backends.cpu.panels import BLOCK, PANEL_ROWS, UNIT_ROWS, Panel
 from edgeinfer.backends.cpu.sparse import SparseLayer, sparse_layers
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
-from edgeinfer.models.spec import ModelSpec
 
 PAGE_BYTES = 4096
 """Bundles begin at multiples of it: what disks and direct reads want."""

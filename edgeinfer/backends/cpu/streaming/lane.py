@@ -38,11 +38,11 @@ from edgeinfer.backends.cpu.streaming.window import Window
 from edgeinfer.backends.cpu.tape import Call, Tape
 from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.backends.stored import Fired, Reading, Stored
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 PATIENCE_S = 0.0003
 """How long workers wait for the next launch before they sleep: passes wait for the disk."""

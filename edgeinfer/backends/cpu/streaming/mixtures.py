@@ -18,6 +18,7 @@ from edgeinfer.backends.cpu.mixing import Mixing
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
 from edgeinfer.backends.cpu.values import Values
 from edgeinfer.backends.stored import Reading
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
@@ -25,7 +26,6 @@ from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.step import Floats
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 AHEAD = 1
 """Layers that are guessed: guesses at the next but one are worse, and keep the cores busy longer than they save."""

@@ -18,8 +18,8 @@ from edgeinfer.engine.lanes.overlap.flights import Companies, Company, Flight
 from edgeinfer.engine.lanes.overlap.parts import Parts
 from edgeinfer.engine.lanes.overlap.rows import RowStore
 from edgeinfer.engine.lanes.timeline import Span
+from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.step import Floats, Int32s, Step
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 
 

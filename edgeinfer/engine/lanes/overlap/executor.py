@@ -27,9 +27,9 @@ from edgeinfer.engine.opening import compiled
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
 from edgeinfer.errors import EngineClosed
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.costs import Group
 from edgeinfer.scheduling.batch.schedules import Prediction, Schedule
 

@@ -31,9 +31,9 @@ from edgeinfer.engine.lanes.overlap.pair import Pair, paired
 from edgeinfer.engine.limits import SPARE_PAGES
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadSetting, DoesNotFit, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.costs import BatchCosts
 from edgeinfer.scheduling.budgets import Budgets, budgets_of
 from edgeinfer.scheduling.profile import CPU, Profile

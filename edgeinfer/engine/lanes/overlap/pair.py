@@ -16,8 +16,8 @@ from edgeinfer.engine.lanes.overlap.parts import parts_of
 from edgeinfer.engine.lanes.overlap.passes import Passes
 from edgeinfer.engine.lanes.overlap.rows import RowStore
 from edgeinfer.errors import DeviceUnavailable
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from edgeinfer.engine.lanes.fragments import HostPart, fragment_of, host_part
 from edgeinfer.engine.lanes.partition import Delivery, Task, partition
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.store_kv import StoreKV
-from edgeinfer.models.fragment import Fragment
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
 
 HOST, ACCELERATOR = "cpu", "accelerator"

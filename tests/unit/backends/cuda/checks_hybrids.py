@@ -28,8 +28,8 @@ from edgeinfer.engine.lanes.partition import partition
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.probing import combination
 from edgeinfer.errors import DoesNotFit, EdgeInferError
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Part, Placement
 from edgeinfer.scheduling.profile import Link
 from tests.golden.goldens import Golden, Player, distance

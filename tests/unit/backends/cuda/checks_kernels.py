@@ -20,6 +20,8 @@ from edgeinfer.backends.cuda.packing import packed_rows
 from edgeinfer.backends.meanings import round_activations, round_cached
 from edgeinfer.graph.activations import ACTIVATIONS
 from edgeinfer.graph.buffers import Buffer, Rows
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.act import Act
 from edgeinfer.graph.ops.add import Add
@@ -34,13 +36,12 @@ from edgeinfer.graph.ops.rope import Rope, RopeTable, rotate
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
+from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat, decode_rows, format_of
-from edgeinfer.models.spec import KVLayer, ModelSpec, Stage
 from edgeinfer.settings import KVKind
 from tests.golden.goldens import DATA
 from tests.unit.backends.cuda import quick_blocks
@@ -67,7 +68,7 @@ def file_with(format_name: str) -> tuple[GGUFFile, str]:
 
 
 def spec_of(
-    ops: tuple[Op, ...], buffers: tuple[Buffer, ...], kv: tuple[KVLayer, ...] = (), heads: int = 1
+    ops: tuple[Op, ...], buffers: tuple[Buffer, ...], kv: tuple[PagedKV, ...] = (), heads: int = 1
 ) -> ModelSpec:
     return ModelSpec(
         *("llama", "part", 1, 32, heads, 1, 16, 32, 264, 256), buffers, (Stage("part", ops),), kv, buffers[-1].name
@@ -276,7 +277,7 @@ def test_attention(
     """Nine tokens after 58 of two kv heads, in a pass that does not split attention and in passes that do."""
     op = Attention("q", "out", 0, heads, 2, width, 0.3, window, cap)
     buffers = (Buffer("q", heads * width), Buffer("k", 2 * width), Buffer("v", 2 * width), Buffer("out", heads * width))
-    store, kv_layer = StoreKV("k", "v", 0, 2, width), (KVLayer(2, width, window),)
+    store, kv_layer = StoreKV("k", "v", 0, 2, width), (PagedKV(2, width, window),)
     q, k, v = normal(67, heads * width), normal(68, 2 * width)[:67], normal(69, 2 * width)[:67]
     limits, file = Limits(192, 4, 64, 8, kv), GGUFFile.open(FILES[0])
     filling = device.compile_fragment(
@@ -303,7 +304,7 @@ def test_attention(
 
 @pytest.mark.parametrize("kv", ["f16", "int8"])
 def test_slots_are_copied_in_order(device: CudaDevice, kv: KVKind) -> None:
-    spec = dataclasses.replace(spec_of((), (Buffer("x", 32),)), kv=(KVLayer(2, 20), KVLayer(1, 33)))
+    spec = dataclasses.replace(spec_of((), (Buffer("x", 32),)), kv=(PagedKV(2, 20), PagedKV(1, 33)))
     lane = device.compile_fragment(Fragment(spec, (), ()), GGUFFile.open(FILES[0]), Limits(192, 3, 16, 8, kv))
     pages = np.arange(3, dtype=np.int32)
     contents = np.random.default_rng(0).integers(0, 256, lane.read_pages(pages).shape, dtype=np.uint8)

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import FragmentDevice, Limits
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import PAGE, Batch, Step
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.load import Model
-from edgeinfer.models.spec import ModelSpec, Stage
 
 Floats = NDArray[np.float32]
 LIMITS = Limits(128, 4, 128, 128)

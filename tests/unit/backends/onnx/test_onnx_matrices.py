@@ -15,12 +15,12 @@ from edgeinfer.backends.onnx import matrices
 from edgeinfer.backends.onnx.grouping import Product, joined
 from edgeinfer.backends.onnx.matrices import BlockForm, Blocks
 from edgeinfer.graph.buffers import Buffer
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.weights import Unpair, Weight
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import FORMATS, BlockFormat
-from edgeinfer.models.spec import ModelSpec, Stage
 
 KEYS = FORMATS.keys()
 ROWS, COLUMNS = 24, 512

@@ -20,6 +20,8 @@ from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, EngineClosed, UnsupportedModel
 from edgeinfer.graph.activations import silu
 from edgeinfer.graph.buffers import Buffer
+from edgeinfer.graph.fragment import Fragment, whole
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
@@ -27,9 +29,7 @@ from edgeinfer.graph.ops.rms_norm import rms_norm
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.step import PAGE, Batch, Step
 from edgeinfer.graph.weights import Unpair
-from edgeinfer.models.fragment import Fragment, whole
 from edgeinfer.models.load import Model, open_model
-from edgeinfer.models.spec import ModelSpec, Stage
 from tests.golden.goldens import PAGES, Golden, Player, distance
 
 openvino = pytest.importorskip("openvino")

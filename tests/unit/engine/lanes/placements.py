@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.models.spec import ModelSpec, Stage
 from edgeinfer.scheduling.placement import Part, Placement, StagePlacement
 
 

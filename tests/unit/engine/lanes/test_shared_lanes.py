@@ -16,9 +16,9 @@ from edgeinfer.engine.lanes.partition import partition
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.lanes.timeline import Span, Timeline
 from edgeinfer.errors import DeviceUnavailable, EdgeInferError
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.placement import Placement
 from tests.golden.goldens import Golden, Player, distance
 from tests.unit.engine.lanes.placements import alike, at_random

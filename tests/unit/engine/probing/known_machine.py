@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Joined, Limits, Progress, no_progress
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.cost import DeviceCost, Pass
 from edgeinfer.scheduling.profile import DeviceRates
 from edgeinfer.scheduling.work import ModelWork, work_of

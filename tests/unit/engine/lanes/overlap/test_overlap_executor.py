@@ -24,10 +24,10 @@ from edgeinfer.errors import (
     DoesNotFit,
     EdgeInferError,
 )
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Batch, Floats
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from tests.golden.goldens import Golden, distance
 from tests.unit.engine.lanes.overlap.journeys import (
     EACH,

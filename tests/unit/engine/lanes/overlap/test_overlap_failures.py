@@ -14,11 +14,11 @@ from edgeinfer.engine.lanes.overlap.attending import HostAttention, Job
 from edgeinfer.engine.lanes.overlap.pair import paired
 from edgeinfer.engine.lanes.timeline import Span
 from edgeinfer.errors import DeviceFailed, DoesNotFit, EngineClosed
+from edgeinfer.graph.fragment import Fragment
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Floats, Step
-from edgeinfer.models.fragment import Fragment
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from edgeinfer.scheduling.batch.schedules import SCHEDULES
 from tests.golden.goldens import Golden
 from tests.unit.engine.lanes.overlap.journeys import (

@@ -8,11 +8,11 @@ import pytest
 from edgeinfer.engine.lanes.overlap.parts import parts_of
 from edgeinfer.engine.lanes.overlap.rows import RowStore
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.load import open_model
-from edgeinfer.models.spec import ModelSpec
 from tests.golden.goldens import Golden
 
 

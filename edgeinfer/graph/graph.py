@@ -13,17 +13,8 @@ from edgeinfer.graph.buffers import Buffer
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.experts import Experts
-from edgeinfer.graph.state import LayerState
+from edgeinfer.graph.state import LayerState, PagedKV
 from edgeinfer.graph.weights import Weight
-
-
-@dataclass(frozen=True, slots=True)
-class KVLayer:
-    """What one layer keeps per cached token: `kv_heads` keys and values of `head_width`; `window` limits its reach."""
-
-    kv_heads: int
-    head_width: int
-    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +56,7 @@ class ModelSpec:
     n_context_trained: int
     buffers: tuple[Buffer, ...]
     stages: tuple[Stage, ...]
-    kv: tuple[KVLayer, ...]
+    kv: tuple[PagedKV, ...]
     states: tuple[LayerState, ...] = ()
     dense: tuple[Weight, ...] = ()
     rank: RankHead | None = None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.weights import Weight
-from edgeinfer.models.spec import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)
