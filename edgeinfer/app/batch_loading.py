@@ -141,7 +141,7 @@ def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
             holding = Holding(weights_bytes(machine.ram))
 
             def streams(n_sessions: int) -> bool:
-                limits = limits_for(length, n_sessions, machine.kv)
+                limits = limits_for(length, n_sessions, machine.kv, model.spec)
                 return room_for(model.spec, model.file, limits, holding).budget_bytes is not None
 
             if streams(1):

@@ -42,7 +42,7 @@ def plan_for(
 
     key = AUTO_DEVICE if device == "auto" else device
     spec = spec_of(metadata, tensors, n_context, approx)
-    need = memory_need(key, spec, tensors, limits_for(context_of(spec.n_context_trained, n_context), kv=kv))
+    need = memory_need(key, spec, tensors, limits_for(context_of(spec.n_context_trained, n_context), kv=kv, spec=spec))
     workers = n_workers or len(topology.usable_cores())
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
     return spec, plan.Plan(key, workers, len(spec.stages), need, available, speeds or plan.Speeds())
@@ -115,7 +115,7 @@ def _read_in_part(header: Header, spec: ModelSpec, n_context: int, nbytes: int, 
 
     name, disk = header.metadata.text("general.name", "the model"), known_disk()
     available = memory_for_model() + freed_bytes if freed_bytes else None
-    kept, _ = planned_weights(spec, header, name, limits_for(n_context), Holding(), disk, available)
+    kept, _ = planned_weights(spec, header, name, limits_for(n_context, spec=spec), Holding(), disk, available)
     if kept is None:
         return None
     require_room_after_download(name, nbytes, kept.total_bytes)

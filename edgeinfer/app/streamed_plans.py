@@ -31,7 +31,8 @@ def may_be_found(file: GGUFFile, settings: Settings, asked: Wanted) -> bool:
     from edgeinfer.models.load import spec_of
 
     spec = spec_of(file.metadata, file.tensors, settings.generation.ctx)
-    limits = limits_for(context_of(spec.n_context_trained, settings.generation.ctx), kv=settings.machine.kv)
+    n_context = context_of(spec.n_context_trained, settings.generation.ctx)
+    limits = limits_for(n_context, kv=settings.machine.kv, spec=spec)
     try:
         return room_for(spec, file, limits, Holding(asked.ram_bytes)).budget_bytes is None
     except DoesNotFit:
@@ -52,7 +53,7 @@ def held_here(
 
     devices = settings.machine.device
     if devices in ((CPU,), ("auto",)):
-        limits = limits_for(here.need.n_context, kv=settings.machine.kv)
+        limits = limits_for(here.need.n_context, kv=settings.machine.kv, spec=spec)
         holding, firing = Holding(asked.ram_bytes), firing_seen(spec, fingerprint(file))
         kept, limits = planned_weights(spec, file, name, limits, holding, known_disk(), firing=firing)
         need, asked = memory_need(CPU, spec, file.tensors, limits), replace(asked, most_tokens=limits.max_tokens)
@@ -80,7 +81,7 @@ def planned_there(profile: Profile, name: str, file: GGUFFile, facts: ModelFacts
 
     is_alone = wanted.schedule == "cpu" or (wanted.schedule == "auto" and not profile.accelerators)
     if is_alone and profile.disk is not None:
-        limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv)
+        limits = limits_for(wanted.n_context, wanted.n_sequences, wanted.kv, facts.spec)
         holding, available = Holding(wanted.ram_bytes), profile.cpu.memory_bytes
         firing = firing_seen(facts.spec, fingerprint(file))
         kept, limits = planned_weights(facts.spec, file, name, limits, holding, profile.disk, available, firing)

@@ -21,6 +21,7 @@ from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
+from edgeinfer.graph.state import Windows
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.registry import Registry
@@ -46,7 +47,8 @@ class Limits:
 
     n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass; kv: how
     keys and values are kept; branches: whether a tree in one pass pays; else it is read path by path; stored: where
-    weights are that do not fit into memory; n_sequences: most of one pass, 0 for as many as pages allow.
+    weights are that do not fit into memory; n_sequences: most of one pass, 0 for as many as pages allow; windows: what
+    layers with a window keep on devices that can keep less than the context, None: all of it.
     """
 
     n_context: int
@@ -58,6 +60,7 @@ class Limits:
     stored: Stored | None = None
     prepacked: Prepacked | None = None
     n_sequences: int = 0
+    windows: Windows | None = None
 
 
 WHOLE = 1 << 16
@@ -185,6 +188,27 @@ class StateMemory(Protocol):
         ...
 
 
+class WindowMemory(Protocol):
+    """What holds the pages of layers that keep only a window; fewer than there are pages of a KV memory."""
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a page, as `read` gives it."""
+        ...
+
+    def assign(self, pages: Int32s, places: Int32s) -> None:
+        """Let pages of the KV memory lie, in these layers, at these of their own pages from now on."""
+        ...
+
+    def read(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages that have a place: uint8[len(pages), page_bytes]."""
+        ...
+
+    def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back what `read` of a lane of the same model and device kind gave."""
+        ...
+
+
 class KVMemory(Protocol):
     """What holds weights and KV pages on one device."""
 
@@ -198,7 +222,7 @@ class KVMemory(Protocol):
         ...
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        """Contents of pages in the lane's own layout: uint8[len(pages), page_bytes]."""
+        """Contents of pages in the lane's own layout: uint8[len(pages), page_bytes]; of layers that keep everything."""
         ...
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
@@ -214,6 +238,11 @@ class Lane(KVMemory, Protocol):
     @property
     def states(self) -> StateMemory | None:
         """What holds the states of sequences; None for a model without, or on a device that has none."""
+        ...
+
+    @property
+    def windows(self) -> WindowMemory | None:
+        """What holds layers that keep only a window (`Limits.windows`); None where all keep everything."""
         ...
 
     def run(self, step: Step) -> Floats:
@@ -329,13 +358,18 @@ class DeviceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory a lane takes: weights in the device's own form, KV pages, states, buffers that do not depend on cores."""
+    """Memory a lane takes: weights in the device's own form, KV pages, states, buffers that do not depend on cores.
+
+    `kv_bytes_per_token`: what a further token of context takes. `window_bytes`: of `kv_bytes` those of layers that keep
+    only a window, which hardly grow with the context.
+    """
 
     weight_bytes: int
     kv_bytes_per_token: int
     kv_bytes: int
     buffer_bytes: int
     state_bytes: int = 0
+    window_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class NullDevice:
 class NullLane:
     """`work` adds up over the steps that were run."""
 
-    states = None
+    states = windows = None
 
     def __init__(self, spec: ModelSpec, file: GGUFFile) -> None:
         self._spec = spec

@@ -9,8 +9,8 @@ says, which may replay another device's own rounding; `kv="f16"` rounds keys and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,11 +92,19 @@ class ReferenceLane:
         self.rotations: dict[RopeTable, tuple[Floats, Floats]] = {}
         self._last: dict[str, Floats] = {}
         self._load(file, limits, progress)
-        n_slots, kv_type = limits.n_pages * PAGE, np.float16 if kv == "f16" else np.float32
-        self.keys = [np.zeros((n_slots, kv.kv_heads, kv.head_width), kv_type) for kv in spec.kv]
+        kv_type = np.float16 if kv == "f16" else np.float32
+        self.limited = [limits.windows is not None and limits.windows.limit(kv) for kv in spec.kv]
+        n_slots = [PAGE * n_pages for n_pages in self._layer_pages(limits)]
+        self.keys = [np.zeros((n, kv.kv_heads, kv.head_width), kv_type) for n, kv in zip(n_slots, spec.kv, strict=True)]
         self.cached_values = [np.zeros_like(keys) for keys in self.keys]
+        self.windows = ReferenceWindows(self, limits.n_pages) if any(self.limited) else None
         n_states = n_state_slots(spec.states, limits.n_pages, limits.max_outputs)
         self.states = ReferenceStates(spec.states, n_states) if n_states else None
+
+    def _layer_pages(self, limits: Limits) -> Iterator[int]:
+        """Pages of each layer."""
+        for is_limited in self.limited:
+            yield limits.windows.n_pages if limits.windows is not None and is_limited else limits.n_pages
 
     def _load(self, file: GGUFFile, limits: Limits, progress: Progress) -> None:
         all_weights, matrices = list(dict.fromkeys(self._spec.weights())), set(self._spec.matrices())
@@ -140,35 +148,79 @@ class ReferenceLane:
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots in all layers."""
-        for array in (*self.keys, *self.cached_values):
-            array[targets] = array[sources]
+        for layer, arrays in enumerate(zip(self.keys, self.cached_values, strict=True)):
+            for array in arrays:
+                array[self.located(layer, targets)] = array[self.located(layer, sources)]
+
+    def located(self, layer: int, slots: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+        """Where a layer has slots."""
+        if self.windows is None or not self.limited[layer]:
+            return slots
+        places: NDArray[np.integer[Any]] = self.windows.places[slots // PAGE] * PAGE + slots % PAGE
+        return places
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        """Contents of pages: uint8[len(pages), page_bytes]."""
-        parts = [self._paged(array)[pages].reshape(len(pages), -1) for array in (*self.keys, *self.cached_values)]
-        if not parts:
-            return np.zeros((len(pages), 0), np.uint8)
-        return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
+        """Contents of pages of layers that keep everything: uint8[len(pages), page_bytes]."""
+        return _read(self.cached(limited=False), pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
         """Put back contents of pages."""
-        if not self.keys:
-            return
-        numbers = np.ascontiguousarray(contents).view(self.keys[0].dtype)
-        start = 0
-        for array in (*self.keys, *self.cached_values):
-            paged = self._paged(array)
-            width = paged[0].size
-            paged[pages] = numbers[:, start : start + width].reshape(len(pages), *paged.shape[1:])
-            start += width
+        _write(self.cached(limited=False), pages, contents)
 
-    @staticmethod
-    def _paged(array: NDArray[np.generic]) -> NDArray[np.generic]:
-        return array.reshape(-1, PAGE, *array.shape[1:])
+    def cached(self, *, limited: bool) -> list[NDArray[Any]]:
+        """Keys and values of layers that keep only a window, or of the others."""
+        layers = [layer for layer, is_limited in enumerate(self.limited) if is_limited is limited]
+        return [array[layer] for array in (self.keys, self.cached_values) for layer in layers]
 
     def close(self) -> None:
         """Drop the arrays."""
         self.matrices, self.vectors, self.keys, self.cached_values = {}, {}, [], []
+
+
+class ReferenceWindows:
+    """Layers that keep only a window. `places`: where in them each page lies."""
+
+    def __init__(self, lane: ReferenceLane, n_pages: int) -> None:
+        self._lane, self.places = lane, np.zeros(n_pages, np.int32)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a page."""
+        return int(_read(self._lane.cached(limited=True), np.zeros(1, np.int32)).shape[1])
+
+    def assign(self, pages: Int32s, places: Int32s) -> None:
+        """Let pages lie at these places from now on."""
+        self.places[pages] = places
+
+    def read(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages that have a place: uint8[len(pages), page_bytes]."""
+        return _read(self._lane.cached(limited=True), self.places[pages])
+
+    def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back what `read` gave."""
+        _write(self._lane.cached(limited=True), self.places[pages], contents)
+
+
+def _read(arrays: Sequence[NDArray[Any]], pages: Int32s) -> NDArray[np.uint8]:
+    """Pages of caches: uint8[len(pages), page_bytes]."""
+    parts = [_paged(array)[pages].reshape(len(pages), -1) for array in arrays]
+    if not parts:
+        return np.zeros((len(pages), 0), np.uint8)
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)).view(np.uint8)
+
+
+def _write(arrays: Sequence[NDArray[Any]], pages: Int32s, contents: NDArray[np.uint8]) -> None:
+    """Put back what `_read` gave."""
+    start = 0
+    for array in arrays:
+        paged, numbers = _paged(array), np.ascontiguousarray(contents).view(array.dtype)
+        width = paged[0].size
+        paged[pages] = numbers[:, start : start + width].reshape(len(pages), *paged.shape[1:])
+        start += width
+
+
+def _paged(array: NDArray[Any]) -> NDArray[Any]:
+    return array.reshape(-1, PAGE, *array.shape[1:])
 
 
 class ReferenceStates:
@@ -272,6 +324,9 @@ class _Pass:
         assert self._lane.states is not None
         self._lane.states.walk(state, self.step, advance)
 
+    def located(self, layer: int, slots: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+        return self._lane.located(layer, slots)
+
     def cache(self, layer: int) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         return self._lane.keys[layer], self._lane.cached_values[layer]
 
@@ -310,9 +365,13 @@ class ReferenceFragment:
 def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Footprint:
     """Bytes of float32 weights and a float32 cache; buffers live for one step only."""
     weight_bytes = sum(4 * weight.n_rows * weight.columns for weight in set(spec.weights()))
-    per_token = spec.kv_bytes_per_token(4)
+    kept = limits.windows
+    in_windows = sum(4 * kv.numbers for kv in spec.kv if kept is not None and kept.limit(kv))
+    per_token = spec.kv_bytes_per_token(4) - in_windows
+    window_bytes = in_windows * PAGE * (0 if kept is None else kept.n_pages)
+    kv_bytes = per_token * PAGE * limits.n_pages + window_bytes
     state_bytes = n_state_slots(spec.states, limits.n_pages, limits.max_outputs) * spec.state_bytes
-    return Footprint(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0, state_bytes)
+    return Footprint(weight_bytes, per_token, kv_bytes, 0, state_bytes, window_bytes)
 
 
 def _open(options: DeviceOptions) -> ReferenceDevice:

@@ -6,6 +6,8 @@ one call at a time (callers hold a lock), and batches no larger than the lane's 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from edgeinfer.backends.base import (
@@ -21,7 +23,7 @@ from edgeinfer.backends.base import (
 )
 from edgeinfer.backends.showing import Shown
 from edgeinfer.backends.stored import Streaming
-from edgeinfer.engine import saved_states
+from edgeinfer.engine import saved_sequences
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.firing import keep_seen
 from edgeinfer.engine.kvcache import KVCache
@@ -62,8 +64,9 @@ class Executor(Observed):
         self.notices = notices
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
-        self._limits, self._fingerprint = limits, fingerprint
-        self._cache = KVCache(limits.n_pages, limits.n_context, 0 if lane.states is None else lane.states.n_slots)
+        self._limits, self._fingerprint = limits if lane.windows else replace(limits, windows=None), fingerprint
+        n_states, windows = 0 if lane.states is None else lane.states.n_slots, self._limits.windows
+        self._cache = KVCache(limits.n_pages, limits.n_context, n_states, windows)
         options = options or DeviceOptions()
         self._n_workers = lane.n_workers if isinstance(lane, Staffed) else 1
         self.regime = Regime.free(self._n_workers) if regime is None else regime
@@ -164,8 +167,7 @@ class Executor(Observed):
         self.regime.look()
         if self._pressure is not None:
             self._pressure.look()
-        placement = self._cache.place(batch)
-        placement.copies.apply(lane)
+        placement = self._place(lane, batch)
         if self._adaptation is None:
             if isinstance(lane, SharedLane):
                 lane.use(self.regime.policy.most_workers)
@@ -197,16 +199,12 @@ class Executor(Observed):
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
         """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
-        lane, pages = self._open_lane(), self._cache.refill(sequence, n_tokens)
-        if len(pages):
-            lane.write_pages(pages, np.zeros_like(lane.read_pages(pages)))
+        saved_sequences.fill_with_zeros(self._cache, self._open_lane(), sequence, n_tokens)
 
     def save(self, sequence: int) -> bytes:
         """The cached keys and values of a sequence, for `restore` by the same model with the same device and kv."""
-        lane, pages = self._open_lane(), self._cache.pages(sequence)
-        body = lane.read_pages(pages).tobytes() if len(pages) else b""
-        told, states = saved_states.saved(self._cache, lane.states, sequence)
-        return seal(MAGIC, {**self._identity(), "n_tokens": self._cache.n_cached(sequence), **told}, body + states)
+        told, body = saved_sequences.saved(self._cache, self._open_lane(), sequence)
+        return seal(MAGIC, {**self._identity(), **told}, body)
 
     def restore(self, sequence: int, state: bytes) -> None:
         """Replace what is cached of a sequence by a saved state.
@@ -216,14 +214,8 @@ class Executor(Observed):
         """
         lane = self._open_lane()
         header, body = unseal(MAGIC, state, "the saved state")
-        identity = self._identity()
-        check_same(header, identity)
-        n_tokens, page_bytes = int(str(header["n_tokens"])), int(str(identity["page_bytes"]))
-        pages = self._cache.refill(sequence, n_tokens)
-        if len(pages):
-            cut = len(pages) * page_bytes
-            saved_states.put_back(self._cache, lane.states, sequence, header.get("checkpoints", ()), body[cut:])
-            lane.write_pages(pages, np.frombuffer(body[:cut], np.uint8).reshape(len(pages), page_bytes))
+        check_same(header, self._identity())
+        saved_sequences.put_back(self._cache, lane, sequence, header, body)
 
     def _identity(self) -> dict[str, Value]:
         """What a saved state must agree in with this executor."""
@@ -237,6 +229,7 @@ class Executor(Observed):
             "page_bytes": page_bytes,
             **({} if self.shared is None else {"layout": self.shared.layout}),
             **({} if lane.states is None else {"state_bytes": lane.states.slot_bytes}),
+            **({} if self._limits.windows is None else {"window": self._limits.windows.tokens}),
         }
 
     def _open_lane(self) -> Lane:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeinfer.backends.base import KVMemory, StateMemory
 from edgeinfer.engine.states import Advance
-from edgeinfer.graph.step import Batch, Int32s, Step
+from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
+
+Indices = NDArray[np.integer[Any]]
+
+FULL = (
+    "the KV cache is full: {} pages of {} tokens are needed, {} of {} are free; close other sessions or load the model "
+    "with room for more of them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +63,15 @@ class PendingBatch:
 
     batch: Batch
     slots: Int32s
+
+
+def leaders_of(positions: Indices) -> Indices:
+    """Indices of the first token at each distinct position."""
+    first: Indices = np.unique(positions, return_index=True)[1]
+    return first
+
+
+def table_slots(pages: list[int], positions: Indices) -> Int32s:
+    """Slots of positions in a page table."""
+    slots: Indices = np.array(pages, np.int32)[positions // PAGE] * PAGE + positions % PAGE
+    return slots.astype(np.int32)

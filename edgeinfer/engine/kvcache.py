@@ -8,22 +8,30 @@ applies the copies through a lane. A copy's sources and targets never overlap.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from edgeinfer.engine.kv_records import NO_COPIES, Copies, PendingBatch, Placement, SequencePages
+from edgeinfer.engine.kv_records import (
+    FULL,
+    NO_COPIES,
+    Copies,
+    Indices,
+    PendingBatch,
+    Placement,
+    SequencePages,
+    leaders_of,
+    table_slots,
+)
 from edgeinfer.engine.states import SequenceStates
+from edgeinfer.engine.windows import WindowPages
 from edgeinfer.errors import ContextOverflow, DoesNotFit
+from edgeinfer.graph.state import Windows
 from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 
 WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
 
 FEW = 64
 """Tokens that are placed one by one: arrays pay only for more."""
-
-Indices = NDArray[np.integer[Any]]
 
 
 def pages_for(n_tokens: int) -> int:
@@ -34,12 +42,15 @@ def pages_for(n_tokens: int) -> int:
 class KVCache:
     """Accounting of `n_pages` pages; no sequence may grow beyond `n_context` positions.
 
-    `n_states`: slots for states, 0 for a model whose sequences have none.
+    `n_states`: slots for states, 0 for a model whose sequences have none. `windows`: what layers with a window keep;
+    None: everything. A model has states or such windows.
     """
 
-    def __init__(self, n_pages: int, n_context: int, n_states: int = 0) -> None:
+    def __init__(self, n_pages: int, n_context: int, n_states: int = 0, windows: Windows | None = None) -> None:
         self.states = SequenceStates(n_states) if n_states else None
+        self.windows = WindowPages(windows, n_pages) if windows is not None else None
         self._n_pages = n_pages
+        self._n_spare = 0 if windows is None else windows.n_spare
         self._n_context = n_context
         self._free = list(range(n_pages - 1, -1, -1))
         self._references = [0] * n_pages
@@ -82,13 +93,15 @@ class KVCache:
     def truncate(self, sequence: int, n_cached: int) -> int:
         """Forget positions from n_cached on, and everything pending of the sequence; how many are cached then.
 
-        Fewer are where a state cannot be had from there: those up to the newest checkpoint before it.
+        Fewer are where a state cannot be had from there, or a window: those up to the newest checkpoint before it.
         """
         found = self._discard(sequence)
         if not 0 <= n_cached <= found.n_cached:
             raise ValueError(f"sequence {sequence} has {found.n_cached} cached tokens; cannot keep {n_cached}")
         if self.states is not None:
             n_cached = self.states.rewind(sequence, found.n_cached, n_cached, found.pages)
+        if self.windows is not None:
+            n_cached = self.windows.reach(found.pages, n_cached)
         found.n_cached = n_cached
         self._trim(found)
         return n_cached
@@ -107,9 +120,10 @@ class KVCache:
         """
         self.truncate(sequence, 0)
         self._check_context(n_tokens)
-        self._check_pages(pages_for(n_tokens))
+        n_unseen = 0 if self.windows is None else self.windows.first_page(n_tokens)
+        self._check_pages(pages_for(n_tokens), n_unseen)
         found = self._get(sequence)
-        found.pages = [self._take() for _ in range(pages_for(n_tokens))]
+        found.pages = [self._take(is_seen=number >= n_unseen) for number in range(pages_for(n_tokens))]
         found.n_cached = n_tokens
         return self.pages(sequence)
 
@@ -137,7 +151,7 @@ class KVCache:
             int(sequence): np.flatnonzero(batch.sequences == sequence) for sequence in np.unique(batch.sequences)
         }
         self._check_batch(batch, members)
-        leaders = {sequence: _leaders(batch.positions[tokens]) for sequence, tokens in members.items()}
+        leaders = {sequence: leaders_of(batch.positions[tokens]) for sequence, tokens in members.items()}
         self._check_pages(
             sum(self._wanted(sequence, batch, members[sequence], leaders[sequence]) for sequence in members)
         )
@@ -228,6 +242,8 @@ class KVCache:
         The copies move accepted siblings into the slots of the page table; do them before the next step.
         Raises ValueError when the path is no chain of pending tokens that starts at the last cached one.
         """
+        if self.windows is not None:
+            return self._commit_window(self.windows, sequence, path)
         if self.states is None:
             return self._commit(sequence, path)
         n_before, writes = self.n_cached(sequence), self.states.claim(sequence, len(path))
@@ -238,6 +254,14 @@ class KVCache:
             raise
         pages = self._sequences[sequence].pages
         return replace(copies, advances=self.states.commit(sequence, writes, path.tolist(), n_before, pages))
+
+    def _commit_window(self, windows: WindowPages, sequence: int, path: Int32s) -> Copies:
+        """`commit` where the window of the sequence moves on; drafts find some places free."""
+        first = windows.first_page(self.n_cached(sequence))
+        copies = self._commit(sequence, path)
+        if windows.n_free < self._n_spare and windows.first_page(self.n_cached(sequence)) > first:
+            windows.free_up(self._n_spare, self._sequences.values(), self._references)
+        return copies
 
     def _commit(self, sequence: int, path: Int32s) -> Copies:
         """Pages and slots of a path."""
@@ -299,15 +323,20 @@ class KVCache:
         while len(found.pages) > pages_for(found.n_cached):
             self._release(found.pages.pop())
 
-    def _take(self) -> int:
+    def _take(self, *, is_seen: bool = True) -> int:
+        """A page, with a place in layers with a window if it `is_seen` there."""
         page = self._free.pop()
         self._references[page] = 1
+        if self.windows is not None and is_seen:
+            self.windows.give(page)
         return page
 
     def _release(self, page: int) -> None:
         self._references[page] -= 1
         if not self._references[page]:
             self._free.append(page)
+            if self.windows is not None:
+                self.windows.drop(page)
             if self.states is not None:
                 self.states.slots.drop(page)
 
@@ -338,8 +367,8 @@ class KVCache:
         slots = np.empty(len(positions), np.int32)
         siblings = np.ones(len(positions), bool)
         siblings[leaders] = False
-        slots[leaders] = _table_slots(found.pages, positions[leaders])
-        slots[siblings] = _table_slots(found.spare, np.arange(n_spare))
+        slots[leaders] = table_slots(found.pages, positions[leaders])
+        slots[siblings] = table_slots(found.spare, np.arange(n_spare))
         return slots
 
     def _tables(self, sequences: list[int]) -> Int32s:
@@ -364,21 +393,9 @@ class KVCache:
         if n_tokens > self._n_context:
             raise ContextOverflow(f"{n_tokens} tokens do not fit in the context of {self._n_context}")
 
-    def _check_pages(self, n_wanted: int) -> None:
+    def _check_pages(self, n_wanted: int, n_unseen: int = 0) -> None:
+        """Raises DoesNotFit unless there are so many pages; all but so many are seen by layers with a window."""
         if n_wanted > len(self._free):
-            raise DoesNotFit(
-                f"the KV cache is full: {n_wanted} pages of {PAGE} tokens are wanted, {len(self._free)} of "
-                f"{self._n_pages} are free; close other sessions or load the model with room for more of them"
-            )
-
-
-def _leaders(positions: Indices) -> Indices:
-    """Indices of the first token at each distinct position."""
-    first: Indices = np.unique(positions, return_index=True)[1]
-    return first
-
-
-def _table_slots(pages: list[int], positions: Indices) -> Int32s:
-    """Slots of positions in a page table."""
-    slots: Indices = np.array(pages, np.int32)[positions // PAGE] * PAGE + positions % PAGE
-    return slots.astype(np.int32)
+            raise DoesNotFit(FULL.format(n_wanted, PAGE, len(self._free), self._n_pages))
+        if self.windows is not None:
+            self.windows.require(n_wanted - n_unseen, self._sequences.values(), self._references)

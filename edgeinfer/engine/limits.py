@@ -7,6 +7,7 @@ the same questions here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import psutil
 
@@ -14,6 +15,7 @@ from edgeinfer.backends.base import Limits, kind_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.state import Windows
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
 from edgeinfer.scheduling.memory import PROGRAM_BYTES, MemoryNeed
@@ -22,6 +24,10 @@ from edgeinfer.settings import CTX_CAP, KVKind
 
 SPARE_PAGES = 4
 """KV pages beyond whole contexts: for branches that part from each other, and for siblings in a tree of drafts."""
+LEAST_BEHIND = 512
+"""Positions behind the window that layers with one keep at least, so that a text can be taken up again from there;"""
+BEHIND_SHARE = 0.125
+"""and as a share of the context."""
 
 
 def context_of(n_context_trained: int, n_context: int | None) -> int:
@@ -29,9 +35,22 @@ def context_of(n_context_trained: int, n_context: int | None) -> int:
     return n_context or min(n_context_trained, CTX_CAP)
 
 
-def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16") -> Limits:
-    """Limits with room for the whole context of so many sessions."""
-    return Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES, kv=kv)
+def limits_for(n_context: int, n_sessions: int = 1, kv: KVKind = "f16", spec: ModelSpec | None = None) -> Limits:
+    """Limits with room for the whole context of so many sessions; of a model, whose windows need not keep all of it."""
+    limits = Limits(n_context, n_sessions * pages_for(n_context) + SPARE_PAGES, kv=kv)
+    return limits if spec is None else replace(limits, windows=_windows(spec, limits, n_sessions))
+
+
+def _windows(spec: ModelSpec, limits: Limits, n_sessions: int) -> Windows | None:
+    """What layers with a window keep: the window, room for a pass, and positions to go back to."""
+    reaches = [layer.window for layer in spec.kv if layer.window is not None and layer.window < limits.n_context]
+    if not reaches or not spec.is_causal or spec.states:
+        return None
+    tokens, n_spare = max(reaches), SPARE_PAGES + 2 * pages_for(limits.max_tokens)
+    n_behind = max(LEAST_BEHIND, int(BEHIND_SHARE * limits.n_context))
+    each = 1 + pages_for(tokens + limits.max_tokens + n_behind)
+    n_pages = n_sessions * each + n_spare
+    return Windows(tokens, n_pages, n_spare) if n_pages < limits.n_pages else None
 
 
 def memory_for_model() -> int:
@@ -45,7 +64,10 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
 
     Raises UnknownKey.
     """
-    needs = [kind_of(name).footprint(spec, tensors, limits) for name in device.split(",")]
+    names = device.split(",")
+    if len(names) > 1:
+        limits = replace(limits, windows=None)  # what several share is kept whole
+    needs = [kind_of(name).footprint(spec, tensors, limits) for name in names]
     taken = max(needs, key=lambda need: need.weight_bytes + need.kv_bytes + need.buffer_bytes + need.state_bytes)
     weight_bytes = taken.weight_bytes if limits.stored is None else limits.stored.held_bytes
     return MemoryNeed(
@@ -55,6 +77,7 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
         taken.buffer_bytes,
         limits.n_context,
         taken.state_bytes,
+        taken.window_bytes,
     )
 
 

@@ -280,11 +280,12 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
     else:
         trained = spec.n_context_trained
     n_context = context_of(trained, wanted.n_context)
-    limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
     if spec is None:
+        limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
         require_fit(unknown_need(metadata, tensors, limits), memory_for_model())
         return subject, limits, trained, wanted.speculation, ()
     spec, speculation = spec_of(metadata, tensors, n_context, subject.approx), wanted.speculation
+    limits = limits_for(n_context, wanted.n_sessions, wanted.kv, spec)
     if not spec.is_causal:  # whole texts in one pass, and none is written
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         speculation = replace(speculation, spec="off")

@@ -16,6 +16,8 @@ import numpy as np
 
 from edgeinfer.backends.base import WHOLE, Lane, Limits, OpSeconds, Pinned, Staffed, Timed
 from edgeinfer.backends.stored import Reading, with_activations
+from edgeinfer.engine import saved_sequences
+from edgeinfer.engine.kv_records import Placement
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.pressure import Pressure
@@ -120,14 +122,18 @@ class Observed:
             return ()
         sequence = self._cache.create()
         try:
-            pages = self._cache.refill(sequence, n_cached)
-            if len(pages):
-                lane.write_pages(pages, np.zeros_like(lane.read_pages(pages)))
-            placement = self._cache.place(_one_token(sequence, n_cached))
-            placement.copies.apply(lane)
-            return lane.time_ops(placement.step)
+            saved_sequences.fill_with_zeros(self._cache, lane, sequence, n_cached)
+            return lane.time_ops(self._place(lane, _one_token(sequence, n_cached)).step)
         finally:
             self._cache.free(sequence)
+
+    def _place(self, lane: Lane, batch: Batch) -> Placement:
+        """A batch in the lane's memory, which is ready for it. Raises as `KVCache.place`."""
+        placement = self._cache.place(batch)
+        if self._cache.windows is not None and lane.windows is not None:
+            self._cache.windows.tell(lane.windows)
+        placement.copies.apply(lane)
+        return placement
 
 
 def _one_token(sequence: int, n_cached: int) -> Batch:

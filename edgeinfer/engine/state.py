@@ -68,6 +68,11 @@ def check_same(found: Mapping[str, Value], wanted: Mapping[str, Value]) -> None:
             f"the saved state was saved by {_loading(found.get('device'))}, or start again from the text: this is "
             f"the device {wanted['device']}"
         )
+    if found.get("model") == wanted["model"] and found.get("window") != wanted.get("window"):
+        raise EdgeInferError(
+            "the saved state was saved with another context, with which layers with a window keep other positions; "
+            "start again from the text"
+        )
     if len(differing) == 1 and found.get("layout") != wanted.get("layout"):
         raise EdgeInferError(
             f"the saved state was saved when {wanted['device']} had other layers each; start again from the text"

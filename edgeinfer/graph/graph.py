@@ -111,4 +111,4 @@ class ModelSpec:
 
     def kv_bytes_per_token(self, element_bytes: int = 2) -> int:
         """Bytes one cached token takes over all layers (keys and values), at `element_bytes` per number."""
-        return sum(2 * layer.kv_heads * layer.head_width * element_bytes for layer in self.kv)
+        return sum(layer.numbers * element_bytes for layer in self.kv)

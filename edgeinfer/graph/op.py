@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from edgeinfer.graph.cost import Cost
 from edgeinfer.graph.weights import Weight
@@ -76,6 +76,10 @@ class OpContext(Protocol):
 
         advance(token, before) gives the state after a token from that after the token before it: float32[shape] both.
         """
+        ...
+
+    def located(self, layer: int, slots: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+        """Where the cache of a layer has slots: elsewhere in one that keeps only a window."""
         ...
 
     def cache(self, layer: int) -> tuple[NDArray[np.generic], NDArray[np.generic]]:

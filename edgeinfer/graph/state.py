@@ -1,5 +1,6 @@
-"""What a model keeps of a sequence besides keys and values: states of a fixed size, one a sequence and layer.
+"""What layers keep of a sequence: keys and values of its tokens, or a state of a fixed size.
 
+Keys and values lie in pages; layers with a window need those of the window alone (`Windows`).
 A state is what a convolution or a recurrence needs of all tokens before the next one. It cannot be cut back: to go back
 to an earlier position a copy of it from there is needed, a checkpoint. Which slot of a device's memory holds whose
 state is decided by the engine (`engine.states`); ops say how it goes on with a token.
@@ -18,6 +19,29 @@ class PagedKV:
     kv_heads: int
     head_width: int
     window: int | None = None
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of a token's keys and values."""
+        return 2 * self.kv_heads * self.head_width
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """How much layers with a window keep: no whole contexts.
+
+    tokens   the widest window: so many positions, its own among them, a token may see in such a layer
+    n_pages  pages of each such layer, for all sequences together
+    n_spare  of them so many are free, where they can be, for drafts
+    """
+
+    tokens: int
+    n_pages: int
+    n_spare: int
+
+    def limit(self, layer: PagedKV) -> bool:
+        """Whether a layer keeps no more than this."""
+        return layer.window is not None and layer.window <= self.tokens
 
 
 @dataclass(frozen=True, slots=True)

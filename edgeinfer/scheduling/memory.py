@@ -27,7 +27,8 @@ class MemoryNeed:
     """Bytes a model takes while it runs with `n_context` tokens of context.
 
     `weight_bytes`: in memory, in the device's own form; `buffer_bytes`: working buffers of a pass. `state_bytes`: of
-    `kv_bytes` those of states, which do not grow with the context.
+    `kv_bytes` those of states, which do not grow with the context; `window_bytes`: those of layers that keep only a
+    window, which hardly do.
     """
 
     weight_bytes: int
@@ -36,6 +37,7 @@ class MemoryNeed:
     buffer_bytes: int
     n_context: int
     state_bytes: int = 0
+    window_bytes: int = 0
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
@@ -58,8 +60,9 @@ class MemoryNeed:
         return ", ".join(self._part_text(name, n_bytes) for name, n_bytes in self.parts)
 
     def _part_text(self, name: str, n_bytes: int) -> str:
-        states = f" (states {size_text(self.state_bytes)})" if self.state_bytes and name == "KV cache" else ""
-        return f"{name} {size_text(n_bytes)}{states}"
+        inner = (("states", self.state_bytes), ("windows", self.window_bytes)) if name == "KV cache" else ()
+        told = ", ".join(f"{part} {size_text(part_bytes)}" for part, part_bytes in inner if part_bytes)
+        return f"{name} {size_text(n_bytes)}{f' ({told})' if told else ''}"
 
 
 def missing_bytes(need: MemoryNeed, available_bytes: int) -> int:
@@ -72,7 +75,8 @@ def fitting_context(need: MemoryNeed, available_bytes: int) -> int:
 
     Buffers grow with the context too (rotary tables, attention partials); up to FIXED_BUFFER_BYTES they do not shrink.
     """
-    fixed_bytes = need.weight_bytes + need.state_bytes + PROGRAM_BYTES + min(need.buffer_bytes, FIXED_BUFFER_BYTES)
+    fixed_bytes = need.weight_bytes + need.state_bytes + need.window_bytes + PROGRAM_BYTES
+    fixed_bytes += min(need.buffer_bytes, FIXED_BUFFER_BYTES)
     room = int(available_bytes * (1.0 - RESERVE_SHARE)) - fixed_bytes
     per_token = need.kv_bytes_per_token + need.buffer_bytes // max(1, need.n_context)
     return max(0, min(need.n_context, room // max(1, per_token)))

@@ -45,7 +45,10 @@ class Passes:
         subject = open_subject(Path(opening.model), opening.executor, opening.n_context, opening.approx)
         self._file = subject.file
         cores = usable_cores() if opening.cores is None else opening.cores
-        limits, options = limits_for(opening.n_context, kv=opening.kv), DeviceOptions(opening.threads, cores)
+        limits, options = (
+            limits_for(opening.n_context, kv=opening.kv, spec=subject.spec),
+            DeviceOptions(opening.threads, cores),
+        )
         try:
             if opening.ram_bytes is not None and subject.spec is not None:
                 name, holding = Path(opening.model).stem, Holding(opening.ram_bytes)

@@ -171,7 +171,7 @@ def _predicted(
     disk = None if profile is None else profile.disk
     firing: Firing = USUAL if fingerprint is None else firing_seen(spec, fingerprint)
     name = file.metadata.text("general.name", "the model")
-    limits = limits_for(found.n_context, kv=kv)
+    limits = limits_for(found.n_context, kv=kv, spec=spec)
     kept, limits = planned_weights(spec, file, name, limits, Holding(), disk, found.available_bytes, firing)
     need = memory_need("cpu", spec, file.tensors, limits)
     if kept is None:

@@ -69,7 +69,7 @@ class Attending:
         args["stride"], args["head_stride"] = self._values.at(op.key)[1], padded(op.head_width) * 4
         args["kv_heads"], args["head_width"], args["step"] = op.kv_heads, op.head_width, self._step.n_tokens_at
         args["keys"], args["values"] = address(pool.keys), address(pool.values)
-        args["bank_pages"], args["bank_bytes"] = pool.bank_pages, pool.bank_bytes
+        args["bank_pages"], args["bank_bytes"], args["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         reads, writes = frozenset({op.key, op.value}), frozenset({f"kv {op.layer}"})
         shared = self._by_parts if alone else f"by {self._spec.kv_heads} heads"  # of one token the same
@@ -82,7 +82,7 @@ class Attending:
         args["query"], args["query_stride"] = self._values.at(op.query)
         args["out"], args["out_stride"] = self._values.at(op.out)
         args["keys"], args["values"] = address(pool.keys), address(pool.values)
-        args["bank_pages"], args["bank_bytes"] = pool.bank_pages, pool.bank_bytes
+        args["bank_pages"], args["bank_bytes"], args["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         args["heads"], args["kv_heads"] = op.heads, op.kv_heads
         args["head_width"], args["head_padded"] = op.head_width, heads.padded

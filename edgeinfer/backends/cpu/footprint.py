@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgeinfer.backends.base import Footprint, Limits
+from edgeinfer.backends.cpu.kv_memory import kv_bytes
 from edgeinfer.backends.cpu.layout import BufferLayout, heads_of
-from edgeinfer.backends.cpu.pages import PageLayout
 from edgeinfer.backends.cpu.panels import UNIT_ROWS, panel_for
 from edgeinfer.backends.cpu.states import states_bytes
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
-from edgeinfer.graph.step import PAGE
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
 from edgeinfer.models.quants import format_of
@@ -32,10 +31,10 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
         if isinstance(op, Experts):  # all experts are alike
             one = (op.gate[0], op.up[0], op.down[0])
             panels += len(op.gate) * sum(_panel_bytes(weight, weight.n_rows, tensors) for weight in one)
-    per_position = sum(kv.kv_heads * PageLayout(limits.kv, kv.head_width).position_bytes for kv in spec.kv)
+    all_bytes, window_bytes, per_token = kv_bytes(spec.kv, limits)
     buffers = BufferLayout(spec, tensors, limits).total_bytes
     states = states_bytes(spec, limits)
-    return Footprint(panels, per_position, per_position * PAGE * limits.n_pages, buffers, states)
+    return Footprint(panels, per_token, all_bytes, buffers, states, window_bytes)
 
 
 def _panel_bytes(weight: Weight, n_rows: int, tensors: Mapping[str, TensorInfo]) -> int:

@@ -15,11 +15,12 @@ from edgeinfer.backends.base import Crew, Limits, OpSeconds, Progress, Timing
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.fusion import Sections
+from edgeinfer.backends.cpu.kv_memory import CpuKV, CpuWindows
 from edgeinfer.backends.cpu.layout import heads_of, learned_positions, tile_tokens
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights, Weights
-from edgeinfer.backends.cpu.pages import PageLayout, pools_of, read_pages, slot_copying, write_pages
+from edgeinfer.backends.cpu.pages import slot_copying
 from edgeinfer.backends.cpu.profile import OpTime, Overhead, call_times, op_times, overhead
 from edgeinfer.backends.cpu.reading import choose_ahead
 from edgeinfer.backends.cpu.step import StepRecord
@@ -57,12 +58,11 @@ class CpuLane:
         embed = _embedding(spec)
         self._embedding = None if embed is None else Embedding(file, embed, learned_positions(spec, limits))
         packed = self._weights(isa_name, library, progress)
-        layouts = [PageLayout(limits.kv, kv.head_width) for kv in spec.kv]
-        self._pools = pools_of(layouts, [kv.kv_heads for kv in spec.kv], limits.n_pages, huge=n_nodes == 1)
-        self._kv_places = slot_copying(self._pools)
+        self._kv = CpuKV(spec.kv, limits, huge=n_nodes == 1)
+        self._kv_places = slot_copying(self._kv.pools)
         self._copy_slots = library.function(catalogue.copy_slots(limits.kv))
         self._step = StepRecord(limits, tile_tokens(spec), ends=not spec.is_causal)
-        self._lowering = Lowering(spec, file, limits, packed, self._pools, self._step, team.n_workers, sections)
+        self._lowering = Lowering(spec, file, limits, packed, self._kv.pools, self._step, team.n_workers, sections)
         self._packed, self._values = packed, self._lowering.values
         self._embedded = None if embed is None else self._values.buffers[embed.out]
         self._one_logits = self._values.buffers[spec.logits][:1, : spec.output_width]
@@ -97,9 +97,8 @@ class CpuLane:
 
     @property
     def resident_bytes(self) -> int:
-        pages = sum(pool.nbytes for pool in self._pools)
         kept = 0 if self._embedding is None else self._embedding.nbytes
-        return self._packed.resident_bytes + self._lowering.resident_bytes + kept + pages
+        return self._packed.resident_bytes + self._lowering.resident_bytes + kept + self._kv.nbytes
 
     @property
     def n_workers(self) -> int:
@@ -213,6 +212,11 @@ class CpuLane:
             return self._one_logits
         return self._values.buffers[self._spec.logits][: len(step.batch.outputs), : self._spec.output_width]
 
+    @property
+    def windows(self) -> CpuWindows | None:
+        """Layers that keep only a window."""
+        return self._kv.windows
+
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         """Copy keys and values of slots in all layers."""
         sources, targets = np.ascontiguousarray(sources, np.int32), np.ascontiguousarray(targets, np.int32)
@@ -220,12 +224,12 @@ class CpuLane:
         self._copy_slots(layers.ctypes.data, len(layers), sources.ctypes.data, targets.ctypes.data, len(sources))
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
-        """Contents of pages: uint8[len(pages), page_bytes]."""
-        return read_pages(self._pools, pages)
+        """Contents of pages of layers that keep everything: uint8[len(pages), page_bytes]."""
+        return self._kv.read(pages)
 
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
         """Put back contents of pages."""
-        write_pages(self._pools, pages, contents)
+        self._kv.write(pages, contents)
 
     def close(self) -> None:
         """Leave the team and drop the memory. Safe to call twice."""
@@ -233,7 +237,7 @@ class CpuLane:
             return
         self._closed = True
         self._team.close()
-        self._pools.clear()
+        self._kv.close()
         self._calls.clear()
         self._alone_calls.clear()
         self._values.buffers.clear()

@@ -6,6 +6,7 @@ Positions are the lanes of the score kernels, so keys come by columns:
         float16[blocks, PAGE]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]
 Pages come in banks of about BANK_PAGES: a bank holds them layer by layer, in a layer head by head, keys before values.
 So a long sequence is read in few long runs, as caches like it, and a short one touches little memory.
+A layer that keeps only a window has fewer pages; `places` says which of its own each page of the KV memory lies at.
 A block is 32 columns, the last one padded with zeros; code * scale is what it stands for. In: sizes. Out: byte counts,
 and pools of pages whose slots can be copied. Loads no compiler.
 """
@@ -87,9 +88,9 @@ def pool_bytes(layout: PageLayout, n_pages: int, kv_heads: int) -> int:
 
 
 def pools_of(
-    layouts: Sequence[PageLayout], kv_heads: Sequence[int], n_pages: int, *, huge: bool = True
+    layouts: Sequence[PageLayout], kv_heads: Sequence[int], n_pages: int, places: Int32s, *, huge: bool = True
 ) -> list[KVPool]:
-    """The pools of all layers in one piece of memory: however short the context, it lies on huge pages.
+    """The pools of layers in one piece of memory: however short the context, it lies on huge pages.
 
     Not `huge`: each head's pages come from the node of the worker that first writes there, which then attends to them.
     """
@@ -99,7 +100,7 @@ def pools_of(
     sizes = [pool_bytes(layout, bank_pages, heads) for layout, heads in zip(layouts, kv_heads, strict=True)]
     memory, stops = aligned((n_banks, sum(sizes)), np.uint8, huge=huge), accumulate(sizes)
     return [
-        KVPool(layout, n_pages, heads, memory[:, stop - size : stop])
+        KVPool(layout, n_pages, heads, memory[:, stop - size : stop], places)
         for layout, heads, size, stop in zip(layouts, kv_heads, sizes, stops, strict=True)
     ]
 
@@ -108,10 +109,19 @@ class KVPool:
     """The KV pages of a layer: keys uint8[banks, G, bank_pages, key_bytes], values uint8[banks, G, bank_pages, …]."""
 
     def __init__(
-        self, layout: PageLayout, n_pages: int, kv_heads: int, memory: NDArray[np.uint8] | None = None
+        self,
+        layout: PageLayout,
+        n_pages: int,
+        kv_heads: int,
+        memory: NDArray[np.uint8] | None = None,
+        places: Int32s | None = None,
     ) -> None:
-        """`memory`: uint8[banks, bytes of a bank] of zeros on 64-byte boundaries; by default new."""
+        """`memory`: uint8[banks, bytes of a bank] of zeros on 64-byte boundaries; by default new.
+
+        `places`: which of the `n_pages` each page of the KV memory lies at; by default the one of its number.
+        """
         self.layout = layout
+        self.places = np.arange(n_pages, dtype=np.int32) if places is None else places
         n_banks, self.bank_pages = banks_of(n_pages)
         if memory is None:
             memory = aligned((n_banks, pool_bytes(layout, self.bank_pages, kv_heads)), np.uint8)
@@ -145,7 +155,7 @@ class KVPool:
 
     def place(self, slots: Int32s) -> tuple[Int32s, Int32s, Int32s]:
         """Bank, page in it and position of slots: indices of `parts`."""
-        pages = slots // PAGE
+        pages = self.places[slots // PAGE]
         return pages // self.bank_pages, pages % self.bank_pages, slots % PAGE
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
@@ -160,28 +170,30 @@ def slot_copying(pools: list[KVPool]) -> NDArray[np.void]:
     for layer, pool in zip(layers, pools, strict=True):
         layer["keys"], layer["values"] = pool.keys.ctypes.data, pool.values.ctypes.data
         layer["bank_pages"], layer["bank_bytes"] = pool.bank_pages, pool.bank_bytes
+        layer["places"] = pool.places.ctypes.data
         layer["key_bytes"], layer["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         layer["kv_heads"], layer["head_width"] = pool.keys.shape[1], pool.layout.head_width
         layer["head_padded"] = padded(pool.layout.head_width)
     return layers
 
 
-def read_pages(pools: list[KVPool], pages: Int32s) -> NDArray[np.uint8]:
-    """Contents of pages of all layers: uint8[len(pages), page_bytes]."""
+def read_pages(pools: Sequence[KVPool], pages: Int32s) -> NDArray[np.uint8]:
+    """Contents of pages of these layers: uint8[len(pages), page_bytes]."""
     parts = [
-        array[pages // pool.bank_pages, :, pages % pool.bank_pages].reshape(len(pages), -1)
-        for pool in pools
+        array[places // pool.bank_pages, :, places % pool.bank_pages].reshape(len(pages), -1)
+        for pool, places in ((pool, pool.places[pages]) for pool in pools)
         for array in (pool.keys, pool.values)
     ]
     return np.concatenate(parts, axis=1) if parts else np.zeros((len(pages), 0), np.uint8)
 
 
-def write_pages(pools: list[KVPool], pages: Int32s, contents: NDArray[np.uint8]) -> None:
-    """Put back contents of pages of all layers."""
+def write_pages(pools: Sequence[KVPool], pages: Int32s, contents: NDArray[np.uint8]) -> None:
+    """Put back contents of pages of these layers."""
     start = 0
     for pool in pools:
+        places = pool.places[pages]
         for array in (pool.keys, pool.values):
             _, kv_heads, _, n_bytes = array.shape
             own = contents[:, start : start + kv_heads * n_bytes].reshape(len(pages), kv_heads, n_bytes)
-            array[pages // pool.bank_pages, :, pages % pool.bank_pages] = own
+            array[places // pool.bank_pages, :, places % pool.bank_pages] = own
             start += kv_heads * n_bytes

@@ -233,6 +233,7 @@ STORE_KV = np.dtype(
         ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
         ("bank_pages", "i8"),
         ("bank_bytes", "i8"),  # bytes between banks
+        ("places", "i8"),  # int32[n_pages]: where among those of the layer a page lies
         ("key_bytes", "i8"),
         ("value_bytes", "i8"),
         ("step", "i8"),
@@ -246,6 +247,7 @@ COPY_SLOTS = np.dtype(
         ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
         ("bank_pages", "i8"),
         ("bank_bytes", "i8"),  # bytes between banks
+        ("places", "i8"),  # int32[n_pages]: where among those of the layer a page lies
         ("key_bytes", "i8"),
         ("value_bytes", "i8"),
         ("kv_heads", "i8"),
@@ -265,6 +267,7 @@ ATTENTION = np.dtype(
         ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
         ("bank_pages", "i8"),
         ("bank_bytes", "i8"),  # bytes between banks
+        ("places", "i8"),  # int32[n_pages]: where among those of the layer a page lies
         ("key_bytes", "i8"),
         ("value_bytes", "i8"),
         ("heads", "i8"),

@@ -166,7 +166,7 @@ class CudaFragmentLane:
 class CudaLane:
     """A whole model: a fragment that nothing enters and whose logits leave."""
 
-    states = None
+    states = windows = None
 
     def __init__(self, part: CudaFragmentLane, logits: str) -> None:
         self.part = part

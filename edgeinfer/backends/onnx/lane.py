@@ -252,7 +252,7 @@ class _Embedding:
 class OnnxLane:
     """A whole model. `apart`: steps run on the lane's own thread, which can be left alone where the runtime stalls."""
 
-    states = None
+    states = windows = None
 
     def __init__(self, part: OnnxFragmentLane, logits: str, *, apart: bool) -> None:
         self._part, self._logits = part, logits

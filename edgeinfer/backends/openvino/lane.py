@@ -124,7 +124,7 @@ class OpenVinoLane(OpenVinoFragmentLane):
     as the model is small: attention over what an earlier pass cached is far slower than within one pass.
     """
 
-    states = None
+    states = windows = None
 
     def __init__(
         self,

@@ -37,6 +37,9 @@ class Admission:
         self._pool, self._shares = pool, shares
         self._n_context = limits.n_context
         self._n_pages = max(limits.n_pages, pool.executor.n_free_pages)  # of all homes of sequences
+        self._windows, self._most_seen = limits.windows, 0
+        if self._windows is not None:
+            self._most_seen = 1 + pages_for(self._windows.tokens + limits.max_tokens)
         most = limits.n_sequences or limits.max_outputs
         self._most_active = min(most_active or most, most)
         self.parking = parking
@@ -70,7 +73,14 @@ class Admission:
         request, n_generated = ticket.answer.request, ticket.answer.n_generated
         most = self._n_context if request.max_tokens is None else request.max_tokens
         n_tokens = len(request.prompt) + min(n_generated + MORE_TOKENS, most)
-        return max(ticket.n_pages, pages_for(min(n_tokens, self._n_context)))
+        return self._share_of(max(ticket.n_pages, pages_for(min(n_tokens, self._n_context))))
+
+    def _share_of(self, n_pages: int) -> int:
+        """Pages that a request takes, or the same share of all as it takes in layers with a window, if that is more."""
+        if self._windows is None:
+            return n_pages
+        n_seen, n_places = min(n_pages, self._most_seen), self._windows.n_pages - self._windows.n_spare
+        return max(n_pages, -(-n_seen * self._n_pages // n_places))
 
     def enter(self, ticket: Ticket) -> None:
         """An answer is wanted."""

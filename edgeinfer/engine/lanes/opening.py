@@ -7,7 +7,7 @@ user should know. The front door to devices; `executor` knows no others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.base import (
@@ -125,6 +125,7 @@ def _together(
     from edgeinfer.engine.probing.combination import alone_profiles, combined_profile, cores_of, on_host, options_for
     from edgeinfer.scheduling.budgets import Budgets, Caching, budgets_of
 
+    whole = replace(limits, windows=None)  # parts of a model keep everything
     topology, work = read_topology(), work_of(spec, file.tensors)
     cores, formats = shared_cores(options, topology), work.formats[:FORMATS]
     together = combined_profile(names, topology, cores, formats, progress)
@@ -150,7 +151,7 @@ def _together(
                 opened[name] = open_device(name, options_for(name, shares, options))
         others = {name: each for name, each in opened.items() if name != CPU}
         device = Together(spec, opened[CPU], others, choice.placement)
-        return Opened(device, compiled(device, spec, file, limits, progress), (_planned(choice),))
+        return Opened(device, compiled(device, spec, file, whole, progress), (_planned(choice),))
     except BaseException:
         for each in opened.values():
             each.close()

@@ -44,7 +44,7 @@ class _Away:
 class SharedLane:
     """A whole model on a host and other devices. Owns the lanes, not the devices."""
 
-    states = None
+    states = windows = None
 
     def __init__(
         self,

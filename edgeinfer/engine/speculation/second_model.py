@@ -61,7 +61,7 @@ def _cut(model: Model, room: Limits) -> tuple[ModelSpec, Limits]:
     n_sessions = max(1, room.n_pages // pages_for(room.n_context))
     n_context = min(model.spec.n_context_trained, room.n_context)
     spec = spec_of(model.file.metadata, model.file.tensors, n_context)
-    return spec, limits_for(n_context, n_sessions, room.kv)
+    return spec, limits_for(n_context, n_sessions, room.kv, spec)
 
 
 def open_draft_model(

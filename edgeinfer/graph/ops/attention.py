@@ -54,7 +54,7 @@ class Attention(Op):
         sinks = None if self.sinks is None else context.vector(self.sinks).reshape(self.kv_heads, -1, 1)
         attended = np.empty((len(queries), self.heads * self.head_width), np.float32)
         for token, query in enumerate(queries):
-            slots = self._slots(context, token)
+            slots = context.located(self.layer, self._slots(context, token))
             keys, values = all_keys[slots].astype(np.float32), all_values[slots].astype(np.float32)
             attended[token] = self._attend(query, keys, values, sinks)
         context.values[self.out] = attended

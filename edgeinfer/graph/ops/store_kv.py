@@ -28,9 +28,10 @@ class StoreKV(Op):
         return Cost(n_elements=2 * self.kv_heads * self.head_width)
 
     def evaluate(self, context: OpContext) -> None:
+        slots = context.located(self.layer, context.step.slots)
         for name, cache in zip((self.key, self.value), context.cache(self.layer), strict=True):
             rows = context.kept(self, name, self.head_width)
-            cache[context.step.slots] = rows.reshape(-1, self.kv_heads, self.head_width)
+            cache[slots] = rows.reshape(-1, self.kv_heads, self.head_width)
 
 
 OP = StoreKV

@@ -25,7 +25,7 @@ class SlotLane:
         self.closed = False
 
     resident_bytes = 1234
-    states = None
+    states = windows = None
 
     def run(self, step: Step) -> np.ndarray:
         batch = step.batch

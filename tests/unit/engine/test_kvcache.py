@@ -240,7 +240,7 @@ def test_a_branch_shares_pages_until_one_of_the_two_writes() -> None:
 def test_lack_of_pages_and_of_context_say_the_numbers() -> None:
     cache = KVCache(2, N_CONTEXT)
     sequence = cache.create()
-    with pytest.raises(DoesNotFit, match=r"3 pages of 64 tokens are wanted, 2 of 2 are free"):
+    with pytest.raises(DoesNotFit, match=r"3 pages of 64 tokens are needed, 2 of 2 are free"):
         cache.place(make_batch([(sequence, 0, [1] * (2 * PAGE + 1), list(range(-1, 2 * PAGE)))]))
     with pytest.raises(ContextOverflow, match=r"257 tokens do not fit in the context of 256"):
         cache.place(make_batch([(sequence, 0, [1] * 257, list(range(-1, 256)))]))

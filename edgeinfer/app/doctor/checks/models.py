@@ -96,7 +96,10 @@ def _in_part(name: str, spec: ModelSpec, file: GGUFFile, need: MemoryNeed, kv: K
     from edgeinfer.engine.limits import limits_for, memory_need
     from edgeinfer.engine.residency import CPU, Holding, planned_weights, told
 
-    disk, limits = None if machine.profile is None else machine.profile.disk, limits_for(need.n_context, kv=kv)
+    disk, limits = (
+        None if machine.profile is None else machine.profile.disk,
+        limits_for(need.n_context, kv=kv, spec=spec),
+    )
     try:
         kept, limits = planned_weights(spec, file, name, limits, Holding(), disk, machine.topology.available_bytes)
     except DoesNotFit:

@@ -20,6 +20,7 @@ SPARE, GATHERS = TILE["spare"], TILE["gathers"]
 @inline
 def page_in_place(args, kv_head, page):
     """Addresses of the keys and values of a kv head of a page, for a record with the places of a layer's pages."""
+    page = simd.load_int32(args.places + 4 * page)
     bank = page // args.bank_pages
     start, place = bank * args.bank_bytes, kv_head * args.bank_pages + page - bank * args.bank_pages
     return args.keys + start + place * args.key_bytes, args.values + start + place * args.value_bytes

@@ -108,6 +108,7 @@ def _open(
     regime: Regime | None,
 ) -> OverlapExecutor:
     """Open both devices, with as many pages each as there is room for."""
+    limits = replace(limits, windows=None)  # each home of sequences keeps everything
     choosing = Choosing(situation.costs, AUTO if schedule == APEX else schedule)
 
     def pages(products_bytes: int) -> tuple[int, int]:

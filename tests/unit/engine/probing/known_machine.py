@@ -35,7 +35,7 @@ class NoPages:
     """KV memory that keeps nothing and takes no time."""
 
     __slots__ = ()
-    states = None
+    states = windows = None
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None: ...
 
