@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from edgeinfer.backends.base import Device, KVMemory, Limits, Progress, no_progress
+from edgeinfer.backends.base import Device, Limits, Progress, no_progress
+from edgeinfer.backends.memories import KVMemory
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile

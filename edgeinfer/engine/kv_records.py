@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import KVMemory, StateMemory
+from edgeinfer.backends.memories import KVMemory, StateMemory
 from edgeinfer.engine.states import Advance
 from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 

@@ -31,7 +31,7 @@ from edgeinfer.graph.step import PAGE, Batch, Int32s, Step
 WRONG_PARENTS = "a batch's parents must come first, be of the same sequence and stand one position before"
 
 FEW = 64
-"""Tokens that are placed one by one: arrays pay only for more."""
+"""Up to so many tokens are placed one by one: arrays pay only for more."""
 
 
 def pages_for(n_tokens: int) -> int:
@@ -50,7 +50,6 @@ class KVCache:
         self.states = SequenceStates(n_states) if n_states else None
         self.windows = WindowPages(windows, n_pages) if windows is not None else None
         self._n_pages = n_pages
-        self._n_spare = 0 if windows is None else windows.n_spare
         self._n_context = n_context
         self._free = list(range(n_pages - 1, -1, -1))
         self._references = [0] * n_pages
@@ -259,8 +258,8 @@ class KVCache:
         """`commit` where the window of the sequence moves on; drafts find some places free."""
         first = windows.first_page(self.n_cached(sequence))
         copies = self._commit(sequence, path)
-        if windows.n_free < self._n_spare and windows.first_page(self.n_cached(sequence)) > first:
-            windows.free_up(self._n_spare, self._sequences.values(), self._references)
+        if windows.is_short and windows.first_page(self.n_cached(sequence)) > first:
+            windows.free_up(windows.n_spare, self._sequences.values(), self._references)
         return copies
 
     def _commit(self, sequence: int, path: Int32s) -> Copies:

@@ -22,6 +22,7 @@ from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.evaluators import Overlapping, Sharing, Subject, Tally
 from edgeinfer.engine.facts import Entered, Facts, Load
 from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.observed import LastStep, StageSeconds, StepTelling, median_stages, stage_seconds
 from edgeinfer.engine.pool import Pool
@@ -258,13 +259,19 @@ class LLM(TextReader):
     def session_with(self, drafts: Callable[[], ModelDrafts | None]) -> Session:
         """A new session that drafts from these, or not at all: for measurements. Raises EngineClosed."""
         own = self._pool.open(), self.prompts, drafts
-        return Session(*own, kv_bytes_per_token=self.kv_bytes_per_token, leader=self._leader)
+        kv_bytes = None if self._subject.spec is None else self._kv_bytes
+        return Session(*own, kv_bytes=kv_bytes, leader=self._leader)
 
-    @property
-    def kv_bytes_per_token(self) -> float | None:
-        """Bytes of keys and values that a cached token takes; None where only another program knows."""
-        spec = self._subject.spec
-        return None if spec is None else spec.kv_bytes_per_token(1) * KV_ELEMENT_BYTES[self.facts.kv]
+    def _kv_bytes(self, n_tokens: int) -> int:
+        """Bytes of the keys and values of so many tokens of a sequence, in whole pages."""
+        assert self._subject.spec is not None
+        numbers, windows = 0, self.limits.windows
+        for layer in self._subject.spec.kv:
+            n_pages = pages_for(n_tokens)
+            if windows is not None and windows.limit(layer):
+                n_pages = min(n_pages, 1 + pages_for(windows.tokens))
+            numbers += n_pages * PAGE * layer.numbers
+        return round(numbers * KV_ELEMENT_BYTES[self.facts.kv])
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
         """Answer a conversation, as `Session.chat`; every answer by itself, from any thread, as many as are wanted.

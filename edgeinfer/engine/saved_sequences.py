@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Lane, StateMemory
+from edgeinfer.backends.base import Lane
+from edgeinfer.backends.memories import StateMemory
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.state import Value
 from edgeinfer.errors import DoesNotFit

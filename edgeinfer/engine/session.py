@@ -15,7 +15,6 @@ from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.generate import Generation
-from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options, Request
 from edgeinfer.engine.speculation.drafts import ModelDrafts
@@ -23,7 +22,6 @@ from edgeinfer.engine.speculation.session_drafts import SessionDrafts
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.errors import EdgeInferError
-from edgeinfer.graph.step import PAGE
 from edgeinfer.scheduling.serving.priority import Priority
 from edgeinfer.temporary import temporary_file
 
@@ -39,18 +37,19 @@ class Session:
         prompts: Prompts,
         drafts: Callable[[], ModelDrafts | None] = lambda: None,
         *,
-        kv_bytes_per_token: float | None = None,
+        kv_bytes: Callable[[int], int] | None = None,
         leader: Leader | None = None,
     ) -> None:
         """`drafts`: what is drafted from, asked before an answer until there is something.
 
+        `kv_bytes`: what so many tokens take; None: only another program knows.
         `leader`: shared with all that may take part in the same passes; None: it has them alone.
         """
         self._cached = cached
         self._prompts = prompts
         self._drafts = drafts
         self._speculator: SessionDrafts | None = None
-        self._kv_bytes_per_token = kv_bytes_per_token
+        self._kv_bytes = kv_bytes
         self._leader = leader
         self._last: Generation | None = None
 
@@ -68,8 +67,7 @@ class Session:
     @property
     def saved_bytes(self) -> int | None:
         """About how many bytes `save` would write; None where only the program that runs the model knows."""
-        per_token, n_tokens = self._kv_bytes_per_token, self._cached.n_cached
-        return None if per_token is None else int(pages_for(n_tokens) * PAGE * per_token)
+        return None if self._kv_bytes is None else self._kv_bytes(self._cached.n_cached)
 
     @property
     def speculator(self) -> SessionDrafts | None:
@@ -110,7 +108,7 @@ class Session:
     def branch(self) -> Session:
         """Another session that has read the same; the two share memory until they differ."""
         own = self._cached.branch(), self._prompts, self._drafts
-        twin = Session(*own, kv_bytes_per_token=self._kv_bytes_per_token, leader=self._leader)
+        twin = Session(*own, kv_bytes=self._kv_bytes, leader=self._leader)
         twin._last = self._last
         return twin
 

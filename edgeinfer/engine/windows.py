@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from edgeinfer.backends.base import WindowMemory
+from edgeinfer.backends.memories import WindowMemory
 from edgeinfer.engine.kv_records import FULL, SequencePages
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.state import Windows
@@ -24,7 +24,7 @@ class WindowPages:
     """Accounting of the places for `n_pages` pages."""
 
     def __init__(self, windows: Windows, n_pages: int) -> None:
-        self._windows = windows
+        self._windows, self.n_spare = windows, windows.n_spare
         self._free = list(range(windows.n_pages - 1, -1, -1))
         self._places = [NO_PLACE] * n_pages
         self._untold: dict[int, None] = {}  # pages whose place the device does not know yet
@@ -33,6 +33,11 @@ class WindowPages:
     def n_free(self) -> int:
         """Places that no page has."""
         return len(self._free)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether fewer are free than drafts may need."""
+        return len(self._free) < self.n_spare
 
     def give(self, page: int) -> None:
         """Let a page have a place; `require` before."""

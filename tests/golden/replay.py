@@ -14,9 +14,10 @@ from collections import defaultdict, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Limits, Progress, StateMemory, no_progress
+from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
+from edgeinfer.backends.memories import StateMemory
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention

@@ -67,6 +67,16 @@ class Loaded:
             else need.kv_bytes_per_token
         )
 
+    def kv_bytes(self, n_pages: int) -> int | None:
+        """Bytes of the keys and values in so many pages; None where the work is not known."""
+        per_token, need, windows = self.kv_bytes_per_token, self.need, self.llm.limits.windows
+        if per_token is None:
+            return None
+        in_windows = 0
+        if need is not None and windows is not None:
+            in_windows = need.window_bytes * min(n_pages, windows.n_pages) // windows.n_pages
+        return round(n_pages * self.llm.page_tokens * per_token) + in_windows
+
     @property
     def need(self) -> MemoryNeed | None:
         """The memory that the model takes, by its parts; None where that is not known of the device in use."""

@@ -102,8 +102,7 @@ class Readings:
         llm = self._loaded.llm
         n_pages, n_free = llm.limits.n_pages, llm.n_free_pages
         held, page_tokens = llm.resident_bytes, llm.page_tokens
-        token = self._loaded.kv_bytes_per_token
-        kv, used = (None if token is None else round(n * page_tokens * token) for n in (n_pages, n_pages - n_free))
+        kv, used = (self._loaded.kv_bytes(n) for n in (n_pages, n_pages - n_free))
         need = self._loaded.need
         buffers = None if need is None or not held else need.buffer_bytes
         weights = None if not held else held if kv is None else max(0, held - kv - (buffers or 0))
@@ -113,13 +112,10 @@ class Readings:
 
     def taken(self) -> tuple[int, int | None]:
         """Bytes of this process, and of keys and values that are in use: what `memory` says of them, for little."""
-        loaded = self._loaded
-        token = None if loaded is None else loaded.kv_bytes_per_token
-        if loaded is None or token is None:
-            return self._process.memory_info().rss, None
-        llm = loaded.llm
-        used = round((llm.limits.n_pages - llm.n_free_pages) * llm.page_tokens * token)
-        return self._process.memory_info().rss, used
+        loaded, process = self._loaded, self._process.memory_info().rss
+        if loaded is None:
+            return process, None
+        return process, loaded.kv_bytes(loaded.llm.limits.n_pages - loaded.llm.n_free_pages)
 
     def energy(self) -> Energy:
         """What computing takes, and how much of the machine may be used."""

@@ -125,7 +125,7 @@ def test_short_and_very_large_sessions_are_not_kept(llm: LLM, read: Session, fol
         short.chat([{"role": "user", "content": "hi"}], **OPTIONS).read()
         assert Snapshots(folder, ROOMY).keep(short, 1, model) is None
     assert not folder.exists() or names(folder) == []
-    read._kv_bytes_per_token = None  # as of a model that another program runs
+    read._kv_bytes = None  # as of a model that another program runs
     assert Snapshots(folder, 4000).keep(read, 1, model) is None
     assert names(folder) == []
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import KVMemory
+from edgeinfer.backends.memories import KVMemory
 from edgeinfer.engine.kv_records import Copies
 from edgeinfer.engine.kvcache import KVCache, pages_for
 from edgeinfer.errors import DoesNotFit
