@@ -2,7 +2,8 @@
 
 file      its files on the disk
 weights   in memory, in the device's own form
-KV cache  keys and values of as many tokens as the context has, and the states of models whose sequences have some
+KV cache  keys and values of as many tokens as the context has, in layers with a window of as many as it has and some
+          more, and the states of models whose sequences have some
 buffers   working buffers of a pass
 program   Python, libraries and compiled kernels
 memory    the sum of weights, KV cache, buffers and program
@@ -26,6 +27,7 @@ def memory_record(need: MemoryNeed, available_bytes: int | None = None) -> dict[
         "weight_bytes": need.weight_bytes,
         "kv_bytes": need.kv_bytes,
         "state_bytes": need.state_bytes,
+        "window_bytes": need.window_bytes,
         "buffer_bytes": need.buffer_bytes,
         "program_bytes": PROGRAM_BYTES,
         "total_bytes": need.total_bytes,
