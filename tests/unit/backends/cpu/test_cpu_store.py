@@ -59,6 +59,7 @@ def stored(library: KernelLibrary, kind: KVKind, keys: Floats, values: Floats, w
         values=pool.values,
         bank_pages=pool.bank_pages,
         bank_bytes=pool.bank_bytes,
+        places=pool.places,
         key_bytes=pool.layout.key_bytes,
         value_bytes=pool.layout.value_bytes,
         step=step,
