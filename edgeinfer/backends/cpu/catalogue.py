@@ -83,6 +83,7 @@ CUT_ACT = {
 ADD = Kernel("add_rows", Source("rows", "add_rows"), records.COLUMNS)
 ADD_VECTOR = Kernel("add_vector", Source("rows", "add_vector"), records.COLUMNS)
 SOFT_CAP = Kernel("soft_cap", Source("rows", "soft_cap"), records.COLUMNS)
+SCALE = Kernel("scale_rows", Source("rows", "scale_rows"), records.COLUMNS)
 FIND_PEAKS = Kernel("find_peaks", Source("rows", "find_peaks"), records.PEAKS)
 TAKE_OUTPUTS = Kernel("take_outputs", Source("rows", "take_outputs"), records.TAKE_OUTPUTS)
 ROPE = Kernel("rope", Source("rotary", "rope"), records.ROPE)

@@ -127,6 +127,17 @@ def soft_cap(pointer, worker, crew):
             simd.store(args.out + at, simd.mul(cap, simd.tanh(simd.div(simd.load(args.source + at), cap))))
 
 
+def scale_rows(pointer, worker, crew):
+    """out = cap * source, by columns; the record calls the factor `cap`."""
+    args = columns_at(pointer)
+    factor = simd.splat(args.cap)
+    pairs = args.n_vectors // 2
+    for row in range(simd.load_int64(args.count)):
+        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+            at = row * args.stride + index * 64
+            simd.store(args.out + at, simd.mul(simd.load(args.source + at), factor))
+
+
 def find_peaks(pointer, worker, crew):
     """The highest of each lane of a block; a value that is not finite makes the lane's peak NaN, as 0 * it is."""
     args = peaks_at(pointer)

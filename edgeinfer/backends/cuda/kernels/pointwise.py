@@ -207,6 +207,20 @@ def soft_cap():
     return cap
 
 
+def scaling():
+    """Kernel: a thread per number; grid (width / block width, rows)."""
+
+    @cuda.jit
+    def scale(value, width, stride, factor):
+        """value = factor * value, float32[rows, stride], in place."""
+        column = cuda.grid(1)
+        if column < width:
+            at = cuda.blockIdx.y * stride + column
+            value[at] = factor * value[at]
+
+    return scale
+
+
 def taking():
     """Kernel: a thread per number; grid (width / block width, outputs)."""
 

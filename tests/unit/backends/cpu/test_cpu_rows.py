@@ -155,6 +155,15 @@ def test_added_rows(library: KernelLibrary) -> None:
         assert same_bits(out[:3], (before + source)[:3])
 
 
+@pytest.mark.parametrize("factor", [0.0625, -1.7])
+def test_scaled_rows(library: KernelLibrary, factor: float) -> None:
+    values = drawn(4, 96, seed=4)
+    for workers in (1, 2, 4):
+        out = buffer(values)
+        columns(library, catalogue.SCALE, workers, factor, source=out, out=out)
+        assert same_bits(out[:3], (values * np.float32(factor))[:3])
+
+
 @pytest.mark.parametrize("cap", [2.0, 30.0, 50.0])
 def test_soft_cap(library: KernelLibrary, cap: float) -> None:
     values = special(4, 64, seed=3) * np.float32(10)

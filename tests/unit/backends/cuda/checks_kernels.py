@@ -33,6 +33,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rms_norm import RMSNorm, rms_norm
 from edgeinfer.graph.ops.rope import Rope, RopeTable, rotate
+from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
@@ -236,13 +237,13 @@ def test_activations(device: CudaDevice, activation: str) -> None:
     assert np.allclose(found, ACTIVATIONS[activation](gate), rtol=1e-5, atol=1e-5)
 
 
-def test_sums_caps_and_taken_rows(device: CudaDevice) -> None:
+def test_sums_caps_scales_and_taken_rows(device: CudaDevice) -> None:
     buffers = (Buffer("a", 45), Buffer("b", 45), Buffer("c", 45, Rows.OUTPUTS))
-    ops = (Add("a", "b", 45), SoftCap("b", 45, 3.0), TakeOutputs("b", "c", 45))
+    ops = (Add("a", "b", 45), SoftCap("b", 45, 3.0), Scale("b", 45, 0.5), TakeOutputs("b", "c", 45))
     a, b = normal(4, 45), normal(5, 45)[:4] * np.float32(5)
     step = step_of(4, outputs=(1, 3))
     found = run(device, GGUFFile.open(FILES[0]), spec_of(ops, buffers), {"a": a, "b": b}, "c", step)
-    assert close(found, (np.float32(3) * np.tanh((a + b) / np.float32(3)))[[1, 3]], 1e-6)
+    assert close(found, (np.float32(1.5) * np.tanh((a + b) / np.float32(3)))[[1, 3]], 1e-6)
 
 
 def attended(q: Floats, k: Floats, v: Floats, kv: KVKind, op: Attention) -> Floats:

@@ -1,0 +1,20 @@
+"""Scaled values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.cpu import catalogue
+from edgeinfer.backends.cpu.op import CpuOp
+from edgeinfer.backends.cpu.tape import Call
+from edgeinfer.graph.ops.scale import Scale
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.cpu.lowering import Lowering
+
+
+def _calls(lowering: Lowering, op: Scale) -> list[Call]:
+    return [lowering.columns(catalogue.SCALE, op.value, op.value, op.value, op.factor)]
+
+
+OP = CpuOp(lambda *_: [catalogue.SCALE], _calls)

@@ -1,0 +1,21 @@
+"""Scaled values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.graph.ops.scale import Scale
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: Scale) -> None:
+    graph = lowering.graph
+    scaled = graph.node("Mul", (lowering.tensor(op.value), graph.scalar(op.factor)))
+    lowering.values[op.value] = Plain(scaled)
+
+
+OP = OnnxOp(_lower)
