@@ -47,8 +47,8 @@ class Embedder:
         if not isinstance(take, TakeOutputs) or not isinstance(norm, RMSNorm | LayerNorm | None):
             raise UnsupportedModel(f"edgeinfer does not know where {spec.architecture} has its last hidden states")
         self._pool, self._executor, self._source, self._norm = pool, executor, take.source, norm
-        self._weight = None if norm is None else vector(subject.gguf, norm.weight)
-        self._bias = vector(subject.gguf, norm.bias) if isinstance(norm, LayerNorm) else None
+        held = (None, None) if norm is None else (norm.weight, norm.bias if isinstance(norm, LayerNorm) else None)
+        self._weight, self._bias = (None if part is None else vector(subject.gguf, part) for part in held)
         self._dense = [matrix(subject.gguf, weight) for weight in spec.dense]
         self._reads_whole = not spec.is_causal
         number = subject.file.metadata.integer(f"{spec.architecture}.pooling_type", 1)
@@ -153,11 +153,11 @@ class Embedder:
     def _normed(self, states: Floats) -> Floats:
         """The rows that the head would read: float32[T, D]."""
         norm = self._norm
-        if norm is None or self._weight is None:
+        if norm is None:
             return states
-        if isinstance(norm, RMSNorm):
-            normed: Floats = rms_norm(states, self._weight, norm.groups, norm.epsilon)
-            return normed
-        assert self._bias is not None
-        moved: Floats = layer_norm(states, self._weight, self._bias, norm.epsilon)
-        return moved
+        if isinstance(norm, LayerNorm):
+            moved: Floats = layer_norm(states, self._weight, self._bias, norm.epsilon)
+            return moved
+        assert self._weight is not None
+        normed: Floats = rms_norm(states, self._weight, norm.groups, norm.epsilon)
+        return normed

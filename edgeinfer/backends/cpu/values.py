@@ -45,6 +45,7 @@ class Values:
         self._rounded: dict[str, NDArray[np.uint8]] = {}
         self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, a copy for each worker
         self._vectors: dict[tuple[Weight, int], Floats] = {}
+        self._constants: dict[tuple[float, int], Floats] = {}
         self.zeros: Floats = aligned((2 * LANES,), np.float32)
 
     @property
@@ -85,6 +86,14 @@ class Values:
                 vector[heads.places(len(values))] = values
             self._vectors[weight, length] = vector
         return self._vectors[weight, length]
+
+    def constant(self, value: float, length: int) -> Floats:
+        """A vector of so many times the same number, as a norm without a weight or a bias reads it."""
+        if (value, length) not in self._constants:
+            vector: Floats = aligned((length,), np.float32)
+            vector[:] = value
+            self._constants[value, length] = vector
+        return self._constants[value, length]
 
     def rounded_at(self, name: str, own: bool) -> tuple[int, int]:
         """Address of a buffer's int8 form and bytes between the copies of two workers, 0 where there is one for all."""

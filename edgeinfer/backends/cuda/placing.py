@@ -66,9 +66,7 @@ def stage_weights(stage: Stage) -> list[Weight]:
     found: list[Weight] = []
     for op in stage.ops:
         if isinstance(op, Embed | PositionEmbed | LayerNorm | RMSNorm | MatMul):
-            found.append(op.weight)
-        if isinstance(op, LayerNorm | MatMul) and op.bias is not None:
-            found.append(op.bias)
+            found += [*op.matrices, *op.vectors]
     return list(dict.fromkeys(found))
 
 

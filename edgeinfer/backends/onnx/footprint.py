@@ -70,8 +70,7 @@ def fragment_footprint(fragment: Fragment, tensors: Mapping[str, TensorInfo], li
 def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], sizes: Sizes) -> int:
     """Bytes of all initialisers but the few numbers that are shapes."""
     products = {item for stage in spec.stages for item in joined(stage.ops, tensors) if isinstance(item, Product)}
-    norms = {op.weight for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm)}
-    norms |= {op.bias for op in spec.ops() if isinstance(op, LayerNorm)}
+    norms = {vector for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm) for vector in op.vectors}
     tables = sum(4 * table.rotary_width * sizes.table_rows for table in rope_tables(spec))
     return sum(product.nbytes for product in products) + sum(4 * norm.n_rows for norm in norms) + tables
 

@@ -51,7 +51,7 @@ def _weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
     n_bytes = 0
     for op in spec.ops():
         if isinstance(op, LayerNorm | RMSNorm):
-            n_bytes += FLOAT_BYTES * op.weight.n_rows * (2 if isinstance(op, LayerNorm) else 1)
+            n_bytes += sum(FLOAT_BYTES * vector.n_rows for vector in op.vectors)
         elif isinstance(op, MatMul):
             n_bytes += 0 if op.bias is None else FLOAT_BYTES * op.bias.n_rows
             matrices.add(op.weight)

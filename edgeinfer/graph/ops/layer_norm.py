@@ -15,14 +15,17 @@ from edgeinfer.graph.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class LayerNorm(Op):
-    """out = (source - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance of the source's row."""
+    """out = (source - mean) / sqrt(variance + epsilon) * weight + bias, with mean and variance of the source's row.
+
+    `weight` None: nothing multiplies; `bias` None: nothing is added (Cohere's models, OLMo).
+    """
 
     readies_rows: ClassVar[bool] = True
 
     source: str
     out: str
-    weight: Weight
-    bias: Weight
+    weight: Weight | None
+    bias: Weight | None
     width: int
     epsilon: float
 
@@ -32,24 +35,25 @@ class LayerNorm(Op):
 
     @property
     def vectors(self) -> tuple[Weight, ...]:
-        return self.weight, self.bias
+        return tuple(part for part in (self.weight, self.bias) if part is not None)
 
     @property
     def cost(self) -> Cost:
         return Cost(vectors=self.vectors, n_elements=self.width)
 
     def evaluate(self, context: OpContext) -> None:
-        weight, bias = context.vector(self.weight), context.vector(self.bias)
+        weight, bias = (None if part is None else context.vector(part) for part in (self.weight, self.bias))
         context.values[self.out] = layer_norm(context.values[self.source], weight, bias, self.epsilon)
 
 
-def layer_norm(source: Floats, weight: Floats, bias: Floats, epsilon: float) -> Floats:
-    """LayerNorm of rows float32[n, width]."""
+def layer_norm(source: Floats, weight: Floats | None, bias: Floats | None, epsilon: float) -> Floats:
+    """LayerNorm of rows float32[n, width]; without a weight or a bias where it is None."""
     centred: Floats = source - np.mean(source, axis=-1, keepdims=True, dtype=np.float32)
     variance = np.mean(centred * centred, axis=-1, keepdims=True, dtype=np.float32)
     deviation: Floats = np.sqrt(variance + np.float32(epsilon))
-    normed: Floats = centred / deviation * weight + bias
-    return normed
+    normed: Floats = centred / deviation
+    normed = normed if weight is None else normed * weight
+    return normed if bias is None else normed + bias
 
 
 OP = LayerNorm

@@ -22,7 +22,8 @@ def _calls(lowering: Lowering, op: LayerNorm) -> list[Call]:
     args = np.zeros(1, records.LAYER_NORM)
     args["source"], args["source_stride"] = values.at(op.source)
     args["out"], args["out_stride"] = values.at(op.out)
-    args["weight"], args["bias"] = (address(values.vector(part, length)) for part in (op.weight, op.bias))
+    args["weight"] = address(values.constant(1.0, length) if op.weight is None else values.vector(op.weight, length))
+    args["bias"] = address(values.constant(0.0, length) if op.bias is None else values.vector(op.bias, length))
     args["n_vectors"], args["last"] = length // LANES, op.width - length + LANES
     args["count"], args["width"], args["epsilon"] = values.count(op.source), op.width, op.epsilon
     share = lowering.by_tokens(op.source)

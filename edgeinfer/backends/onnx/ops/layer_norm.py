@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgeinfer.backends.onnx.op import OnnxOp
 from edgeinfer.backends.onnx.values import Plain
 from edgeinfer.graph.ops.layer_norm import LayerNorm
@@ -13,8 +15,12 @@ if TYPE_CHECKING:
 
 
 def _lower(lowering: Lowering, op: LayerNorm) -> None:
-    inputs = (lowering.tensor(op.source), lowering.vector(op.weight), lowering.vector(op.bias))
-    lowering.values[op.out] = Plain(lowering.graph.node("LayerNormalization", inputs, axis=-1, epsilon=op.epsilon))
+    graph = lowering.graph
+    ones = graph.weight(f"ones.{op.width}", np.ones(op.width, np.float32)) if op.weight is None else ""
+    weight = ones if op.weight is None else lowering.vector(op.weight)
+    bias = () if op.bias is None else (lowering.vector(op.bias),)
+    inputs = (lowering.tensor(op.source), weight, *bias)
+    lowering.values[op.out] = Plain(graph.node("LayerNormalization", inputs, axis=-1, epsilon=op.epsilon))
 
 
 OP = OnnxOp(_lower)

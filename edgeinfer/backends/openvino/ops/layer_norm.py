@@ -11,6 +11,7 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.openvino.nodes import indices
 from edgeinfer.backends.openvino.op import OpenVinoOp
 from edgeinfer.graph.ops.layer_norm import LayerNorm
+from edgeinfer.graph.weights import Weight
 
 if TYPE_CHECKING:
     from edgeinfer.backends.openvino.graph import Lowering
@@ -21,9 +22,14 @@ def _lower(lowering: Lowering, each: LayerNorm) -> None:
 
 
 def _normed(lowering: Lowering, each: LayerNorm) -> Node:
-    weight, bias = (weights.vector(lowering.file, part).reshape(1, 1, -1) for part in (each.weight, each.bias))
     normed = op.mvn(lowering.rows(each.source), indices(-1), True, each.epsilon, "inside_sqrt")
-    return op.add(op.multiply(normed, op.constant(weight)), op.constant(bias))
+    if each.weight is not None:
+        normed = op.multiply(normed, _constant(lowering, each.weight))
+    return normed if each.bias is None else op.add(normed, _constant(lowering, each.bias))
+
+
+def _constant(lowering: Lowering, weight: Weight) -> Node:
+    return op.constant(weights.vector(lowering.file, weight).reshape(1, 1, -1))
 
 
 OP = OpenVinoOp(_lower)
