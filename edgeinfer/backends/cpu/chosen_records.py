@@ -20,6 +20,8 @@ ROUTER = np.dtype(
         ("sigmoid", "i8"),
         ("normalised", "i8"),
         ("bias", "i8"),  # float32[n_experts] that shares are ranked with; 0: scores are ranked
+        ("groups", "i8"),  # of neighbours, of whose experts only those in the best are chosen; 1: all experts are
+        ("active_groups", "i8"),
         ("scale", "f4"),
     ]
 )

@@ -85,6 +85,7 @@ class Mixing:
         args["count"], args["n_experts"], args["active"] = self._values.count(op.scores), op.experts, op.active
         args["sigmoid"], args["normalised"] = op.scoring == "sigmoid", op.normalised
         args["scale"] = op.scale
+        args["groups"], args["active_groups"] = op.groups, op.active_groups
         args["bias"] = 0 if op.bias is None else address(self._values.vector(op.bias, padded(op.experts)))
         scores = frozenset({op.scores})
         if self._products.alone:

@@ -20,6 +20,8 @@ class Router(Op):
     Of equal scores those of lower numbers are higher. With a `bias` of each expert the highest are those of its share
     and the bias, which is for choosing alone (DeepSeek-V3, arXiv 2412.19437). Shares are the softmax over all E scores
     or the sigmoid of each; `normalised`: those of a token are divided by their sum. All are multiplied by `scale`.
+    With several `groups` of neighbours only experts of the `active_groups` best are chosen: a group is as good as the
+    sum of the two highest of its experts' shares and biases (DeepSeek-V3); of equal groups the first is better.
     """
 
     scores: str
@@ -30,6 +32,8 @@ class Router(Op):
     normalised: bool = False
     scale: float = 1.0
     bias: Weight | None = None
+    groups: int = 1
+    active_groups: int = 1
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -53,7 +57,8 @@ class Router(Op):
         shares = powers / powers.sum(axis=-1, keepdims=True)
         if self.scoring == "sigmoid":
             shares = np.float32(1.0) / (np.float32(1.0) + np.exp(-scores))
-        ranks = scores if bias is None else shares + bias
+        ranks = scores if bias is None and self.groups == 1 else shares + (0.0 if bias is None else bias)
+        ranks = self._of_best_groups(ranks) if self.groups > 1 else ranks
         chosen = np.argsort(-ranks, axis=-1, kind="stable")[:, : self.active]
         kept = np.zeros_like(shares)
         np.put_along_axis(kept, chosen, np.take_along_axis(shares, chosen, axis=-1), axis=-1)
@@ -61,6 +66,16 @@ class Router(Op):
             kept /= kept.sum(axis=-1, keepdims=True)
         scaled: Floats = kept * np.float32(self.scale)
         return scaled
+
+    def _of_best_groups(self, ranks: Floats) -> Floats:
+        """Ranks with those of experts in other groups below all others: float32[T, E]."""
+        grouped = ranks.reshape(len(ranks), self.groups, -1)
+        quality = np.sort(grouped, axis=-1)[..., -2:].sum(axis=-1)
+        best = np.argsort(-quality, axis=-1, kind="stable")[:, : self.active_groups]
+        allowed = np.zeros(quality.shape, bool)
+        np.put_along_axis(allowed, best, True, axis=-1)
+        lowest = np.finfo(np.float32).min
+        return np.where(allowed[..., None], grouped, lowest).reshape(ranks.shape)
 
 
 OP = Router

@@ -74,7 +74,34 @@ def take_highest(left, n_experts):
 
 
 @inline
-def route_token(args, scores, out, powers):
+def group_quality(ranks, size):
+    """The sum of the two highest ranks of a group."""
+    first, second = simd.load_float(ranks), LOWEST
+    for expert in range(1, size):
+        rank = simd.load_float(ranks + 4 * expert)
+        if rank > first:
+            first, second = rank, first
+        elif rank > second:
+            second = rank
+    return first + second if size > 1 else first
+
+
+@inline
+def leave_best_groups(ranks, n_experts, groups, active, quality):
+    """Put the ranks of experts in other than the best groups below all others; `quality`: room for a float of each."""
+    size = n_experts // groups
+    for group in range(groups):
+        simd.store_float(quality + 4 * group, group_quality(ranks + 4 * size * group, size))
+    for _ in range(active):
+        take_highest(quality, groups)
+    for group in range(groups):
+        if simd.load_float(quality + 4 * group) != TAKEN:
+            for expert in range(size * group, size * (group + 1)):
+                simd.store_float(ranks + 4 * expert, LOWEST)
+
+
+@inline
+def route_token(args, scores, out, powers, quality):
     """The shares of one token."""
     total = np.float32(0.0)
     if args.sigmoid != 0:
@@ -83,9 +110,13 @@ def route_token(args, scores, out, powers):
         total = softmax_powers(scores, args.n_experts, powers)
     for expert in range(args.n_experts):
         rank = simd.load_float(scores + 4 * expert)
+        if args.groups > 1:
+            rank = simd.load_float(powers + 4 * expert) / total
         if args.bias != 0:
             rank = simd.load_float(powers + 4 * expert) / total + simd.load_float(args.bias + 4 * expert)
         simd.store_float(out + 4 * expert, rank)
+    if args.groups > 1:
+        leave_best_groups(out, args.n_experts, args.groups, args.active_groups, quality)
     strange, taken = total - total, np.float32(0.0)
     for _ in range(args.active):
         expert = take_highest(out, args.n_experts)
@@ -103,13 +134,13 @@ def route_token(args, scores, out, powers):
 def route(pointer, worker, crew):
     """The shares of each worker's tokens, or of all of them in its own copy."""
     args = router_at(pointer)
-    count, powers = simd.load_int64(args.count), simd.stack_space(POWERS_BYTES)
+    count, powers, quality = simd.load_int64(args.count), simd.stack_space(POWERS_BYTES), simd.stack_space(POWERS_BYTES)
     first, stop = share_start(crew, worker, count), share_start(crew, worker + 1, count)
     if args.own_stride != 0:
         first, stop = 0, count
     for token in range(first, stop):
         out = args.out + worker * args.own_stride + token * args.out_stride
-        route_token(args, args.scores + token * args.scores_stride, out, powers)
+        route_token(args, args.scores + token * args.scores_stride, out, powers, quality)
 
 
 @inline

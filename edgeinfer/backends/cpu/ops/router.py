@@ -12,9 +12,11 @@ from edgeinfer.graph.ops.router import Router
 if TYPE_CHECKING:
     from edgeinfer.backends.cpu.lowering import Lowering
 
+FIELDS = frozenset({"scoring", "normalised", "scale", "bias", "groups", "active_groups"})
+
 
 def _calls(lowering: Lowering, op: Router) -> list[Call]:
     return [lowering.mixing.route(op)]
 
 
-OP = CpuOp(lambda *_: [catalogue.ROUTE], _calls, frozenset({"scoring", "normalised", "scale", "bias"}))
+OP = CpuOp(lambda *_: [catalogue.ROUTE], _calls, FIELDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -19,8 +21,9 @@ def drawn(*shape: int, seed: int = 0, spread: float = 1.0) -> Floats:
     return (np.random.default_rng(seed).standard_normal(shape) * spread).astype(np.float32)
 
 
-def routed(library: KernelLibrary, scores: Floats, op: Router, workers: int = 1) -> Floats:
+def routed(library: KernelLibrary, scores: Floats, op: Router, workers: int = 1, bias: Floats | None = None) -> Floats:
     """The kernel's shares; nothing is written beyond them."""
+    biases = None if bias is None else buffer(bias[None])
     source, n_rows = buffer(scores), len(scores)
     out = aligned((n_rows + 1, source.shape[1]), np.float32)
     out[:] = UNTOUCHED
@@ -38,6 +41,9 @@ def routed(library: KernelLibrary, scores: Floats, op: Router, workers: int = 1)
         sigmoid=op.scoring == "sigmoid",
         normalised=op.normalised,
         scale=op.scale,
+        groups=op.groups,
+        active_groups=op.active_groups,
+        bias=0 if biases is None else biases,
     )
     assert np.all(out[n_rows] == UNTOUCHED)
     assert np.all(out[:, op.experts :] == UNTOUCHED)
@@ -56,6 +62,33 @@ def test_shares_are_those_of_the_formula(library: KernelLibrary, experts: int, a
         np.testing.assert_allclose(found, op.shares(scores), rtol=2e-6, atol=1e-12)
         assert same_bits(routed(library, scores, op, workers=3), found)
         assert same_bits(routed(library, scores[4:5], op), found[4:5])
+
+
+@pytest.mark.parametrize(
+    ("experts", "groups", "best", "active"), [(8, 4, 2, 3), (64, 8, 3, 8), (6, 6, 3, 3), (48, 3, 1, 5)]
+)
+@pytest.mark.parametrize("scoring", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_experts_of_the_best_groups_alone_are_chosen(
+    library: KernelLibrary, experts: int, groups: int, best: int, active: int, scoring: str, biased: bool
+) -> None:
+    op = Router("scores", "shares", experts, active, scoring, True, 1.5, None, groups, best)  # type: ignore[arg-type]
+    scores, bias = drawn(50, experts, seed=experts), drawn(experts, seed=2) if biased else None
+    found = routed(library, scores, op, bias=bias)
+    np.testing.assert_allclose(found, op.shares(scores, bias), rtol=2e-6, atol=1e-12)
+    chosen = (found != 0).reshape(50, groups, -1)
+    assert np.all(chosen.sum(axis=(1, 2)) == active)
+    assert np.all(chosen.any(axis=2).sum(axis=1) <= best)
+    without = routed(library, scores, replace(op, groups=1, active_groups=1), bias=bias)
+    assert same_bits(without, found) == (groups == experts)  # of groups of one the best are those experts
+    assert same_bits(routed(library, scores, op, workers=3, bias=bias), found)
+
+
+def test_a_group_is_as_good_as_its_two_best(library: KernelLibrary) -> None:
+    scores = np.array([[4, -9, -9, 1, 1, -9, 2, 1, -9]], np.float32)
+    op = Router("scores", "shares", 9, 2, "sigmoid", False, 1.0, None, 3, 1)
+    for shares in (routed(library, scores, op), op.shares(scores)):
+        assert np.flatnonzero(shares[0]).tolist() == [6, 7]
 
 
 def test_of_equal_scores_the_lowest_number_is_taken(library: KernelLibrary) -> None:
