@@ -24,6 +24,7 @@ from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
@@ -46,8 +47,8 @@ def embed(g: ModelGraph, scale: float = 1.0, positions: Weight | None = None) ->
         g.add(PositionEmbed(positions, x))
 
 
-def head(g: ModelGraph, cap: float | None = None, norm: str = "output_norm") -> ModelSpec:
-    """Final norm and output projection of the wanted rows, and the model; `cap`: of logits.
+def head(g: ModelGraph, cap: float | None = None, norm: str = "output_norm", scale: float = 1.0) -> ModelSpec:
+    """Final norm and output projection of the wanted rows, and the model; `scale` and `cap`: of logits.
 
     Without output.weight the embedding is used (tied).
     """
@@ -60,6 +61,8 @@ def head(g: ModelGraph, cap: float | None = None, norm: str = "output_norm") -> 
     logits = g.buffer("logits", sizes.n_vocab, Rows.OUTPUTS)
     g.add(TakeOutputs("x", taken, sizes.width), _norm(g, taken, normed, f"{norm}.weight"))
     g.add(MatMul(normed, logits, weight, hp.bias("output.bias", sizes.n_vocab)))
+    if scale != 1.0:
+        g.add(Scale(logits, sizes.n_vocab, scale))
     if cap is not None:
         g.add(SoftCap(logits, sizes.n_vocab, cap))
     return g.spec()
@@ -91,14 +94,19 @@ def norm_in_place(g: ModelGraph, tensor: str) -> None:
     g.add(_norm(g, "x", "x", f"{g.prefix}{tensor}.weight"))
 
 
-def norm(g: ModelGraph, tensor: str) -> None:
-    """The family's norm of `x`, in `normed`: what a branch begins with."""
-    g.add(_norm(g, "x", g.buffer("normed", g.sizes.width), f"{g.prefix}{tensor}.weight"))
+def norm(g: ModelGraph, tensor: str, out: str = "normed") -> None:
+    """The family's norm of `x`, in `normed` or another buffer: what a branch begins with."""
+    g.add(_norm(g, "x", g.buffer(out, g.sizes.width), f"{g.prefix}{tensor}.weight"))
 
 
 def rejoin(g: ModelGraph, tensor: str) -> None:
     """The norm of a finished `branch`, and its addition to `x`."""
     g.add(_norm(g, "branch", "branch", f"{g.prefix}{tensor}.weight"), Add("branch", "x", g.sizes.width))
+
+
+def join(g: ModelGraph, scale: float) -> None:
+    """Adds a finished `branch` times `scale` to `x`."""
+    g.add(Scale("branch", g.sizes.width, scale), Add("branch", "x", g.sizes.width))
 
 
 def attention(
@@ -118,11 +126,11 @@ def attention(
 ) -> None:
     """Projections of `source`, rotary embedding, cache, attention and output projection.
 
-    `rope`: None where positions are learned. `paired`: rotary pairs are neighbours in the file, not halves of a head.
-    `window`, `soft_cap`, `scale`: as in `ops.Attention`, a scale of None being 1 / sqrt(head width). `head_norms`:
-    queries and keys are normed per head. `whole_norms`: over all heads at once. `gated`: after each head's rows of the
-    query projection come those of a gate, whose sigmoid multiplies what the head gives. Not `causal`, or where the file
-    says so (`attention.causal`): tokens see those after them too.
+    `rope`: None where positions are learned, or in layers that see none. `paired`: rotary pairs are neighbours in the
+    file, not halves of a head. `window`, `soft_cap`, `scale`: as in `ops.Attention`, a scale of None being 1 /
+    sqrt(head width). `head_norms`: queries and keys are normed per head. `whole_norms`: over all heads at once.
+    `gated`: after each head's rows of the query projection come those of a gate, whose sigmoid multiplies what the head
+    gives. Not `causal`, or where the file says so (`attention.causal`): tokens see those after them too.
     """
     hp, sizes = g.hp, g.sizes
     heads, kv_heads, width = sizes.heads, sizes.kv_heads, sizes.head_width
@@ -130,19 +138,22 @@ def attention(
     causal = hp.flag("attention.causal", default=causal)
     query, key, value = _qkv(g, source, paired=paired, gated=gated)
     if head_norms:
-        _head_norms(g)
+        _head_norms(g, query, key)
     if whole_norms:
-        _whole_norms(g)
+        _whole_norms(g, query, key)
     if rope is not None:
         g.add(Rope(query, heads, width, rope), Rope(key, kv_heads, width, rope))
     layer = g.cache(PagedKV(kv_heads, width, window))
-    attended, sinks = g.buffer("attended", sizes.query_width), hp.bias(f"{g.prefix}attn_sinks.weight", heads)
+    attended, sinks = (
+        g.buffer("attended", sizes.query_width, heads=heads),
+        hp.bias(f"{g.prefix}attn_sinks.weight", heads),
+    )
     g.add(
         StoreKV(key, value, layer, kv_heads, width),
         Attention(query, attended, layer, heads, kv_heads, width, scale, window, soft_cap, sinks, causal),
     )
     if gated:
-        gate = g.buffer("attention_gate", sizes.query_width)
+        gate = g.buffer("attention_gate", sizes.query_width, heads=heads)
         weight = hp.matrix(
             f"{g.prefix}attn_q.weight",
             (2 * sizes.query_width, sizes.width),
@@ -159,24 +170,28 @@ def feed_forward(
     *,
     gated: bool = True,
     fused: bool = False,
+    width: int = 0,
+    suffix: str = "",
     source: str = "normed",
     out: str = "x",
 ) -> None:
     """down(activation(gate(source)) * up(source)), or without a gate down(activation(up(source))).
 
-    `fused`: gate and up are the row halves of ffn_up.
+    `fused`: gate and up are the row halves of ffn_up. `width` of hidden rows, where it is not the layer's, and `suffix`
+    of the names of tensors: of an expert that every token has.
     """
-    hp, ffn, prefix = g.hp, g.sizes.ffn_width, g.prefix
+    hp, ffn = g.hp, width or g.sizes.ffn_width
     activation = _activation(hp, activation)
     if gated:
         gate, up = g.buffer("gate", ffn), g.buffer("up", ffn)
-        _gate_and_up(g, source, fused=fused)
-        g.add(GatedAct(gate, up, g.buffer("hidden", ffn), ffn, activation))
+        _gate_and_up(g, source, (gate, up), ffn, suffix, fused=fused)
+        hidden = g.buffer("hidden", ffn)
+        g.add(GatedAct(gate, up, hidden, ffn, activation))
     else:
-        up, hidden = g.buffer("up", ffn), g.buffer("hidden", ffn)
-        weight = hp.matrix(f"{prefix}ffn_up.weight", (ffn, g.sizes.width))
-        g.add(MatMul(source, up, weight, hp.bias(f"{prefix}ffn_up.bias", ffn)), Act(up, hidden, ffn, activation))
-    project(g, "hidden", "ffn_down", ffn, out)
+        up, hidden, tensor = g.buffer("up", ffn), g.buffer("hidden", ffn), f"{g.prefix}ffn_up{suffix}"
+        weight = hp.matrix(f"{tensor}.weight", (ffn, g.sizes.width))
+        g.add(MatMul(source, up, weight, hp.bias(f"{tensor}.bias", ffn)), Act(up, hidden, ffn, activation))
+    project(g, hidden, f"ffn_down{suffix}", ffn, out)
 
 
 def project(g: ModelGraph, source: str, tensor: str, columns: int, out: str) -> None:
@@ -189,12 +204,12 @@ def project(g: ModelGraph, source: str, tensor: str, columns: int, out: str) -> 
 
 def _norm(g: ModelGraph, source: str, out: str, tensor: str) -> LayerNorm | RMSNorm:
     """The family's norm over the model width."""
-    sizes = g.sizes
-    weight = g.hp.vector(tensor, sizes.width)
-    if sizes.layer_norms:
-        bias = g.hp.vector(tensor.removesuffix("weight") + "bias", sizes.width)
-        return LayerNorm(source, out, weight, bias, sizes.width, sizes.epsilon)
-    return RMSNorm(source, out, weight, sizes.width, sizes.epsilon)
+    hp, sizes = g.hp, g.sizes
+    if sizes.norms == "rms":
+        return RMSNorm(source, out, hp.vector(tensor, sizes.width), sizes.width, sizes.epsilon)
+    weight = None if sizes.norms == "bare layer" else hp.vector(tensor, sizes.width)
+    bias = hp.vector(tensor.removesuffix("weight") + "bias", sizes.width) if sizes.norms == "layer" else None
+    return LayerNorm(source, out, weight, bias, sizes.width, sizes.epsilon)
 
 
 def _qkv(g: ModelGraph, source: str, *, paired: bool, gated: bool = False) -> tuple[str, str, str]:
@@ -203,9 +218,11 @@ def _qkv(g: ModelGraph, source: str, *, paired: bool, gated: bool = False) -> tu
     unpair = Unpair(sizes.head_width, sizes.rotary_width) if paired else None
     heights = {"query": sizes.query_width, "key": sizes.kv_width, "value": sizes.kv_width}
     fused = f"{prefix}attn_qkv.weight" in hp.tensors
-    start = 0
+    start, buffers = 0, []
+    counts = {"query": sizes.heads, "key": sizes.kv_heads, "value": sizes.kv_heads}
     for out, height in heights.items():
-        tensor = f"{prefix}attn_qkv" if fused else f"{prefix}attn_{out[0]}"
+        own = f"{prefix}attn_{out[0]}"
+        tensor = f"{prefix}attn_qkv" if fused else own
         total = sum(heights.values()) if fused else height
         rows = (start, start + height)
         order: Unpair | Every | None = None if out == "value" else unpair
@@ -213,22 +230,27 @@ def _qkv(g: ModelGraph, source: str, *, paired: bool, gated: bool = False) -> tu
             total, rows = 2 * height, (0, 2 * height - sizes.head_width)
             order = Every(sizes.head_width, 2 * sizes.head_width)
         weight = hp.matrix(f"{tensor}.weight", (total, sizes.width), rows, order)
-        g.add(MatMul(source, g.buffer(out, height), weight, hp.bias(f"{tensor}.bias", total, rows, order)))
+        bias = hp.bias(f"{tensor}.bias", total, rows, order)
+        if fused and bias is None:
+            bias = hp.bias(f"{own}.bias", height, order=order)
+        buffers.append(g.buffer(out, height, heads=counts[out]))
+        g.add(MatMul(source, buffers[-1], weight, bias))
         start += height if fused else 0
-    return "query", "key", "value"
+    query, key, value = buffers
+    return query, key, value
 
 
-def _head_norms(g: ModelGraph) -> None:
+def _head_norms(g: ModelGraph, query: str, key: str) -> None:
     """RMSNorm of each query and key head."""
     sizes = g.sizes
-    for name, heads in (("query", sizes.heads), ("key", sizes.kv_heads)):
+    for name, heads in ((query, sizes.heads), (key, sizes.kv_heads)):
         weight = g.hp.vector(f"{g.prefix}attn_{name[0]}_norm.weight", sizes.head_width)
         g.add(RMSNorm(name, name, weight, sizes.head_width, sizes.epsilon, heads))
 
 
-def _whole_norms(g: ModelGraph) -> None:
+def _whole_norms(g: ModelGraph, query: str, key: str) -> None:
     """RMSNorm of all query and of all key heads."""
-    for name, width in (("query", g.sizes.query_width), ("key", g.sizes.kv_width)):
+    for name, width in ((query, g.sizes.query_width), (key, g.sizes.kv_width)):
         weight = g.hp.vector(f"{g.prefix}attn_{name[0]}_norm.weight", width)
         g.add(RMSNorm(name, name, weight, width, g.sizes.epsilon))
 
@@ -243,11 +265,12 @@ def _activation(hp: Hyperparameters, usual: Activation) -> Activation:
     raise UnsupportedModel(f"{hp.architecture}.{key} is {found[:80]!r}; edgeinfer has {', '.join(known)}")
 
 
-def _gate_and_up(g: ModelGraph, source: str, *, fused: bool) -> None:
+def _gate_and_up(g: ModelGraph, source: str, outs: tuple[str, str], ffn: int, suffix: str = "", *, fused: bool) -> None:
     """Both products of `source`, from two tensors or from the halves of one."""
-    hp, ffn, prefix = g.hp, g.sizes.ffn_width, g.prefix
+    hp, prefix = g.hp, g.prefix
     total = 2 * ffn if fused else ffn
-    gate_tensor = f"{prefix}ffn_up" if fused else f"{prefix}ffn_gate"
-    for out, tensor, rows in (("gate", gate_tensor, (0, ffn)), ("up", f"{prefix}ffn_up", (total - ffn, total))):
+    up = f"{prefix}ffn_up{suffix}"
+    tensors = (up if fused else f"{prefix}ffn_gate{suffix}", up)
+    for out, tensor, rows in zip(outs, tensors, ((0, ffn), (total - ffn, total)), strict=True):
         weight = hp.matrix(f"{tensor}.weight", (total, g.sizes.width), rows)
         g.add(MatMul(source, out, weight, hp.bias(f"{tensor}.bias", total, rows)))

@@ -62,14 +62,14 @@ class Hyperparameters:
             raise BadGGUF(f"{full} is {value}; it must be between {least} and {most}")
         return value
 
-    def counts(self, key: str, n_layers: int, default: int | None = None) -> tuple[int, ...]:
+    def counts(self, key: str, n_layers: int, default: int | None = None, *, least: int = 1) -> tuple[int, ...]:
         """`<architecture>.<key>` for each layer: an array of so many, or one number for all. 0 is allowed in an array.
 
         Raises BadGGUF as `integer`, and for an array of another length.
         """
         values = self.metadata.get(self._full(key))
         if not isinstance(values, np.ndarray):
-            return (self.integer(key, default),) * n_layers
+            return (self.integer(key, default, least=least),) * n_layers
         full = self._full(key)
         if len(values) != n_layers:
             raise BadGGUF(f"{full} has {len(values)} entries for {n_layers} layers")
@@ -109,6 +109,16 @@ class Hyperparameters:
         """Each of the `count` matrices of the 3-D tensor `name`. Raises BadGGUF as `matrix` does."""
         self._check(name, (count, *shape))
         return tuple(Weight(name, at * shape[0], (at + 1) * shape[0], shape[1]) for at in range(count))
+
+    def stacked_halves(
+        self, name: str, count: int, shape: tuple[int, int]
+    ) -> tuple[tuple[Weight, ...], tuple[Weight, ...]]:
+        """The first and the last half of the rows of each of the `count` matrices of a 3-D tensor, each of `shape`."""
+        n_rows, columns = shape
+        self._check(name, (count, 2 * n_rows, columns))
+        starts = [2 * at * n_rows for at in range(count)]
+        first = tuple(Weight(name, start, start + n_rows, columns) for start in starts)
+        return first, tuple(Weight(name, start + n_rows, start + 2 * n_rows, columns) for start in starts)
 
     def columns_of(self, name: str, columns: int) -> Weight:
         """The 2-D tensor `name`, of so many columns and however many rows. Raises BadGGUF as `matrix` does."""

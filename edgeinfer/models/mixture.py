@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from edgeinfer.errors import UnsupportedModel
+from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.activations import ExpertActivation
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.weights import Weight
+from edgeinfer.models.blocks import feed_forward, join
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
 
@@ -27,8 +28,9 @@ SOFTMAX_GATING, SIGMOID_GATING, CHOSEN_SOFTMAX_GATING = 1, 2, 3
 class Mixture:
     """`count` experts of FFN width `width`, of which each token has `active`.
 
-    `normalised`, `scale` and `scoring` as in `ops.Router`. `shared_width`: FFN width of the expert that every token has
-    beside them, with the sigmoid of a score of its own as its share; 0 where there is none.
+    `normalised`, `scale`, `scoring`, `groups` and `active_groups` as in `ops.Router`. `shared_width`: FFN width of the
+    expert that every token has beside them, 0 where there is none; its share is the sigmoid of a score of its own, or
+    where it is not `shared_scored` one.
     """
 
     count: int
@@ -39,6 +41,9 @@ class Mixture:
     shared_width: int = 0
     activation: ExpertActivation = "silu"
     scoring: Literal["softmax", "sigmoid"] = "softmax"
+    shared_scored: bool = True
+    groups: int = 1
+    active_groups: int = 1
 
     @classmethod
     def read(
@@ -49,56 +54,70 @@ class Mixture:
         normalised: bool,
         shared_width: int = 0,
         activation: ExpertActivation = "silu",
+        shared_scored: bool = True,
+        gating: int = SOFTMAX_GATING,
     ) -> Mixture:
         """Sizes from the keys that all families share; the arguments are what they are where a file does not say.
 
         Raises BadGGUF where they are impossible, UnsupportedModel where shares are computed in another way.
         """
         count = hp.integer("expert_count", most=EXPERTS_MAX)
-        gating = hp.integer("expert_gating_func", SOFTMAX_GATING, least=0)
-        if gating not in (0, SOFTMAX_GATING, SIGMOID_GATING, CHOSEN_SOFTMAX_GATING):
+        gating = hp.integer("expert_gating_func", 0, least=0) or gating
+        if gating not in (SOFTMAX_GATING, SIGMOID_GATING, CHOSEN_SOFTMAX_GATING):
             raise UnsupportedModel(
                 f"{hp.architecture} chooses experts by gating function {gating}; edgeinfer has softmax (1, 3) and "
                 "sigmoid (2)"
             )
         normalised = hp.flag("expert_weights_norm", default=normalised) or gating == CHOSEN_SOFTMAX_GATING
+        active = hp.integer("expert_used_count", most=count)
+        groups, active_groups = _groups(hp, count, active)
         return cls(
             count=count,
-            active=hp.integer("expert_used_count", most=count),
+            active=active,
             width=hp.integer("expert_feed_forward_length", width),
             normalised=normalised,
             scale=hp.number("expert_weights_scale", 0.0) or 1.0,
             shared_width=hp.integer("expert_shared_feed_forward_length", shared_width, least=0),
             activation=activation,
             scoring="sigmoid" if gating == SIGMOID_GATING else "softmax",
+            shared_scored=shared_scored,
+            groups=groups,
+            active_groups=active_groups,
         )
 
-    def add(self, g: ModelGraph) -> None:
-        """The experts of a layer, which read `normed` and add to `x`; with biases where the file has them."""
+    def add(self, g: ModelGraph, scale: float = 1.0) -> None:
+        """The experts of a layer, which read `normed` and add to `x`, all that they give times `scale`.
+
+        With biases where the file has them; gate and up matrices may be halves of one tensor.
+        """
         hp, width, prefix = g.hp, g.sizes.width, g.prefix
         scores, shares = g.buffer("scores", self.count), g.buffer("shares", self.count)
         router = hp.matrix(f"{prefix}ffn_gate_inp.weight", (self.count, width))
-        gate, up, down = (
-            _matrices(hp, f"{prefix}ffn_{name}", self.count, shape)
-            for name, shape in {
-                "gate": (self.width, width),
-                "up": (self.width, width),
-                "down": (width, self.width),
-            }.items()
-        )
+        inner, outer = (self.width, width), (width, self.width)
+        if f"{prefix}ffn_gate_up_exps.weight" in hp.tensors:
+            gate, up = hp.stacked_halves(f"{prefix}ffn_gate_up_exps.weight", self.count, inner)
+        else:
+            gate, up = (_matrices(hp, f"{prefix}ffn_{name}", self.count, inner) for name in ("gate", "up"))
+        down = _matrices(hp, f"{prefix}ffn_down", self.count, outer)
         g.add(
             MatMul("normed", scores, router, hp.bias(f"{prefix}ffn_gate_inp.bias", self.count)),
             Router(
-                *(scores, shares, self.count, self.active, self.scoring, self.normalised, self.scale),
+                *(scores, shares, self.count, self.active, self.scoring, self.normalised, self.scale * scale),
                 hp.bias(f"{prefix}exp_probs_b.bias", self.count),
+                self.groups,
+                self.active_groups,
             ),
             Experts(
                 *("normed", shares, "x", gate, up, down, self.active, self.activation),
                 self._biases(hp, prefix, width),
             ),
         )
-        if self.shared_width:
+        if self.shared_width and self.shared_scored:
             self._add_shared(g)
+        elif self.shared_width:
+            feed_forward(g, width=self.shared_width, suffix="_shexp", out="x" if scale == 1.0 else "branch")
+            if scale != 1.0:
+                join(g, scale)
 
     def _biases(self, hp: Hyperparameters, prefix: str, width: int) -> tuple[Weight, Weight, Weight] | None:
         """Of gate, up and down, where the file has that of gate."""
@@ -121,6 +140,20 @@ class Mixture:
             Router(own_score, share, 1, 1, "sigmoid"),
             Experts("normed", share, "x", (gate,), (up,), (down,), 1, self.activation),
         )
+
+
+def _groups(hp: Hyperparameters, count: int, active: int) -> tuple[int, int]:
+    """How many groups experts are in, and of how many a token has experts. Raises BadGGUF where they do not fit."""
+    groups = hp.integer("expert_group_count", 0, least=0, most=count) or 1
+    active_groups = hp.integer("expert_group_used_count", 0, least=0, most=groups) or groups
+    if count % groups:
+        raise BadGGUF(f"{hp.architecture}.expert_group_count is {groups}: {count} experts make no groups of one size")
+    if active > active_groups * (count // groups):
+        raise BadGGUF(
+            f"{hp.architecture}.expert_group_used_count is {active_groups}: these groups have "
+            f"{active_groups * (count // groups)} experts, and a token has {active}"
+        )
+    return (groups, active_groups) if active_groups < groups else (1, 1)
 
 
 def _matrices(hp: Hyperparameters, tensor: str, count: int, shape: tuple[int, int]) -> tuple[Weight, ...]:

@@ -17,13 +17,17 @@ from edgeinfer.models.sizes import Sizes
 
 
 class ModelGraph:
-    """`hp` and `sizes` are those of the file; `prefix` begins the names of the present layer's tensors."""
+    """`hp` is what the file says; `sizes` are those of the present layer, between layers the largest of any.
+
+    `prefix` begins the names of the present layer's tensors.
+    """
 
     def __init__(self, hp: Hyperparameters, sizes: Sizes) -> None:
-        self.hp, self.sizes = hp, sizes
+        self.hp, self.sizes, self._whole = hp, sizes, sizes
         self.prefix = ""
         self._stages: list[tuple[str, list[Op]]] = []
         self._buffers: dict[str, Buffer] = {}
+        self._shapes: dict[str, tuple[int, int]] = {}
         self._kv: list[PagedKV] = []
         self._states: list[LayerState] = []
         self._dense: list[Weight] = []
@@ -32,18 +36,20 @@ class ModelGraph:
     def stage(self, name: str) -> None:
         """Begin "embed", "blk.0" … or "head"; ops that are placed together."""
         self.prefix = f"{name}."
+        kind, _, number = name.partition(".")
+        self.sizes = self._whole.of_layer(int(number)) if kind == "blk" else self._whole
         self._stages.append((name, []))
 
     def add(self, *ops: Op) -> None:
         """Add ops to the present stage."""
         self._stages[-1][1].extend(ops)
 
-    def buffer(self, name: str, width: int, rows: Rows = Rows.TOKENS) -> str:
-        """The buffer of that name, as wide as its widest use."""
-        known = self._buffers.get(name)
-        if known is None or known.width < width:
-            self._buffers[name] = Buffer(name, width, rows)
-        return name
+    def buffer(self, name: str, width: int, rows: Rows = Rows.TOKENS, heads: int = 1) -> str:
+        """The buffer of that name, of rows cut into so many heads; its name, which is longer where sizes differ."""
+        first = self._shapes.setdefault(name, (heads, width))
+        full = name if first == (heads, width) else f"{name} {heads} x {width // heads}"
+        self._buffers.setdefault(full, Buffer(full, width, rows))
+        return full
 
     def cache(self, layer: PagedKV) -> int:
         """A KV cache for a layer; its number."""
@@ -70,7 +76,7 @@ class ModelGraph:
 
     def spec(self, logits: str = "logits") -> ModelSpec:
         """The model; its last op has written `logits`."""
-        sizes = self.sizes
+        sizes = self._whole
         return ModelSpec(
             architecture=self.hp.architecture,
             name=self.hp.name,

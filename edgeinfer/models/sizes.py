@@ -5,22 +5,34 @@ In: Hyperparameters. Out: checked numbers. Raises BadGGUF where they are missing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.models.hyperparameters import Hyperparameters
 
 LAYERS_MAX = 4096
+Norms: TypeAlias = Literal["rms", "layer", "unbiased layer", "bare layer"]
 GUESSING = "nextn_predict_layers"
 """How many of a file's blocks predict tokens after the next one (MTP)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """What may differ from layer to layer."""
+
+    heads: int
+    kv_heads: int
+    ffn_width: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """What every family has: layers, widths, heads, vocabulary, trained context, and its norms.
 
-    `attends`: which layers have attention; in families without others all of them. `layer_norms`: they subtract the
-    mean and have biases, else they are RMSNorms; `epsilon` is theirs.
+    `heads`, `kv_heads` and `ffn_width` are the largest of all layers, `layers` those of each. `attends`: which layers
+    have attention; in families without others all of them. `norms`: RMSNorms, or LayerNorms, of which some have no bias
+    and some not even a weight; `epsilon` is theirs.
     """
 
     n_layers: int
@@ -34,12 +46,11 @@ class Sizes:
     n_context_trained: int
     epsilon: float
     attends: tuple[bool, ...]
-    layer_norms: bool = False
+    layers: tuple[LayerSizes, ...]
+    norms: Norms = "rms"
 
     @classmethod
-    def read(
-        cls, hp: Hyperparameters, *, mixture: bool = False, layer_norms: bool = False, hybrid: bool = False
-    ) -> Sizes:
+    def read(cls, hp: Hyperparameters, *, mixture: bool = False, norms: Norms = "rms", hybrid: bool = False) -> Sizes:
         """Sizes from the keys all families share; the vocabulary is the height of the embedding table.
 
         `mixture`: the family may be a mixture of experts. `hybrid`: layers with 0 kv heads have no attention.
@@ -50,14 +61,11 @@ class Sizes:
         if not mixture and hp.integer("expert_count", 0, least=0) > 0:
             raise UnsupportedModel(
                 f"this {hp.architecture} is a mixture of experts; edgeinfer has those of llama (Mixtral), qwen2moe, "
-                "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe and gpt-oss"
+                "qwen3moe, qwen35moe, qwen3next, lfm2moe, olmoe, gpt-oss, granitemoe and glm4moe"
             )
         n_layers = _n_layers(hp)
-        width, heads = hp.integer("embedding_length"), hp.integer("attention.head_count")
-        attends, kv_heads = _kv_heads(hp, n_layers, heads, hybrid=hybrid)
-        if heads % kv_heads:
-            raise BadGGUF(f"{hp.architecture} has {heads} heads, which {kv_heads} kv heads cannot share evenly")
-        head_width = hp.integer("attention.key_length", width // heads)
+        width, (attends, layers) = hp.integer("embedding_length"), _layers(hp, n_layers, hybrid=hybrid)
+        head_width = hp.integer("attention.key_length", width // layers[0].heads)
         if hp.integer("attention.value_length", head_width) != head_width:
             raise UnsupportedModel(f"{hp.architecture} with keys and values of different width is not supported")
         rotary_width = hp.integer("rope.dimension_count", head_width, least=2)
@@ -66,17 +74,23 @@ class Sizes:
         return cls(
             n_layers=n_layers,
             width=width,
-            heads=heads,
-            kv_heads=kv_heads,
+            heads=max(layer.heads for layer in layers),
+            kv_heads=max(layer.kv_heads for layer in layers),
             head_width=head_width,
             rotary_width=rotary_width,
-            ffn_width=hp.integer("feed_forward_length", hp.integer("expert_feed_forward_length", 0, least=0) or None),
+            ffn_width=max(layer.ffn_width for layer in layers),
             n_vocab=embedding.shape[0],
             n_context_trained=hp.integer("context_length"),
-            epsilon=hp.number("attention.layer_norm_epsilon" if layer_norms else "attention.layer_norm_rms_epsilon"),
+            epsilon=hp.number(f"attention.layer_norm{'_rms' if norms == 'rms' else ''}_epsilon"),
             attends=attends,
-            layer_norms=layer_norms,
+            layers=layers,
+            norms=norms,
         )
+
+    def of_layer(self, number: int) -> Sizes:
+        """The same with the numbers of one layer."""
+        layer = self.layers[number]
+        return replace(self, heads=layer.heads, kv_heads=layer.kv_heads, ffn_width=layer.ffn_width)
 
     @property
     def query_width(self) -> int:
@@ -97,30 +111,37 @@ def _n_layers(hp: Hyperparameters) -> int:
     return n_blocks - n_guessing
 
 
-def _kv_heads(hp: Hyperparameters, n_layers: int, heads: int, *, hybrid: bool) -> tuple[tuple[bool, ...], int]:
-    """Which layers have attention, and the kv heads of those."""
-    key = "attention.head_count_kv"
-    counts = hp.counts(key, n_layers + hp.integer(GUESSING, 0, least=0), heads)[:n_layers]
-    kinds = sorted(set(counts) - {0})
-    if len(kinds) > 1:
-        raise UnsupportedModel(f"{hp.architecture}.{key} differs by layer ({kinds}); edgeinfer has models of one count")
-    if not kinds or (0 in counts and not hybrid):
+def _layers(hp: Hyperparameters, n_layers: int, *, hybrid: bool) -> tuple[tuple[bool, ...], tuple[LayerSizes, ...]]:
+    """Which layers have attention, and the sizes of each, as arrays or single numbers of the file give them."""
+    n_blocks, key = n_layers + hp.integer(GUESSING, 0, least=0), "attention.head_count_kv"
+    heads = hp.counts("attention.head_count", n_blocks)[:n_layers]
+    kv_heads = hp.counts(key, n_blocks, max(heads))[:n_layers]
+    of_experts = hp.integer("expert_feed_forward_length", 0, least=0) or None
+    ffn = hp.counts("feed_forward_length", n_blocks, of_experts)[:n_layers]
+    attends = tuple(count > 0 for count in kv_heads)
+    if not any(attends) or not (hybrid or all(attends)):
         raise BadGGUF(f"{hp.architecture}.{key} has layers without heads, which {hp.architecture} has not")
-    return tuple(count > 0 for count in counts), kinds[0]
+    for query, kv in zip(heads, kv_heads, strict=True):
+        if kv and (query == 0 or query % kv):
+            raise BadGGUF(f"{hp.architecture} has {query} heads, which {kv} kv heads cannot share evenly")
+    most = max(kv_heads)  # of layers without attention, where it says nothing
+    layers = zip(heads, kv_heads, ffn, strict=True)
+    return attends, tuple(LayerSizes(query or most, kv or most, width) for query, kv, width in layers)
 
 
 def windows(hp: Hyperparameters, sizes: Sizes, *, period: int | None = None, default: int = 0) -> list[int | None]:
     """The attention window of each layer, None where it attends to everything.
 
-    `attention.sliding_window` (or `default`) positions, the token itself included; 0 means no windows at all. With a
-    `period` every period-th layer has no window; `attention.sliding_window_pattern` overrides it, by a period or by
-    one flag a layer.
+    `attention.sliding_window` (or `default`) positions, the token itself included; 0 means no windows at all. It may be
+    an array, with 0 for layers without. With a `period` every period-th layer has no window;
+    `attention.sliding_window_pattern` overrides it, by a period or by one flag a layer.
     """
-    window = hp.integer("attention.sliding_window", default, least=0)
-    if window == 0:
+    key = "attention.sliding_window"
+    lengths = hp.counts(key, sizes.n_layers, default, least=0)
+    if not any(lengths):
         return [None] * sizes.n_layers
-    windowed = _windowed_layers(hp, sizes.n_layers, period)
-    return [window if flag else None for flag in windowed]
+    own = hp.flags(key) or _windowed_layers(hp, sizes.n_layers, period)
+    return [length if flag else None for length, flag in zip(lengths, own, strict=True)]
 
 
 def _windowed_layers(hp: Hyperparameters, n_layers: int, period: int | None) -> list[bool]:

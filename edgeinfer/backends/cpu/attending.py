@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.cpu import catalogue, records
-from edgeinfer.backends.cpu.layout import padded, tile_tokens
+from edgeinfer.backends.cpu.layout import padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.backends.cpu.pages import KVPool, attention_scratch_bytes
 from edgeinfer.backends.cpu.rotations import Rotations
@@ -44,6 +44,7 @@ class Attending:
         self._spec, self._pools, self._values = spec, pools, values
         self._step, self._n_workers, self._isa_name = step, n_workers, isa_name
         self.rotations = Rotations(file, n_context)
+        self._parts = parts_of(spec)
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
 
@@ -58,9 +59,9 @@ class Attending:
         args["value"], args["stride"] = self._values.at(op.value)
         args["heads"], args["head_stride"] = op.heads, padded(op.head_width) * 4
         args["half"], args["cosines"], args["sines"] = op.table.rotary_width // 2, address(cosines), address(sines)
-        args["step"], args["parts"] = self._step.n_tokens_at, self._spec.kv_heads
+        args["step"], args["parts"] = self._step.n_tokens_at, self._parts[op.value]
         names = frozenset({op.value})
-        return Call(catalogue.ROPE, args, names, names, self._by_parts)
+        return Call(catalogue.ROPE, args, names, names, _by_parts(self._parts[op.value]))
 
     def store(self, op: StoreKV, alone: bool) -> Call:
         pool = self._pools[op.layer]
@@ -72,12 +73,12 @@ class Attending:
         args["bank_pages"], args["bank_bytes"], args["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         reads, writes = frozenset({op.key, op.value}), frozenset({f"kv {op.layer}"})
-        shared = self._by_parts if alone else f"by {self._spec.kv_heads} heads"  # of one token the same
+        shared = _by_parts(op.kv_heads) if alone else f"by {op.kv_heads} heads"  # of one token the same
         return Call(catalogue.store_kv(pool.layout), args, reads, writes, shared)
 
     def attention(self, op: Attention) -> list[Call]:
         pool, heads = self._pools[op.layer], self._values.heads[op.query]
-        scratch, partials = self._attention_memory(op)
+        scratch, partials = self._attention_memory()
         args = np.zeros(1, records.ATTENTION)
         args["query"], args["query_stride"] = self._values.at(op.query)
         args["out"], args["out_stride"] = self._values.at(op.out)
@@ -102,16 +103,17 @@ class Attending:
             Call(kernels.join, args, NOTHING, own, "by tiles", kept),  # it or the first writes `out` in a step
         ]
 
-    def _attention_memory(self, op: Attention) -> tuple[NDArray[np.uint8], Floats]:
+    def _attention_memory(self) -> tuple[NDArray[np.uint8], Floats]:
         """Scratch of each worker and the partials of small passes, shared by all layers."""
-        tile_rows = tile_tokens(self._spec) * op.heads // op.kv_heads
         if self._scratch is None:
-            size = padded(attention_scratch_bytes(tile_rows, self._pools[op.layer].layout), 4096)
+            ops, n_tokens = [op for op in self._spec.ops() if isinstance(op, Attention)], tile_tokens(self._spec)
+            needs = [(n_tokens * op.heads // op.kv_heads, self._pools[op.layer].layout) for op in ops]
+            size = padded(max(attention_scratch_bytes(*each) for each in needs), 4096)
             self._scratch = aligned((self._n_workers, size), np.uint8)
             self._partials = aligned(self._values.layout.partials_shape, np.float32)
         assert self._partials is not None
         return self._scratch, self._partials
 
-    @property
-    def _by_parts(self) -> str:
-        return f"by tokens and {self._spec.kv_heads} heads"
+
+def _by_parts(count: int) -> str:
+    return f"by tokens and {count} heads"

@@ -94,8 +94,19 @@ def heads_of(spec: ModelSpec) -> dict[str, Heads]:
 
 
 def tile_tokens(spec: ModelSpec) -> int:
-    """Tokens of an attention tile."""
-    return max(1, TILE_ROWS // (spec.heads // spec.kv_heads))
+    """Tokens of an attention tile, of the layers where a kv head has the most query heads."""
+    repeats = [op.heads // op.kv_heads for op in spec.ops() if isinstance(op, Attention)]
+    return max(1, TILE_ROWS // max(repeats, default=1))
+
+
+def parts_of(spec: ModelSpec) -> dict[str, int]:
+    """In how many parts workers share out the heads of a buffer: those of every layer that uses it."""
+    found: dict[str, int] = {}
+    for op in spec.ops():
+        if isinstance(op, Attention | StoreKV):
+            for name in (op.query,) if isinstance(op, Attention) else (op.key, op.value):
+                found[name] = math.gcd(found.get(name, 0), op.kv_heads)
+    return found
 
 
 class BufferLayout:

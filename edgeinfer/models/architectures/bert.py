@@ -21,7 +21,7 @@ FIRST_NORM = "token_embd_norm"
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a BERT. Raises BadGGUF, UnsupportedModel for a classifier, BadSetting for too long a context."""
-    g = ModelGraph(hp, Sizes.read(hp, layer_norms=True))
+    g = ModelGraph(hp, Sizes.read(hp, norms="layer"))
     sizes, has_head = g.sizes, "cls.weight" in hp.tensors or "cls.output.weight" in hp.tensors
     if has_head and not ranks(g):
         raise UnsupportedModel("this bert is a classifier; edgeinfer has those that embed or rank")

@@ -17,7 +17,7 @@ from edgeinfer.models.sizes import Sizes
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a nomic-bert. Raises BadGGUF where tensors or keys are missing."""
-    g = ModelGraph(hp, Sizes.read(hp, layer_norms=True))
+    g = ModelGraph(hp, Sizes.read(hp, norms="layer"))
     rope = rope_table(hp, g.sizes.rotary_width)
     embed(g)
     norm_embeddings(g)

@@ -21,7 +21,7 @@ FIRST_POSITION = 2
 
 def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of an OPT model. Raises BadGGUF, UnsupportedModel for variants, BadSetting for too long a context."""
-    g = ModelGraph(hp, Sizes.read(hp, layer_norms=True))
+    g = ModelGraph(hp, Sizes.read(hp, norms="layer"))
     sizes = g.sizes
     if not hp.flag("use_pre_norm", default=True):
         raise UnsupportedModel(

@@ -92,7 +92,7 @@ def test_aliases(tmp_path: Path, alias: str) -> None:
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(
         UnsupportedModel,
-        match=r"'mamba'; edgeinfer has: bert, gemma-embedding, gemma2, gemma3, gpt-oss, lfm2, lfm2moe, llama, mistral",
+        match=r"'mamba'; edgeinfer has: bert, cohere2, command-r, gemma-embedding, gemma2, gemma3, glm4moe, gpt-oss",
     ):
         spec_of(keyed(tmp_path, "mamba", {}), llama_tensors())
 
@@ -179,7 +179,9 @@ HOSTILE: dict[str, dict[str, object]] = {
     "no kv heads": {"attention__head_count_kv": 0},
     "uneven heads": {"attention__head_count_kv": 3},
     "more kv heads than heads": {"attention__head_count_kv": 8},
-    "heads as an array": {"attention__head_count": [4, 4]},
+    "heads of too few layers": {"attention__head_count": [4]},
+    "a layer without heads": {"attention__head_count": [4, 0]},
+    "heads of another tensor": {"attention__head_count": [4, 2], "attention__key_length": 8},
     "kv heads of too few layers": {"attention__head_count_kv": [2]},
     "layers without kv heads": {"attention__head_count_kv": [2, 0]},
     "no kv heads in any layer": {"attention__head_count_kv": [0, 0]},
@@ -201,7 +203,10 @@ HOSTILE: dict[str, dict[str, object]] = {
     "negative epsilon": {"attention__layer_norm_rms_epsilon": -1e-5},
     "epsilon infinite": {"attention__layer_norm_rms_epsilon": float("inf")},
     "no feed-forward": {"feed_forward_length": 0},
-    "feed-forward by layer": {"feed_forward_length": [48, 48]},
+    "feed-forward of too many layers": {"feed_forward_length": [48, 48, 48]},
+    "feed-forward of another tensor": {"feed_forward_length": [48, 40]},
+    "a layer without feed-forward": {"feed_forward_length": [48, 0]},
+    "windows of too few layers": {"attention__sliding_window": [8]},
     "base not a number": {"rope__freq_base": float("nan")},
     "base of one": {"rope__freq_base": 1.0},
     "negative base": {"rope__freq_base": -10000.0},

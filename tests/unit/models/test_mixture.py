@@ -52,8 +52,26 @@ WRONG = {
     "too many experts": ({**COUNTS, "expert_count": 1 << 20}, "expert_count is 1048576"),
     "another number of experts": ({**COUNTS, "expert_count": 6}, r"shape \(8, 32\); .* \(6, 32\)"),
     "another width": ({**COUNTS, "expert_feed_forward_length": 40}, r"shape \(8, 48, 32\); .* \(8, 40, 32\)"),
+    "uneven groups": ({**COUNTS, "expert_group_count": 3}, "expert_group_count is 3: 8 experts"),
+    "more groups than experts": ({**COUNTS, "expert_group_count": 9}, "expert_group_count is 9; .* 0 and 8"),
+    "more groups than there are": (
+        {**COUNTS, "expert_group_count": 4, "expert_group_used_count": 5},
+        "expert_group_used_count is 5; .* 0 and 4",
+    ),
+    "groups with too few experts": (
+        {**COUNTS, "expert_used_count": 3, "expert_group_count": 4, "expert_group_used_count": 1},
+        "expert_group_used_count is 1: these groups have 2 experts, and a token has 3",
+    ),
     "another gating": ({**COUNTS, "expert_gating_func": 4}, "gating function 4; edgeinfer has softmax"),
 }
+
+
+def test_groups_come_from_the_header(tmp_path: Path) -> None:
+    keys = {"expert_group_count": 4, "expert_group_used_count": 2}
+    spec = spec_of(keyed(tmp_path, "llama", sizes(**COUNTS, **keys)), mixture_tensors())
+    assert {(op.groups, op.active_groups) for op in spec.ops() if isinstance(op, Router)} == {(4, 2)}
+    all_used = keyed(tmp_path, "llama", sizes(**COUNTS, **keys | {"expert_group_used_count": 4}))
+    assert spec_of(all_used, mixture_tensors()) == spec_of(keyed(tmp_path, "llama", sizes(**COUNTS)), mixture_tensors())
 
 
 @pytest.mark.parametrize("case", WRONG)
