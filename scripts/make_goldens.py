@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from goldens.cases import CASES, N_TOKENS, SIZES, VOCABULARY, Case
 from goldens.conversion import convert, load_back
+from goldens.further_cases import FURTHER_CASES
 from goldens.weights import randomise
 from transformers import AutoModelForCausalLM
 
@@ -35,7 +36,7 @@ def rotary_tables(model: Any) -> dict[str, object]:
     """Frequencies and magnitude that transformers' rotary embedding used last."""
     if model.config.model_type == "opt":
         return {}
-    rope = getattr(model.model, "rotary_emb", None) or model.model.pos_emb
+    rope = getattr(model.base_model, "rotary_emb", None) or model.base_model.pos_emb
     if not isinstance(rope.rope_type, dict):
         return {"frequencies": rope.inv_freq.numpy(), "magnitude": rope.attention_scaling}
     tables = {"local_frequencies": rope.sliding_attention_inv_freq.numpy()}
@@ -88,7 +89,8 @@ def make(case: Case, form: str, seed: int) -> None:
     """Write one model file and the results of its runs."""
     name = f"{case.name}-{form}"
     config = case.config(case.sizes or SIZES[form])
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    made = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    model = (made if case.model is None else case.model(config)).eval()
     randomise(model, seed, case.quiet)
     path = DATA / f"{name}.gguf"
     load_back(model, convert(model, case.architecture, form, name, path, case.turn))
@@ -105,7 +107,7 @@ def make(case: Case, form: str, seed: int) -> None:
 def main(chosen: list[str]) -> int:
     torch.set_num_threads(1)
     DATA.mkdir(parents=True, exist_ok=True)
-    for number, case in enumerate(CASES):
+    for number, case in enumerate(CASES + FURTHER_CASES):
         if not chosen or case.name in chosen:
             for index, form in enumerate(case.formats):
                 make(case, form, seed=100 * number + index)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import (
     Gemma2Config,
@@ -100,6 +101,7 @@ class Case:
     `turn` is where a "k" file begins in the lists of formats, so that all cases together hold all of them.
     `quiet` is added to the biases of the first products of feed-forward networks: below zero it makes ReLU give zeros.
     `thresholds` of activations are for runs of their own.
+    `model` makes what transformers has no class for, of its parts.
     `runs` are (name, tokens evaluated, context edgeinfer is opened with); a run's name is part of its file's name.
     """
 
@@ -112,6 +114,7 @@ class Case:
     quiet: float = 0.0
     thresholds: tuple[float, ...] = ()
     runs: tuple[tuple[str, int, int], ...] = (("", N_TOKENS, 256),)
+    model: Callable[[PretrainedConfig], Any] | None = None
 
 
 def llama(sizes: Sizes, **changes: object) -> PretrainedConfig:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from goldens import gpt_oss, lfm2, opt, qwen35
+from goldens import further, gpt_oss, lfm2, opt, qwen35
 from goldens.tokenizer import add_tokenizer
 from goldens.weights import Type, Types, learned, quantise
 
@@ -43,8 +43,8 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     add_tokenizer(writer)
     held: Arrays = {}
     types = Types(form, turn)
-    for key, parameter in learned(model):
-        exact = parameter.detach().numpy()
+    exact_of = {key: parameter.detach().numpy() for key, parameter in learned(model)}
+    for key, exact in (further.joined(exact_of) if architecture == "openelm" else exact_of).items():
         parts = []
         for target, part in _parts(exact, key, config, architecture):
             values = _to_file(part, key, config, architecture)
@@ -61,7 +61,7 @@ def convert(model: Any, architecture: str, form: str, name: str, path: Path, tur
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return held
+    return further.apart(held, config) if architecture == "openelm" else held
 
 
 def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> Iterator[tuple[str, Any]]:
@@ -74,6 +74,9 @@ def _parts(values: NDArray[np.float32], key: str, config: Any, architecture: str
         return
     if architecture.startswith(DELTA_NETS) and (found := qwen35.parts(key, values, config)) is not None:
         yield from found
+        return
+    if (own := further.parts(key, values)) is not None:
+        yield from own
         return
     if key.endswith(".experts.gate_up_proj"):
         layer = key.split(".")[2]
@@ -117,22 +120,22 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
+    further.add_heads(writer, config)
+    further.add_sizes(writer, config, architecture)
     if architecture.startswith("lfm2"):
         lfm2.add_sizes(writer, config)
     else:
-        writer.add_head_count_kv(config.num_key_value_heads)
-        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+        further.add_norms(writer, config, architecture)
     if architecture.startswith(DELTA_NETS):
         qwen35.add_sizes(writer, config)
     explicit = getattr(config, "head_dim", None)
-    if explicit is not None and explicit != config.hidden_size // config.num_attention_heads:
+    usual = config.hidden_size // config.num_attention_heads
+    if explicit is not None and (explicit != usual or architecture == "openelm"):
         writer.add_key_length(explicit)
         writer.add_value_length(explicit)
     if getattr(config, "hidden_act", None) in ("relu", "relu2"):
         writer.add_string(f"{architecture}.feed_forward_activation", config.hidden_act)
-    if architecture == "llama":
+    if architecture in ("llama", "cohere2"):
         writer.add_vocab_size(config.vocab_size)
     count = getattr(config, "num_local_experts", None) or getattr(config, "num_experts", None)
     if count:
@@ -146,6 +149,8 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
     if getattr(config, "sliding_window", None) or architecture == "phi3":
         writer.add_sliding_window(config.sliding_window or 0)
+    if architecture == "olmo2" and getattr(config, "sliding_window", None):
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
     if getattr(config, "attn_logit_softcapping", None):
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
     if getattr(config, "final_logit_softcapping", None):
@@ -202,25 +207,25 @@ def _rope_tensors(config: Any) -> Arrays:
 
 
 def _to_file(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> NDArray[np.float32]:
-    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+    if architecture in further.PAIRED and ("q_proj" in key or "k_proj" in key):
         heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
         return values.reshape(heads, 2, -1, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if architecture.startswith("gemma") and key.endswith("norm.weight"):
         return values + np.float32(1)
     if architecture.startswith(DELTA_NETS):
         return qwen35.to_file(values, key, config)
-    return values
+    return further.to_file(values, key, config)
 
 
 def _from_file(values: NDArray[np.float32], key: str, config: Any, architecture: str) -> NDArray[np.float32]:
-    if architecture == "llama" and ("q_proj" in key or "k_proj" in key):
+    if architecture in further.PAIRED and ("q_proj" in key or "k_proj" in key):
         heads = config.num_attention_heads if "q_proj" in key else config.num_key_value_heads
         return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
     if architecture.startswith("gemma") and key.endswith("norm.weight"):
         return values - np.float32(1)
     if architecture.startswith(DELTA_NETS):
         return qwen35.from_file(values, key, config)
-    return values
+    return further.from_file(values, key, config)
 
 
 def load_back(model: torch.nn.Module, held: Arrays) -> None:

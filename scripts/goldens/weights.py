@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 Type = gguf.GGMLQuantizationType
 WIDE_TYPES = (Type.Q4_K, Type.Q6_K, Type.Q3_K, Type.Q5_K, Type.IQ4_XS, Type.Q2_K)
 NARROW_TYPES = (Type.Q5_0, Type.IQ4_NL, Type.Q4_1, Type.MXFP4, Type.Q5_1)
+MIXED_TYPES = (Type.Q4_0, Type.Q4_K, Type.F16, Type.Q6_K, Type.BF16)
 UNIFORM = {
     "f32": Type.F32,
     "f16": Type.F16,
@@ -27,13 +28,15 @@ UNIFORM = {
     "q4_0": Type.Q4_0,
     "q4_1": Type.Q4_1,
 }
+CHOOSING = ("expert_bias", "e_score_correction_bias")
+"""Biases that experts are chosen by."""
 FIRST_OF_FFN = ("gate_proj.bias", "fc1.bias")
 
 
 def learned(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """What a model has learned: its parameters, and the biases by which it chooses experts."""
     yield from model.named_parameters()
-    yield from ((name, values) for name, values in model.named_buffers() if name.endswith("expert_bias"))
+    yield from ((name, values) for name, values in model.named_buffers() if name.endswith(CHOOSING))
 
 
 def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
@@ -62,20 +65,24 @@ def holds_differences(model: str, name: str) -> bool:
 
 
 def _gain(name: str) -> float:
-    if "embed_tokens" in name or "lm_head" in name:
+    if "embed_tokens" in name or "embed_in" in name or "lm_head" in name:
         return 2.0
     if "embed_positions" in name:
         return 4.0
-    return 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 1.0
+    return 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name or "query_key" in name else 1.0
 
 
 class Types:
-    """Chooses the type of each matrix of a file: one for all, or for "k" by turns those that its columns allow."""
+    """Chooses the type of each matrix of a file: one for all, or by turns those that its columns allow.
+
+    "k": those that other files do not have. "mix": one of each kind.
+    """
 
     def __init__(self, form: str, turn: int) -> None:
         uniform = UNIFORM.get(form)
-        self._wide = _cycle(WIDE_TYPES if uniform is None else (uniform,), turn)
-        self._narrow = _cycle(NARROW_TYPES if uniform is None else (uniform,), turn)
+        wide, narrow = (MIXED_TYPES, MIXED_TYPES[::2]) if form == "mix" else (WIDE_TYPES, NARROW_TYPES)
+        self._wide = _cycle(wide if uniform is None else (uniform,), turn)
+        self._narrow = _cycle(narrow if uniform is None else (uniform,), turn)
 
     def next(self, columns: int) -> Type:
         """The type of the next matrix."""

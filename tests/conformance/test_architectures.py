@@ -17,6 +17,7 @@ from edgeinfer.graph.ops.layer_norm import LayerNorm
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
+from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.weights import Unpair
@@ -97,9 +98,10 @@ def check_weights(path: Path, spec: ModelSpec) -> None:
         if isinstance(op, Attention) and op.sinks is not None:
             assert op.sinks.n_rows == op.heads
         if isinstance(op, LayerNorm | RMSNorm):
-            assert op.weight.n_rows == op.width
-        if isinstance(op, LayerNorm):
-            assert op.bias.n_rows == op.width
+            assert {vector.n_rows for vector in op.vectors} <= {op.width}
+        if isinstance(op, Router):
+            assert op.experts % op.groups == 0
+            assert op.active <= op.experts // op.groups * op.active_groups
         if isinstance(op, Rope) and op.table.factors is not None:
             assert tensors[op.table.factors].shape == (op.table.rotary_width // 2,)
 

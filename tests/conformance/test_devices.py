@@ -32,6 +32,11 @@ FAMILIES = (
     "gpt-oss-q8_0",
     "lfm2-q8_0",
     "qwen35-q8_0",
+    "granite-q8_0",
+    "cohere2-q8_0",
+    "olmo-q8_0",
+    "glm4moe-q8_0",
+    "openelm-q8_0",
 )
 ALL_OPS = ("cpu", "null", "reference")
 """Devices that have every op."""

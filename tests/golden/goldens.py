@@ -20,7 +20,10 @@ from edgeinfer.settings import KVKind
 DATA = Path(__file__).parent / "data"
 RESULTS = sorted(DATA.glob("*.npz"))
 PAGES = 12
-CPU_ONLY = ("gpt-oss", "lfm2", "mixtral", "olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35")
+CPU_ONLY = (
+    *("glm4moe", "gpt-oss", "granitemoe", "lfm2", "mixtral"),
+    *("olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35"),
+)
 """Families with ops that only the devices cpu, reference and null have."""
 
 

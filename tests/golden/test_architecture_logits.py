@@ -24,6 +24,7 @@ from edgeinfer.graph.ops.position_embed import PositionEmbed
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.models.load import open_model
 from tests.golden.conftest import TOLERANCES, Judged
@@ -147,6 +148,16 @@ def no_mean(op: Op) -> Op:
     return RMSNorm(op.source, op.out, op.weight, op.width, op.epsilon) if isinstance(op, LayerNorm) else op
 
 
+def scaled_as(value: str, factor: float) -> Edit:
+    """Another scale of a buffer."""
+    return lambda op: replace(op, factor=factor) if isinstance(op, Scale) and op.value == value else op
+
+
+def one_norm(op: Op) -> Op:
+    """What attention reads for the feed-forward network too."""
+    return replace(op, source="normed") if isinstance(op, MatMul) and op.source == "normed_ffn" else op
+
+
 def shifted_positions(op: Op) -> Op:
     """Positions from the first row of the table on."""
     if not isinstance(op, PositionEmbed):
@@ -241,6 +252,27 @@ MISTAKES = {
     "gpt-oss: no biases of experts": ("gpt-oss-f32", change(Experts, biases=None)),
     "gpt-oss: other activation": ("gpt-oss-f32", change(Experts, activation="silu")),
     "gpt-oss: shares of all experts": ("gpt-oss-f32", change(Router, normalised=False)),
+    "granite: no embedding scale": ("granite-f32", change(Embed, scale=1.0)),
+    "granite: other scale of scores": ("granite-f32", change(Attention, scale=0.25)),
+    "granite: branches whole": ("granite-f32", scaled_as("branch", 1.0)),
+    "granite: logits whole": ("granite-f32", scaled_as("logits", 1.0)),
+    "granitemoe: experts whole": ("granitemoe-f32", change(Router, scale=1.0)),
+    "granitemoe: shared expert whole": ("granitemoe-f32", scaled_as("branch", 1.0)),
+    "smollm3: rotation in no layer": ("smollm3-f32", lambda op: None if isinstance(op, Rope) else op),
+    "olmo: another epsilon": ("olmo-f32", change(LayerNorm, epsilon=0.1)),
+    "olmo2: no norms of queries and keys": ("olmo2-f32", without_head_norms),
+    "olmo2: no post norms": ("olmo2-f32", without_post_norms),
+    "olmo3: no window": ("olmo3-f32", change(Attention, window=None)),
+    "olmo3: no scaling": ("olmo3-f32", rope_change(scaling="none")),
+    "command-r: logits whole": ("command-r-f32", scaled_as("logits", 1.0)),
+    "command-r: no mean": ("command-r-f32", no_mean),
+    "cohere2: no window": ("cohere2-f32", change(Attention, window=None)),
+    "cohere2: rotation in no layer": ("cohere2-f32", lambda op: None if isinstance(op, Rope) else op),
+    "gptneox: one norm for both branches": ("gptneox-f32", one_norm),
+    "phi2: whole heads rotated": ("phi2-f32", rope_change(rotary_width=16)),
+    "glm4moe: one group": ("glm4moe-f32", change(Router, groups=1, active_groups=1)),
+    "glm4moe: chosen without biases": ("glm4moe-f32", change(Router, bias=None)),
+    "glm4moe: shares whole": ("glm4moe-f32", change(Router, scale=1.0)),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 

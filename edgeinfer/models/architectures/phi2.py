@@ -1,0 +1,30 @@
+"""Phi 1, 1.5 and 2: attention and the feed-forward network read one norm; a part of each head is rotated.
+
+LayerNorms, biases everywhere, GELU without a gate. Source: Textbooks Are All You Need II (arXiv 2309.05463).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a Phi 2. Raises BadGGUF where tensors or keys are missing."""
+    g = ModelGraph(hp, Sizes.read(hp, norms="layer"))
+    rope = rope_table(hp, g.sizes.rotary_width)
+    embed(g)
+    for number in range(g.sizes.n_layers):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope)
+        feed_forward(g, "gelu_tanh", gated=False)
+    return head(g)
+
+
+ARCHITECTURE = Architecture(build)

@@ -1,0 +1,33 @@
+"""SmolLM 3: Llama's layers, of which every fourth has no rotary embedding.
+
+Source: SmolLM3 (Hugging Face, 2025), after RoPE to NoPE and Back Again (Yang et al., arXiv 2501.18795).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes
+
+NO_ROPE_PERIOD = 4
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of a SmolLM 3. Raises BadGGUF where tensors or keys are missing."""
+    g = ModelGraph(hp, Sizes.read(hp))
+    rope = rope_table(hp, g.sizes.rotary_width)
+    embed(g)
+    for number in range(g.sizes.n_layers):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        attention(g, rope if (number + 1) % NO_ROPE_PERIOD else None, paired=True)
+        norm(g, "ffn_norm")
+        feed_forward(g)
+    return head(g)
+
+
+ARCHITECTURE = Architecture(build)

@@ -1,0 +1,168 @@
+"""Golden cases of families that do something otherwise: scales, parallel branches, layers without rotation, own sizes.
+
+In: sizes. Out: configurations of tiny models, as in `cases`, in three files each: of float32, of Q8_0, and of the other
+kinds of formats by turns.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Cohere2Config,
+    CohereConfig,
+    Glm4MoeConfig,
+    GPTNeoXConfig,
+    GraniteConfig,
+    GraniteMoeSharedConfig,
+    Olmo2Config,
+    Olmo3Config,
+    OlmoConfig,
+    PhiConfig,
+    PretrainedConfig,
+    Qwen3Config,
+    SmolLM3Config,
+)
+from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
+
+from goldens.cases import SQUARE, WIDE_SQUARE, YARN, Case, Sizes
+
+PERIODIC = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=5)
+"""A period of four layers, and a layer more."""
+GROWING = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=96, layers=3)
+"""The largest of the sizes of layers."""
+WIDE_GROWING = Sizes(width=256, heads=8, kv_heads=4, head_width=32, ffn_width=256, layers=2)
+TWO_KINDS = Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=96)
+WIDE_KINDS = Sizes(width=256, heads=8, kv_heads=2, head_width=32, ffn_width=64)
+SCALES = {"embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4, "logits_scaling": 0.7}
+WINDOW = 12
+
+
+def granite(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Granite: four scales."""
+    return GraniteConfig(**sizes.common() | SCALES | {"tie_word_embeddings": True} | changes)
+
+
+def granitemoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Granite's mixture: two of four experts, and a narrower one for all tokens."""
+    own = {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 32}
+    return GraniteMoeSharedConfig(**sizes.common() | SCALES | own | changes)
+
+
+def smollm3(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """SmolLM 3: every fourth layer without rotation."""
+    return SmolLM3Config(**sizes.common() | {"use_sliding_window": False} | changes)
+
+
+def olmo(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """OLMo: norms without numbers."""
+    return OlmoConfig(**sizes.common() | changes)
+
+
+def olmo2(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """OLMo 2: norms behind branches, and of all query and all key heads."""
+    return Olmo2Config(**sizes.common() | {"rms_norm_eps": 1e-6} | changes)
+
+
+def olmo3(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """OLMo 3: windows in three of four layers, and scaled rotation in the others."""
+    rope = {"full_attention": YARN, "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
+    return Olmo3Config(**sizes.common() | {"sliding_window": WINDOW, "rope_parameters": rope} | changes)
+
+
+def command_r(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Command R: parallel branches, LayerNorms without biases, scaled logits."""
+    return CohereConfig(**sizes.common() | {"logit_scale": 0.8} | changes)
+
+
+def cohere2(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Command R7B: windows in three of four layers, which alone are rotated."""
+    return Cohere2Config(**sizes.common() | {"logit_scale": 0.8, "sliding_window": WINDOW} | changes)
+
+
+def phi2(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Phi 2: one norm for both branches; half of each head is rotated."""
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+    own = {"num_key_value_heads": sizes.heads, "rope_parameters": rope}
+    return PhiConfig(**sizes.common() | own | changes)
+
+
+def gptneox(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """GPT-NeoX: two norms of the same rows; a quarter of each head is rotated."""
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}
+    common = {key: value for key, value in sizes.common().items() if key != "num_key_value_heads"}
+    return GPTNeoXConfig(**common | {"rope_parameters": rope} | changes)
+
+
+def glm4moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """GLM 4.5: a dense layer, then three of twelve experts, which are in two of four groups, and one for all tokens."""
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+    own = {
+        "head_dim": sizes.head_width,
+        "moe_intermediate_size": 32,
+        "n_routed_experts": 12,
+        "num_experts_per_tok": 3,
+        "n_shared_experts": 1,
+        "n_group": 4,
+        "topk_group": 2,
+        "first_k_dense_replace": 1,
+        "use_qk_norm": True,
+        "attention_bias": True,
+        "routed_scaling_factor": 1.5,
+        "rope_parameters": rope,
+    }
+    return Glm4MoeConfig(**sizes.common() | own | changes)
+
+
+def openelm(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """OpenELM, in the words of Qwen 3, whose layers it has: but they grow to `sizes`."""
+    steps = range(1, sizes.layers + 1)
+    config = Qwen3Config(**sizes.common() | {"head_dim": sizes.head_width, "tie_word_embeddings": True} | changes)
+    config.layer_ffn = [sizes.ffn_width * step // sizes.layers for step in steps]
+    config.layer_heads = [sizes.heads if step > 1 else sizes.heads // 2 for step in steps]
+    config.layer_kv_heads = [sizes.kv_heads if step == sizes.layers else sizes.kv_heads // 2 for step in steps]
+    return config
+
+
+def growing(config: Any) -> torch.nn.Module:
+    """Qwen 3 with layers of sizes of their own."""
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
+    sizes = zip(config.layer_heads, config.layer_kv_heads, config.layer_ffn, strict=True)
+    for number, (heads, kv_heads, ffn) in enumerate(sizes):
+        own = copy.deepcopy(config)
+        own.num_attention_heads, own.num_key_value_heads, own.intermediate_size = heads, kv_heads, ffn
+        own._attn_implementation = "eager"
+        model.model.layers[number] = Qwen3DecoderLayer(own, number)
+    return model.to(torch.float32)
+
+
+FLOATS, MIXED = ("f32", "q8_0"), ("mix",)
+FURTHER_CASES = (
+    Case("granite", "granite", granite, FLOATS, SQUARE),
+    Case("granite", "granite", granite, MIXED, WIDE_SQUARE),
+    Case("granitemoe", "granitemoe", granitemoe, FLOATS, SQUARE),
+    Case("granitemoe", "granitemoe", granitemoe, MIXED, WIDE_SQUARE, turn=1),
+    Case("smollm3", "smollm3", smollm3, FLOATS, PERIODIC),
+    Case("smollm3", "smollm3", smollm3, MIXED, WIDE_SQUARE, turn=2),
+    Case("olmo", "olmo", olmo, FLOATS, SQUARE),
+    Case("olmo", "olmo", olmo, MIXED, WIDE_SQUARE, turn=3),
+    Case("olmo2", "olmo2", olmo2, FLOATS, SQUARE),
+    Case("olmo2", "olmo2", olmo2, MIXED, WIDE_SQUARE),
+    Case("olmo3", "olmo2", olmo3, FLOATS, PERIODIC),
+    Case("command-r", "command-r", command_r, FLOATS, SQUARE),
+    Case("command-r", "command-r", command_r, MIXED, WIDE_SQUARE, turn=1),
+    Case("cohere2", "cohere2", cohere2, FLOATS, PERIODIC),
+    Case("cohere2", "cohere2", cohere2, MIXED, WIDE_SQUARE, turn=2),
+    Case("phi2", "phi2", phi2, FLOATS, SQUARE),
+    Case("phi2", "phi2", phi2, MIXED, WIDE_SQUARE, turn=3),
+    Case("gptneox", "gptneox", gptneox, FLOATS, SQUARE),
+    Case("gptneox", "gptneox", gptneox, MIXED, WIDE_SQUARE),
+    Case("gptneox-serial", "gptneox", lambda sizes: gptneox(sizes, use_parallel_residual=False), ("f32",), SQUARE),
+    Case("glm4moe", "glm4moe", glm4moe, FLOATS, TWO_KINDS),
+    Case("glm4moe", "glm4moe", glm4moe, MIXED, WIDE_KINDS, turn=1),
+    Case("openelm", "openelm", openelm, FLOATS, GROWING, model=growing),
+    Case("openelm", "openelm", openelm, MIXED, WIDE_GROWING, turn=2, model=growing),
+)
