@@ -16,7 +16,13 @@ onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx.helper")
 
 FORMATS = ("-f32", "-f16", "-q8_0", "-k", "-q4_0")
-NAMES = [path.stem for path in RESULTS if path.stem.endswith(FORMATS) and not is_cpu_only(path.stem)]
+NOT_ALIKE = "openelm"
+"""Its layers differ in heads."""
+NAMES = [
+    path.stem
+    for path in RESULTS
+    if path.stem.endswith(FORMATS) and not (is_cpu_only(path.stem) or path.stem.startswith(NOT_ALIKE))
+]
 
 
 def test_a_mixture_of_experts_is_refused(tmp_path: Path) -> None:
@@ -27,6 +33,17 @@ def test_a_mixture_of_experts_is_refused(tmp_path: Path) -> None:
         pytest.raises(UnsupportedModel, match=r"onnx cannot run the op router: .* --device cpu"),
     ):
         write_folder(tmp_path, model.spec, model.file, 256, SpecialIds(0, (1,), None), no_progress)
+
+
+def test_layers_with_heads_of_their_own_are_refused(tmp_path: Path) -> None:
+    from edgeinfer.backends.onnx.folder import SpecialIds, write_folder
+
+    with (
+        open_model(DATA / f"{NOT_ALIKE}-f32.gguf", 256) as model,
+        pytest.raises(UnsupportedModel, match=r"genai_config\.json has one number for all; --device onnx runs"),
+    ):
+        write_folder(tmp_path, model.spec, model.file, 256, SpecialIds(0, (1,), None), no_progress)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -21,7 +21,9 @@ from edgeinfer.backends.onnx.export_graph import (
     export_graph,
 )
 from edgeinfer.backends.onnx.graph import Graph
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.models.gguf import GGUFFile
 
 GRAPH_FILE, WEIGHTS_FILE, SETTINGS_FILE = "model.onnx", "model.onnx.data", "genai_config.json"
@@ -44,6 +46,11 @@ def write_folder(
     folder: Path, spec: ModelSpec, file: GGUFFile, n_context: int, special: SpecialIds, progress: Progress
 ) -> list[Path]:
     """Write the files into an existing folder; gives their paths. Raises UnsupportedModel, OSError."""
+    if len({(op.heads, op.kv_heads, op.head_width) for op in spec.ops() if isinstance(op, Attention)}) > 1:
+        raise UnsupportedModel(
+            f"layers of this {spec.architecture} have heads of their own, and {SETTINGS_FILE} has one number for all; "
+            "--device onnx runs this model"
+        )
     graph = export_graph(spec, file, n_context, progress)
     places = _write_weights(folder / WEIGHTS_FILE, graph)
     (folder / GRAPH_FILE).write_bytes(graph.model(WEIGHTS_FILE, places).SerializeToString())

@@ -79,8 +79,8 @@ def test_experts_of_the_best_groups_alone_are_chosen(
     chosen = (found != 0).reshape(50, groups, -1)
     assert np.all(chosen.sum(axis=(1, 2)) == active)
     assert np.all(chosen.any(axis=2).sum(axis=1) <= best)
-    without = routed(library, scores, replace(op, groups=1, active_groups=1), bias=bias)
-    assert same_bits(without, found) == (groups == experts)  # of groups of one the best are those experts
+    if experts > 8:  # few are the best by themselves
+        assert not same_bits(routed(library, scores, replace(op, groups=1, active_groups=1), bias=bias), found)
     assert same_bits(routed(library, scores, op, workers=3, bias=bias), found)
 
 
