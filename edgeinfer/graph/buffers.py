@@ -15,8 +15,12 @@ class Rows(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A named float32 value between ops: float32[T or O, width]."""
+    """A named float32 value between ops: float32[T or O, width].
+
+    `place`: another buffer in whose memory it may lie, as no op between its first write and its last read writes there.
+    """
 
     name: str
     width: int
     rows: Rows = Rows.TOKENS
+    place: str = ""

@@ -45,10 +45,13 @@ class ModelGraph:
         self._stages[-1][1].extend(ops)
 
     def buffer(self, name: str, width: int, rows: Rows = Rows.TOKENS, heads: int = 1) -> str:
-        """The buffer of that name, of rows cut into so many heads; its name, which is longer where sizes differ."""
+        """The buffer of that name, of rows cut into so many heads; its name, which is longer where sizes differ.
+
+        Buffers of one name are for layers of different sizes: no layer has a use for what is in that of another.
+        """
         first = self._shapes.setdefault(name, (heads, width))
         full = name if first == (heads, width) else f"{name} {heads} x {width // heads}"
-        self._buffers.setdefault(full, Buffer(full, width, rows))
+        self._buffers.setdefault(full, Buffer(full, width, rows, "" if full == name else name))
         return full
 
     def cache(self, layer: PagedKV) -> int:

@@ -33,12 +33,15 @@ def check_buffers(spec: ModelSpec) -> None:
     """Every buffer exists once with the width each op gives it, is written before it is read, and is used."""
     buffers = {buffer.name: buffer for buffer in spec.buffers}
     assert len(buffers) == len(spec.buffers)
+    places, holds = {buffer.name: buffer.place or buffer.name for buffer in spec.buffers}, dict[str, str]()
     written: set[str] = set()
     for op in spec.ops():
         reads, writes = op.accesses
         for name, width in (*reads, *writes):
             assert buffers[name].width == width, (op, name)
         assert {name for name, _ in reads} <= written, op
+        assert all(holds[places[name]] == name for name, _ in reads), op
+        holds |= {places[name]: name for name, _ in writes}
         kinds = {buffers[name].rows for name, _ in (*reads, *writes)}
         assert kinds == {Rows.TOKENS, Rows.OUTPUTS} if isinstance(op, TakeOutputs) else len(kinds) == 1, op
         written |= {name for name, _ in writes}

@@ -116,6 +116,12 @@ class BufferLayout:
         self._spec, self._limits = spec, limits
         self._heads = heads_of(spec)
         self._buffers = {buffer.name: buffer for buffer in spec.buffers}
+        self.places = {
+            buffer.name: buffer.place
+            for buffer in spec.buffers
+            if buffer.place and self._is_dense(buffer.name) and self._is_dense(buffer.place)
+        }
+        """Buffers that lie in the memory of another; nothing pads their rows, so that nothing of another is read."""
         self.rounded = {
             op.source
             for op in spec.ops()
@@ -131,6 +137,32 @@ class BufferLayout:
         buffer, heads = self._buffers[name], self._heads.get(name)
         n_rows = self._limits.max_tokens if buffer.rows is Rows.TOKENS else self._limits.max_outputs
         return n_rows, padded(heads.count * heads.padded if heads else buffer.width, BLOCK)
+
+    def _is_dense(self, name: str) -> bool:
+        """Whether rows of a buffer, and of its int8 form, have no padding."""
+        heads, width = self._heads.get(name), self._buffers[name].width
+        return width % (2 * BLOCK) == 0 and (heads is None or heads.padded == heads.width)
+
+    def place(self, name: str) -> str:
+        """The buffer whose memory a buffer lies in: its own, if it is not that of another."""
+        return self.places.get(name, name)
+
+    @property
+    def float_bytes(self) -> dict[str, int]:
+        """Bytes of the memory of buffers, by place."""
+        return self._by_place({name: 4 * math.prod(self.shape(name)) for name in self._buffers})
+
+    @property
+    def int8_bytes(self) -> dict[str, int]:
+        """Bytes of the memory of int8 forms, by place."""
+        return self._by_place({name: self.rounded_bytes(name) for name in self.rounded})
+
+    def _by_place(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The largest of each place."""
+        found: dict[str, int] = {}
+        for name, size in sizes.items():
+            found[self.place(name)] = max(size, found.get(self.place(name), 0))
+        return found
 
     def n_blocks(self, name: str) -> int:
         """Blocks of 32 columns of a buffer's int8 form that hold data."""
@@ -158,7 +190,6 @@ class BufferLayout:
     @property
     def total_bytes(self) -> int:
         """Bytes of all buffers, int8 forms, rotary tables, partials, peaks, rows of experts and kept rows."""
-        floats = sum(4 * rows * width for rows, width in map(self.shape, self._buffers))
         tables = {op.table for op in self._spec.ops() if isinstance(op, Rope)}
         rotary = sum(4 * table.rotary_width * self._limits.n_context for table in tables)
         tokens, heads, pages, width = self.partials_shape
@@ -167,4 +198,5 @@ class BufferLayout:
         others += sum(4 * embedding_rows(weight) * weight.columns for weight in embeddings)
         learned = learned_positions(self._spec, self._limits)
         others += 0 if learned is None else 4 * learned.n_rows * learned.columns
-        return floats + sum(map(self.rounded_bytes, self.rounded)) + others + self.expert_sizes.total_bytes
+        kept = sum(self.float_bytes.values()) + sum(self.int8_bytes.values())
+        return kept + others + self.expert_sizes.total_bytes

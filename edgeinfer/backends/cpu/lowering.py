@@ -6,6 +6,7 @@ Rows of query, key and value buffers hold each head padded to whole vectors, and
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -119,7 +120,24 @@ class Lowering:
         multiplying = [call for _, calls in found for call in calls if call.arguments.dtype == records.PRODUCT]
         for call, following in pairwise(multiplying):
             call.arguments["next"] = address(following.arguments)
-        return found
+        return (
+            [(op, [self._placed(call) for call in calls]) for op, calls in found]
+            if self.values.layout.places
+            else found
+        )
+
+    def _placed(self, call: Call) -> Call:
+        """A call by the names of places, where buffers share memory; rows of another width are another share of it."""
+        layout, names = self.values.layout, call.reads | call.writes | call.gathers
+        own = sorted({name for name in map(_buffer_of, names) if name in layout.places})
+        if not own:
+            return call
+        reads, writes, gathers = (
+            frozenset(name.replace(_buffer_of(name), layout.place(_buffer_of(name))) for name in part)
+            for part in (call.reads, call.writes, call.gathers)
+        )
+        sizes = sorted({name.removeprefix(layout.place(name)) for name in own})
+        return replace(call, reads=reads, writes=writes, gathers=gathers, share=f"{call.share} of{','.join(sizes)}")
 
     def advances(self) -> list[Call]:
         """The calls that let a state go on by tokens of the last pass; none for a model without states."""
@@ -179,3 +197,8 @@ class Lowering:
         args["width"], args["count"] = self._spec.output_width, self.values.count(name)
         share = f"by {self.peaks.shape[1] // PEAK_LANES} blocks"
         return Call(catalogue.FIND_PEAKS, args, frozenset({name}), frozenset({"peaks"}), share)
+
+
+def _buffer_of(name: str) -> str:
+    """The buffer of a name that orders calls: its own, or that of its int8 form."""
+    return name.removesuffix(" int8")

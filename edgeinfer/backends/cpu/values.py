@@ -39,8 +39,10 @@ class Values:
         self._tiled = tiled
         self.heads, self.layout = heads_of(spec), BufferLayout(spec, file.tensors, limits)
         self._rows = {buffer.name: buffer.rows for buffer in spec.buffers}
+        memory = {name: aligned((size,), np.uint8) for name, size in self.layout.float_bytes.items()}
         self.buffers: dict[str, Floats] = {
-            buffer.name: aligned(self.layout.shape(buffer.name), np.float32) for buffer in spec.buffers
+            buffer.name: _rows(memory[self.layout.place(buffer.name)], self.layout.shape(buffer.name))
+            for buffer in spec.buffers
         }
         self._rounded: dict[str, NDArray[np.uint8]] = {}
         self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, a copy for each worker
@@ -51,8 +53,7 @@ class Values:
     @property
     def resident_bytes(self) -> int:
         """Bytes of buffers and their int8 forms."""
-        floats = sum(array.nbytes for array in self.buffers.values())
-        return floats + sum(array.nbytes for array in self._rounded.values())
+        return sum(self.layout.float_bytes.values()) + sum(array.nbytes for array in self._rounded.values())
 
     def at(self, name: str) -> tuple[int, int]:
         """Address of a buffer and bytes between its rows."""
@@ -97,13 +98,17 @@ class Values:
 
     def rounded_at(self, name: str, own: bool) -> tuple[int, int]:
         """Address of a buffer's int8 form and bytes between the copies of two workers, 0 where there is one for all."""
-        if name not in self._rounded:
+        place = self.layout.place(name)
+        if place not in self._rounded:
+            self._rounded[place] = aligned(
+                (self.layout.int8_bytes.get(place) or self.layout.rounded_bytes(name),), np.uint8
+            )
+        if name not in self._own_rounded:
             own_bytes = padded(self.layout.padded_blocks(name) * RECORD_BYTES, 4096)
-            self._rounded[name] = aligned((self.layout.rounded_bytes(name),), np.uint8)
             self._own_rounded[name] = aligned((self._n_workers, own_bytes), np.uint8)
         if own:
             return address(self._own_rounded[name]), int(self._own_rounded[name].strides[0])
-        return address(self._rounded[name]), 0
+        return address(self._rounded[place]), 0
 
     def value(self, name: str) -> Floats:
         """A copy of a buffer's rows, without padding: float32[n_rows, width]."""
@@ -117,5 +122,12 @@ class Values:
     def rounded(self, name: str) -> Floats:
         """What the int8 form of a buffer's rows stands for: float32[n_rows, width]."""
         n_padded = self.layout.padded_blocks(name)
-        values: Floats = read_records(self._rounded[name], self.n_rows(name), n_padded, self.tiled(name))
+        held = self._rounded[self.layout.place(name)]
+        values: Floats = read_records(held, self.n_rows(name), n_padded, self.tiled(name))
         return values[:, : self._spec.buffer(name).width]
+
+
+def _rows(memory: NDArray[np.uint8], shape: tuple[int, int]) -> Floats:
+    """The first bytes of memory as rows of float32."""
+    rows: Floats = memory[: 4 * shape[0] * shape[1]].view(np.float32).reshape(shape)
+    return rows

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.backends.base import Limits
+from edgeinfer.backends.cpu.layout import BufferLayout
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.gated_act import GatedAct
@@ -46,6 +48,24 @@ def test_buffers_of_another_size_have_names_of_their_own(tmp_path: Path) -> None
     assert (first, widths[first], widths[second]) == ("query", 32, 16)
     one_size = spec_of(keyed(tmp_path, "llama", sizes()), llama_tensors())
     assert len(spec.buffers) == len(one_size.buffers) + 7
+
+
+def test_buffers_of_another_size_take_no_memory_of_their_own(tmp_path: Path) -> None:
+    heads = {"attention__head_count_kv": 2, "attention__key_length": 64, "attention__value_length": 64}
+    arrays = {"attention__head_count": [2, 4], "feed_forward_length": [128, 256]}
+    table = llama_tensors(width=64, query=256, kv=128, ffn=256)
+    table |= {
+        name: info
+        for name, info in llama_tensors(width=64, query=128, kv=128, ffn=128).items()
+        if name.startswith("blk.0.")
+    }
+    spec = spec_of(keyed(tmp_path, "llama", sizes(embedding_length=64, **heads, **arrays)), table)
+    one = {"attention__head_count": 4, "feed_forward_length": 256}
+    table = llama_tensors(width=64, query=256, kv=128, ffn=256)
+    largest = spec_of(keyed(tmp_path, "llama", sizes(embedding_length=64, **heads, **one)), table)
+    layouts = [BufferLayout(each, table, Limits(128, 4, 32, 4)) for each in (spec, largest)]
+    assert len(layouts[0].places) == 5
+    assert layouts[0].total_bytes == layouts[1].total_bytes
 
 
 def test_arrays_of_equal_numbers_are_as_one_number(tmp_path: Path) -> None:
