@@ -54,8 +54,8 @@ def sum_of_warps(warp_sums):
     return total
 
 
-def layer_norm():
-    """Kernel: a block of (LANES, NORM_WARPS) threads per row; grid (1, tokens)."""
+def layer_norm(weighted: bool, biased: bool):
+    """Kernel: a block of (LANES, NORM_WARPS) threads per row; grid (1, tokens). What it has not is not read."""
 
     @cuda.jit
     def norm(x, weight, bias, out, width, x_stride, out_stride, epsilon):
@@ -82,7 +82,14 @@ def layer_norm():
         cuda.syncthreads()
         root = np.float32(math.sqrt(sum_of_warps(squares) / np.float32(width) + epsilon))
         for column in range(thread, width, LANES * NORM_WARPS):
-            out[target + column] = cuda.fma((x[start + column] - mean) / root, weight[column], bias[column])
+            value = (x[start + column] - mean) / root
+            if weighted and biased:
+                value = cuda.fma(value, weight[column], bias[column])
+            elif weighted:
+                value = value * weight[column]
+            elif biased:
+                value = value + bias[column]
+            out[target + column] = value
 
     return norm
 

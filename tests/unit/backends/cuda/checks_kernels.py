@@ -196,13 +196,16 @@ def test_learned_positions(device: CudaDevice, model: str) -> None:
 
 
 @pytest.mark.parametrize("out", ["x", "y"])
-def test_layer_norms(device: CudaDevice, out: str) -> None:
+@pytest.mark.parametrize(("weighted", "biased"), [(True, True), (True, False), (False, False), (False, True)])
+def test_layer_norms(device: CudaDevice, out: str, weighted: bool, biased: bool) -> None:
     file = GGUFFile.open(DATA / "opt-f32.gguf")
-    weight, bias = (Weight(f"blk.0.attn_norm.{part}", 0, 20, 1) for part in ("weight", "bias"))
+    weight = Weight("blk.0.attn_norm.weight", 0, 20, 1) if weighted else None
+    bias = Weight("blk.0.attn_norm.bias", 0, 20, 1) if biased else None
     op = LayerNorm("x", out, weight, bias, 20, 1e-5)
     x = normal(3, 20) + np.float32(2)
     found = run(device, file, spec_of((op,), (Buffer("x", 20), Buffer("y", 20))), {"x": x}, out, step_of(3))
-    assert close(found, layer_norm(x, weights.vector(file, weight), weights.vector(file, bias), 1e-5), 2e-6)
+    held = (None if part is None else weights.vector(file, part) for part in (weight, bias))
+    assert close(found, layer_norm(x, *held, 1e-5), 2e-6)
 
 
 @pytest.mark.parametrize(("groups", "width", "out"), [(1, 20, "y"), (3, 16, "y"), (1, 20, "x")])

@@ -54,7 +54,8 @@ MODELS = [
     *[("llama-k", "f16"), ("qwen2-q4_0", "int8"), ("gemma2-q8_0", "f16"), ("gemma3-bf16", "f16"), ("phi3-f16", "f16")],
     *[("qwen3-k", "int8"), ("phi3-k", "f16"), ("gemma2-k", "f16"), ("llama-f32", "f16"), ("llama-yarn-q8_0", "f16")],
     *[("llama-bias-q8_0", "f16"), ("phi3-longrope-q8_0@long", "f16"), ("opt-q4_0", "int8"), ("opt-f16", "f16")],
-    *[("llama-relu-sparse-q4_1", "f16"), ("llama-relu2-k", "f16")],
+    *[("llama-relu-sparse-q4_1", "f16"), ("llama-relu2-k", "f16"), ("granite-q8_0", "f16"), ("cohere2-q8_0", "int8")],
+    *[("olmo-f32", "f16"), ("openelm-q8_0", "f16")],
 ]
 FLOATS = ("bf16", "f16", "f32")
 
