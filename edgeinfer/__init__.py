@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.llm import LLM as LLM
     from edgeinfer.engine.loading import load as load
     from edgeinfer.engine.logprobs import TokenLogprobs as TokenLogprobs
+    from edgeinfer.engine.prompt_rows import PromptRows as PromptRows
     from edgeinfer.engine.sampling import SamplingSettings as SamplingSettings
     from edgeinfer.engine.session import Session as Session
     from edgeinfer.engine.stats import Stats as Stats
@@ -74,6 +75,7 @@ __all__ = [
     "ModelNotFound",
     "PackFailed",
     "Prompt",
+    "PromptRows",
     "SamplingSettings",
     "Session",
     "SessionsFailed",
@@ -101,6 +103,7 @@ def _home(name: str) -> str:
         "Mark": "engine.live",
         "Message": "models.text",
         "Prompt": "engine.batching.stream",
+        "PromptRows": "engine.prompt_rows",
         "SamplingSettings": "engine.sampling",
         "Session": "engine.session",
         "Stats": "engine.stats",

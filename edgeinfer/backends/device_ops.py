@@ -32,6 +32,8 @@ class DeviceOp(Protocol):
 
 Entry = TypeVar("Entry", bound=DeviceOp)
 NO_FILE = "it has no such op"
+ASKED = ("rows", "sections", "threshold")
+"""Fields that whoever loads a model asks for (`rows`, `approx`): programs that run whole models have none of these."""
 
 
 class DeviceOps(Generic[Entry]):
@@ -44,9 +46,10 @@ class DeviceOps(Generic[Entry]):
     def of(self, op: Op) -> Entry:
         """How the device runs an op. Raises UnsupportedModel where it does not."""
         entry = self._entry(op.kind)
-        reason = NO_FILE if entry is None else _why_not(op, entry)
+        unread = None if entry is None else _unread_field(op, entry)
+        reason = NO_FILE if entry is None else _why_not(op, entry, unread)
         if entry is None or reason is not None:
-            raise self._refusal(op.kind, reason)
+            raise self._refusal(op.kind, reason, is_asked=unread in ASKED)
         return entry
 
     def check(self, ops: Iterable[Op]) -> None:
@@ -60,9 +63,10 @@ class DeviceOps(Generic[Entry]):
             if importlib.util.find_spec(f"{self._package}.{kind}") is None:
                 raise self._refusal(kind, NO_FILE)
 
-    def _refusal(self, kind: str, reason: str | None) -> UnsupportedModel:
+    def _refusal(self, kind: str, reason: str | None, *, is_asked: bool = False) -> UnsupportedModel:
+        also = "" if is_asked else ", and llamacpp"
         return UnsupportedModel(
-            f"{self._device} cannot run the op {kind}: {reason}; --device cpu runs this model, and llamacpp"
+            f"{self._device} cannot run the op {kind}: {reason}; --device cpu runs this model{also}"
         )
 
     def _entry(self, kind: str) -> Entry | None:
@@ -73,11 +77,18 @@ class DeviceOps(Generic[Entry]):
         return self._entries[kind]
 
 
-def _why_not(op: Op, entry: DeviceOp) -> str | None:
-    """Why a device cannot run this op, though it has a file for its kind."""
+def _unread_field(op: Op, entry: DeviceOp) -> str | None:
+    """An optional field that is set and that the device does not obey, if there is one."""
     assert dataclasses.is_dataclass(op)
     for field in dataclasses.fields(op):
         is_optional = field.default is not dataclasses.MISSING
         if is_optional and field.name not in entry.fields and getattr(op, field.name) != field.default:
-            return f"it does not know the field {field.name}"
+            return field.name
+    return None
+
+
+def _why_not(op: Op, entry: DeviceOp, unread: str | None) -> str | None:
+    """Why a device cannot run this op, though it has a file for its kind."""
+    if unread is not None:
+        return f"it does not know the field {unread}"
     return None if entry.why_not is None else entry.why_not(op)

@@ -22,7 +22,7 @@ from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.ops.rope import Rope, RopeTable
+from edgeinfer.graph.ops.rope import Rope, RopeSections, RopeTable
 from edgeinfer.graph.state import LayerState, n_state_slots
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 from edgeinfer.graph.weights import Weight
@@ -292,9 +292,12 @@ class _Pass:
     def vector(self, weight: Weight) -> Floats:
         return self._lane.vectors[weight]
 
-    def rotations(self, table: RopeTable) -> tuple[Floats, Floats]:
-        cosines, sines = self._lane.rotations[table]
-        return cosines[self.step.batch.positions], sines[self.step.batch.positions]
+    def rotations(self, table: RopeTable, sections: RopeSections | None) -> tuple[Floats, Floats]:
+        (cosines, sines), batch = self._lane.rotations[table], self.step.batch
+        if sections is None or batch.axes is None:
+            return cosines[batch.positions], sines[batch.positions]
+        positions, pairs = batch.axes[:, sections.axes()], np.arange(cosines.shape[1])
+        return cosines[positions, pairs], sines[positions, pairs]
 
     def rounds(self, weight: Weight) -> bool:
         return self._lane.int8 and self._lane.is_quantised[weight]

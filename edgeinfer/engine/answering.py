@@ -84,6 +84,9 @@ class Answer:
         self._joules = self._regime.joules if counts_energy else _unknown
         self._meter, self._read_before = Meter(), 0
         self._history = list(request.prompt)
+        self._mixed = request.mixed
+        self._spoken = self._history if request.mixed is None else request.mixed.ids
+        """The tokens that drafts and penalties look at: all that are ids."""
         self._n_reused, self._ran_full, self._is_first = 0, False, False
         self._finish_reason: FinishReason | None = None
         self._shown: list[str] = []
@@ -180,7 +183,7 @@ class Answer:
                 if isinstance(self._speculator, Attributing):
                     self._attributing = self._speculator
                 if self._speculator is not None:
-                    self._speculator.begin(self._history, sampled=self.request.sampling.temperature > 0)
+                    self._speculator.begin(self._spoken, sampled=self.request.sampling.temperature > 0)
                 self._n_reused = self.cached.keep_prefix(self.request.prompt)
         except BaseException:
             self.end()
@@ -216,11 +219,12 @@ class Answer:
             return None
         if n_missing == 1 and self.n_generated and self._speculator is not None:
             draft = self._draft(self._speculator, self._history[-1], most_tokens, beside)
-            return Work(self.cached.tree(draft), draft, started, self._speculator.expected)
+            return Work(self.cached.tree(draft, self._mixed), draft, started, self._speculator.expected)
         n_tokens = min(n_missing, most_tokens)
         first = len(self._history) - n_missing
         chunk = self._history[first : first + n_tokens]
-        return Work(self.cached.chain(chunk, wants_logits=n_tokens == n_missing), None, started)
+        batch = self.cached.chain(chunk, wants_logits=n_tokens == n_missing, mixed=self._mixed)
+        return Work(batch, None, started)
 
     def _tell_progress(self, n_read: int) -> None:
         n_prompt = len(self.request.prompt)
@@ -234,7 +238,7 @@ class Answer:
         most = min(most, most_tokens)
         if most == 1 or deepest < 1:
             most, deepest = 1, 0
-        draft = trimmed(speculator.draft(self._history, most, deepest, beside), root, self._n_vocab, most, deepest)
+        draft = trimmed(speculator.draft(self._spoken, most, deepest, beside), root, self._n_vocab, most, deepest)
         if self._constraint is None or len(draft.tokens) == 1:
             return draft
         nodes = allowed_nodes(draft, self._constraint)
@@ -291,16 +295,17 @@ class Answer:
     ) -> int:
         """The token that follows the answer so far and these, by a row of logits; `likeliest` as `Speculator.look`."""
         if self._constraint is not None or self.request.logprobs is not None:
-            return self._choose_and_tell(logits[row, : self._n_vocab], [*self._history, *before])
+            n = self.n_generated + len(before)
+            return self._choose_and_tell(logits[row, : self._n_vocab], [*self._spoken, *before], n)
         if likeliest and self._sampler.takes_likeliest and likeliest[row] != NO_TOKEN:
             return likeliest[row]
-        history = [*self._history, *before] if before else self._history
+        history = [*self._spoken, *before] if before else self._spoken
         of_row = peaks[row] if peaks is not None and logits.shape[1] == self._n_vocab else None
         return self._sampler.choose(logits[row, : self._n_vocab], history, self.n_generated + len(before), of_row)
 
-    def _choose_and_tell(self, logits: Floats, history: list[int]) -> int:
-        """The token that follows, where it must be allowed, or its probability told. `logits`: float32[V]."""
-        constraint, sampler, n = self._constraint, self._sampler, len(history) - len(self.request.prompt)
+    def _choose_and_tell(self, logits: Floats, history: list[int], n: int) -> int:
+        """The n-th token of the answer, where it must be allowed, or its probability told. `logits`: float32[V]."""
+        constraint, sampler = self._constraint, self._sampler
         forced = () if constraint is None else constraint.forced()
         if forced:
             token = forced[0]
@@ -327,6 +332,8 @@ class Answer:
             self._ran_full = is_cut and self._n_room < (self.request.max_tokens or self._n_room + 1)
             return ""
         self._history.append(token)
+        if self._mixed is not None:
+            self._spoken.append(token)
         piece = self._stops.push(self._decoder.push(token))
         if self._stops.matched is not None:
             self._finish_reason = "stop"

@@ -15,6 +15,7 @@ from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.fair_lock import FairLock
 from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.prompt_rows import ROW, MixedPrompt
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.speculation.tree import Draft
 from edgeinfer.errors import ContextOverflow, DoesNotFit, EngineClosed
@@ -54,7 +55,7 @@ class CachedSequence:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """The cached tokens."""
+        """The cached tokens; rows by their names, below zero."""
         return tuple(self._tokens)
 
     def n_common(self, prompt: Sequence[int]) -> int:
@@ -135,29 +136,35 @@ class CachedSequence:
         self._tokens, donor._tokens, donor._closed = donor._tokens, [], True
         self.pool.replace(donor, self)
 
-    def chain(self, tokens: Sequence[int], *, wants_logits: bool) -> Batch:
-        """The batch of tokens that follow one another, with the logits of the last one or none."""
+    def chain(self, tokens: Sequence[int], *, wants_logits: bool, mixed: MixedPrompt | None = None) -> Batch:
+        """The batch of tokens that follow one another, with the logits of the last one or none.
+
+        `mixed`: the prompt of the text, where that has rows; tokens below zero are then the names of some.
+        """
         n_tokens, n_cached = len(tokens), len(self._tokens)
-        return Batch(
-            tokens=np.array(tokens, np.int32),
+        ids = tokens if mixed is None else [max(token, ROW) for token in tokens]
+        batch = Batch(
+            tokens=np.array(ids, np.int32),
             sequences=np.full(n_tokens, self.sequence, np.int32),
             positions=np.arange(n_cached, n_cached + n_tokens, dtype=np.int32),
             parents=np.arange(-1, n_tokens - 1, dtype=np.int32),
             outputs=np.array([n_tokens - 1] if wants_logits else [], np.int32),
         )
+        return batch if mixed is None else mixed.completed(batch, tokens)
 
-    def tree(self, draft: Draft) -> Batch:
+    def tree(self, draft: Draft, mixed: MixedPrompt | None = None) -> Batch:
         """The batch of a draft, whose root follows what is cached, with the logits of all its tokens."""
         n_tokens = len(draft.tokens)
         if n_tokens == 1:
-            return self.chain(draft.tokens.tolist(), wants_logits=True)
-        return Batch(
+            return self.chain(draft.tokens.tolist(), wants_logits=True, mixed=mixed)
+        batch = Batch(
             tokens=draft.tokens,
             sequences=np.full(n_tokens, self.sequence, np.int32),
             positions=len(self._tokens) + draft.depths,
             parents=draft.parents,
             outputs=np.arange(n_tokens, dtype=np.int32),
         )
+        return batch if mixed is None else mixed.completed(batch, ())
 
     @property
     def most_drafted(self) -> tuple[int, int]:
@@ -212,7 +219,7 @@ class CachedSequence:
     def commit(self, batch: Batch, path: Int32s) -> None:
         """Keep these tokens of the batch just evaluated; under the same lock."""
         self.pool.executor.commit(self.sequence, path)
-        tokens = batch.tokens.tolist()
+        tokens = batch.named_tokens()
         self._tokens.extend([tokens[node] for node in path.tolist()])
         self.was_taken = False
 

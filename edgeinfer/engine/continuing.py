@@ -42,6 +42,8 @@ def _agreeing(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> tuple[l
     decoder = StreamDecoder(tokenizer)
     n_kept = n_said = at = 0
     for number, token in enumerate(tokens, 1):
+        if token < 0:  # a row of numbers, which no text stands for
+            break
         piece = decoder.push(token)
         if not text.startswith(piece, at):
             break

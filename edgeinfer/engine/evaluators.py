@@ -8,7 +8,7 @@ place that asks which kind a device's name means.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -226,7 +226,7 @@ class Subject:
     """What is to be run. `spec`: None for a model that only another program knows.
 
     `program`: what opens it, where its form decides that; else the device's name does. `approx`: the threshold below
-    which its activations count as zero, if there is one.
+    which its activations count as zero, if there is one. `rows`: it is to be given rows of numbers besides token ids.
     """
 
     file: GGUFFile | DecoderFolder
@@ -234,6 +234,7 @@ class Subject:
     fingerprint: str
     program: EvaluatorKind | None = None
     approx: float | None = None
+    rows: bool = False
 
     @property
     def gguf(self) -> GGUFFile:
@@ -254,18 +255,22 @@ def is_own(device: str) -> bool:
     return not others
 
 
-def open_subject(path: Path, device: str, n_context: int | None, approx: float | None = None) -> Subject:
+def open_subject(
+    path: Path, device: str, n_context: int | None, approx: float | None = None, *, rows: bool = False
+) -> Subject:
     """The model of a file, to be run with `n_context` tokens (None: what it was trained for) on that device.
 
-    `approx`: a threshold below which activations count as zero, which our own devices alone know of.
+    `approx`: a threshold below which activations count as zero, and `rows`: whether it is given rows of numbers, which
+    our own devices alone know of.
     Raises ModelNotFound, BadGGUF, UnknownKey, BadSetting, and UnsupportedModel where the device needs what edgeinfer
     lacks.
     """
     if is_decoder_folder(path):
-        return _folder_subject(path, device)
+        return replace(_folder_subject(path, device), rows=rows)
     if is_own(device):
-        model = open_model(path, n_context, approx)
-        return Subject(model.file, model.spec, approximate(fingerprint(model.file), approx), approx=approx)
+        model = open_model(path, n_context, approx, rows=rows)
+        own = approximate(fingerprint(model.file), approx)
+        return Subject(model.file, model.spec, own, approx=approx, rows=rows)
     file = GGUFFile.open(path)
     try:
         spec = spec_of(file.metadata, file.tensors, n_context)
@@ -274,7 +279,7 @@ def open_subject(path: Path, device: str, n_context: int | None, approx: float |
     except BaseException:
         file.close()
         raise
-    return Subject(file, spec, fingerprint(file))
+    return Subject(file, spec, fingerprint(file), rows=rows)
 
 
 def only_device(path: Path) -> str | None:

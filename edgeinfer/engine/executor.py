@@ -37,6 +37,7 @@ from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import Value, check_same, seal, unseal
 from edgeinfer.errors import EngineClosed, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.inputs import IDS_ONLY, Inputs
 from edgeinfer.graph.step import PAGE, Batch, Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 
@@ -59,9 +60,12 @@ class Executor(Observed):
         is_guest: bool = False,
         regime: Regime | None = None,
         notices: tuple[str, ...] = (),
+        inputs: Inputs = IDS_ONLY,
     ) -> None:
-        """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything."""
-        self.notices = notices
+        """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything. `inputs`: what
+        the lane's model takes besides token ids.
+        """
+        self.notices, self._inputs = notices, inputs
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
         self._limits, self._fingerprint = limits if lane.windows else replace(limits, windows=None), fingerprint
@@ -90,14 +94,16 @@ class Executor(Observed):
     ) -> Executor:
         """Open devices by name and compile the model for them. Raises as `lanes.opening.open_model`."""
         found = open_model(device, spec, file, limits, options, schedule, progress)
-        return cls(found.device, found.lane, limits, fingerprint, options, regime=regime, notices=found.notices)
+        own = found.device, found.lane, limits, fingerprint, options
+        return cls(*own, regime=regime, notices=found.notices, inputs=spec.inputs)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Executor:
         """Another model, run in turns by the same device and workers; close it too. Raises DoesNotFit."""
         lane = compiled(self._device, spec, file, limits, progress)
-        return Executor(self._device, lane, limits, fingerprint, self._options, is_guest=True, regime=self.regime)
+        own = self._device, lane, limits, fingerprint, self._options
+        return Executor(*own, is_guest=True, regime=self.regime, inputs=spec.inputs)
 
     def __enter__(self) -> Executor:
         return self
@@ -159,9 +165,12 @@ class Executor(Observed):
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
 
-        Raises ContextOverflow or DoesNotFit (no free pages) before anything is computed.
+        Raises ContextOverflow or DoesNotFit (no free pages) before anything is computed, and UnsupportedModel for rows
+        or axes where the model was opened for token ids alone.
         """
         lane = self._open_lane()
+        if batch.rows is not None or batch.axes is not None:
+            self._inputs.check(batch, self._limits.n_context)
         if len(batch.tokens) > self._limits.max_tokens or len(batch.outputs) > self._limits.max_outputs:
             raise ValueError(f"a pass takes {self._limits.max_tokens} tokens and {self._limits.max_outputs} outputs")
         self.regime.look()

@@ -16,7 +16,8 @@ from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
-from edgeinfer.errors import EngineClosed
+from edgeinfer.errors import EngineClosed, UnsupportedModel
+from edgeinfer.graph.inputs import IDS_ONLY
 from edgeinfer.graph.step import Batch, Floats, Int32s
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class ForeignExecutor:
         regime: Regime | None = None,
     ) -> ForeignExecutor:
         """Open a model's file with a program. Raises DeviceUnavailable, UnsupportedModel, DoesNotFit."""
+        if subject.rows:
+            raise UnsupportedModel(f"{device} takes token ids alone, no rows of numbers; --device cpu takes both")
         options = replace(options, target=device.partition(":")[2])
         return cls._of(kind, options, subject.file.path, subject.fingerprint, limits, progress, regime)
 
@@ -159,6 +162,7 @@ class ForeignExecutor:
         Raises ContextOverflow or DoesNotFit (no free pages) before anything is computed; DeviceFailed, Interrupted.
         """
         evaluator = self._open()
+        IDS_ONLY.check(batch, self.limits.n_context)
         if len(batch.tokens) > self.limits.max_tokens or len(batch.outputs) > self.limits.max_outputs:
             raise ValueError(f"a pass takes {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
         self._cache.place(batch)

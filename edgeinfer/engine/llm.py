@@ -26,6 +26,7 @@ from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.observed import LastStep, StageSeconds, StepTelling, median_stages, stage_seconds
 from edgeinfer.engine.pool import Pool
+from edgeinfer.engine.prompt_rows import Piece
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.racing.afterwards import Comparison
 from edgeinfer.engine.request import Options, Request
@@ -38,6 +39,7 @@ from edgeinfer.engine.speculation.setup import LaterDrafts, priming_of
 from edgeinfer.engine.stream import TextStream
 from edgeinfer.engine.text_reader import TextReader
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
+from edgeinfer.graph.inputs import IDS_ONLY
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
@@ -79,7 +81,8 @@ class LLM(TextReader):
         self._pool = pool
         self._leader = Leader(Scheduler(pool, parallel))
         self._tokenizer = tokenizer
-        self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context)
+        inputs = IDS_ONLY if subject.spec is None else subject.spec.inputs
+        self.prompts = Prompts(tokenizer, template, pool.executor.limits.n_context, inputs)
         self.drafts = drafts
         self._recent: deque[Generation] = deque(maxlen=RECENT)
         self._idle_priming: IdlePriming | None = None
@@ -282,13 +285,13 @@ class LLM(TextReader):
 
     def complete(
         self,
-        text: str | Sequence[int],
+        text: str | Sequence[Piece],
         *,
         parse_special: bool = True,
         priority: Priority = "interactive",
         **options: Unpack[Options],
     ) -> TextStream:
-        """Continue a text, or tokens, as `Session.complete`; by itself, as `chat`."""
+        """Continue a text, or tokens and rows, as `Session.complete`; by itself, as `chat`."""
         return self._answer(self.prompts.text(text, options, parse_special=parse_special), priority)
 
     def _answer(self, request: Request, priority: Priority) -> TextStream:

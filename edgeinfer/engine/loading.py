@@ -76,6 +76,7 @@ def load(
     ram_bytes: int | None = None,
     packs: bool = True,
     approx: float | None = None,
+    rows: bool = False,
     spec: Spec = "auto",
     verify_cost: Mapping[int, float] | None = None,
     draft_from: Sequence[str | Path] = (),
@@ -99,6 +100,7 @@ def load(
     `ram_bytes`: of memory for weights (None: what there is); where they do not fit, the cpu reads the rest from a
     bundle file in every pass, which is written first if need be and `packs` allows it; the answer is the same.
     `approx`: smaller activations count as zero, which saves reading and gives another answer; for the cpu alone.
+    `rows`: prompts may have rows of numbers (`PromptRows`) among their tokens; for the cpu alone.
     `spec`: "auto" drafts tokens and checks several in a pass where that changes none of them, "on" everywhere, "off"
     nowhere, a number: that many tokens a pass, or as many as the mode allows; `verify_cost` is assumed instead of what
     passes of several tokens cost here. Drafts also come from the files and folders `draft_from`, and from a smaller
@@ -127,6 +129,7 @@ def load(
         isolate=isolate,
         holding=Holding(ram_bytes, packs),
         approx=approx,
+        rows=rows,
         threads=threads,
         cores=cores,
         speculation=speculation,
@@ -168,7 +171,7 @@ def _check(n_sessions: int, kv: KVKind, mode: Mode, parallel: int | None) -> Non
 def _load(local: LocalModel, wanted: _Wanted, started: float, notices: tuple[str, ...] = ()) -> LLM:
     """Load a model as it is wanted."""
     device = AUTO_DEVICE if wanted.device == AUTO else wanted.device
-    subject = open_subject(local.path, device, wanted.n_context, wanted.approx)
+    subject = open_subject(local.path, device, wanted.n_context, wanted.approx, rows=wanted.rows)
     try:
         if wanted.device == AUTO and not _must_stream(subject, wanted):
             return _start_fastest(subject, local.name, wanted, started, notices)
@@ -225,6 +228,7 @@ class _Wanted:
     isolate: bool
     holding: Holding
     approx: float | None
+    rows: bool
     threads: int | None
     cores: Sequence[int] | None
     speculation: Speculation
@@ -284,7 +288,7 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
         limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
         require_fit(unknown_need(metadata, tensors, limits), memory_for_model())
         return subject, limits, trained, wanted.speculation, ()
-    spec, speculation = spec_of(metadata, tensors, n_context, subject.approx), wanted.speculation
+    spec, speculation = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows), wanted.speculation
     limits = limits_for(n_context, wanted.n_sessions, wanted.kv, spec)
     if not spec.is_causal:  # whole texts in one pass, and none is written
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
@@ -325,7 +329,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
                 from edgeinfer.engine.isolation.isolated import Isolated
 
                 places = wanted.mode, kinds, regime, wanted.progress, wanted.schedule, subject.approx
-                executor = Isolated.open(wanted.device, subject.file, limits, options, *places)
+                executor = Isolated.open(wanted.device, subject.file, limits, options, *places, rows=subject.rows)
             else:
                 arguments = (subject, limits, options, wanted.progress, regime, wanted.schedule, wanted.sharing)
                 executor = open_evaluator(wanted.device, *arguments)

@@ -15,9 +15,11 @@ from edgeinfer.engine.constraints import Constraint
 from edgeinfer.engine.continuing import partial_tokens, split_partial
 from edgeinfer.engine.conversation import Fitted, Messages, fit, whole
 from edgeinfer.engine.guidance import Guidance, grammar_of
+from edgeinfer.engine.prompt_rows import MixedPrompt, Piece, PromptRows
 from edgeinfer.engine.request import Options, Request, request_of
 from edgeinfer.engine.tool_use import ToolUse
 from edgeinfer.errors import BadSetting
+from edgeinfer.graph.inputs import IDS_ONLY, Inputs
 from edgeinfer.models.text import ChatTemplate, Message, Tokenizer
 from edgeinfer.models.text.tools import with_objects
 
@@ -36,11 +38,12 @@ def nothing_known(head: Sequence[int]) -> Sequence[int]:
 
 @dataclass(frozen=True)
 class Prompts:
-    """A model's tokenizer and template, for a context of so many tokens."""
+    """A model's tokenizer and template, for a context of so many tokens. `inputs`: what it takes besides their ids."""
 
     tokenizer: Tokenizer
     template: ChatTemplate
     n_context: int
+    inputs: Inputs = IDS_ONLY
 
     @cached_property
     def guidance(self) -> Guidance:
@@ -78,18 +81,24 @@ class Prompts:
         """The prompt of a conversation and what was left out of it. Raises as `chat`."""
         return fit(messages, lambda kept: self._tokens(kept, nothing_known), self.n_context, max_tokens)
 
-    def text(self, text: str | Sequence[int], options: Options, *, parse_special: bool = True) -> Request:
-        """A text to continue as it is, or its tokens. `parse_special`: texts of special tokens mean them.
+    def text(self, text: str | Sequence[Piece], options: Options, *, parse_special: bool = True) -> Request:
+        """A text to continue as it is, or its tokens, rows of numbers among them.
 
-        Raises BadSetting.
+        `parse_special`: texts of special tokens mean them. Raises BadSetting; UnsupportedModel and ContextOverflow for
+        rows that the model cannot be given.
         """
+        mixed = None
         if isinstance(text, str):
             prompt = self.tokenizer.encode(text, parse_special=parse_special)
             if self.tokenizer.vocabulary.add_eos:  # a text that goes on has no end yet
                 prompt.pop()
         else:
-            prompt = self.checked(text)
-        return request_of(tuple(prompt), options, continues_text=True, constraint=self._constraint(options))
+            prompt = self.checked([piece for piece in text if not isinstance(piece, PromptRows)])
+            if len(prompt) < len(text):
+                mixed = MixedPrompt.of(text, self.inputs, self.n_context)
+                prompt = list(mixed.tokens)
+        constraint = self._constraint(options)
+        return request_of(tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed)
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
         """Tokens that are all in the vocabulary. Raises BadSetting."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 
 from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.engine.constraints import Constraint
+from edgeinfer.engine.prompt_rows import MixedPrompt
 from edgeinfer.engine.sampling import SamplingSettings
 from edgeinfer.engine.tool_use import ToolUse
 from edgeinfer.errors import BadSetting, ContextOverflow
@@ -66,7 +67,8 @@ class Request:
     `continues_text`: the answer goes on within the prompt's text, so that its first space is its own. `notices`: what
     was already left out of the prompt to make it fit, if anything. `logprobs`: tell how likely each chosen token was,
     and so many likely ones beside it; None: tell nothing of this. `constraint`: what the answer must follow, made for
-    it alone. `tools`: what may be called.
+    it alone. `tools`: what may be called. `mixed`: the prompt, where it has rows of numbers; those are in `prompt` by
+    their names.
     """
 
     prompt: tuple[int, ...]
@@ -79,6 +81,7 @@ class Request:
     logprobs: int | None = None
     constraint: Constraint | None = None
     tools: ToolUse | None = None
+    mixed: MixedPrompt | None = None
 
     def check(self, n_context: int) -> None:
         """Raises BadSetting for an impossible request, ContextOverflow for a prompt that cannot fit."""
@@ -103,6 +106,7 @@ def request_of(
     notices: tuple[str, ...] = (),
     constraint: Constraint | None = None,
     tools: ToolUse | None = None,
+    mixed: MixedPrompt | None = None,
 ) -> Request:
     """A prompt with options. Raises BadSetting for options there are not, or that cannot be."""
     stop: object = options.get("stop", ())
@@ -123,4 +127,5 @@ def request_of(
         logprobs=options.get("logprobs"),
         constraint=constraint,
         tools=tools,
+        mixed=mixed,
     )

@@ -1,16 +1,15 @@
 """An evaluator that outlives its device: where that fails, the text goes on from the same token on another.
 
 In: an evaluator, and how to open another one. Out: the same calls, and a notice when the device was changed. Remembers
-the tokens of every sequence, for keys and values are lost with a device and are computed again. Knows no devices.
+the text of every sequence, for keys and values are lost with a device and are computed again. Knows no devices.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.engine.batching.passes import join
 from edgeinfer.engine.evaluators import Noted, Overlapping, SequenceEvaluator, Sharing, Tally, Telling
 from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.read_text import ReadText
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import seal, unseal
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EdgeInferError
@@ -28,19 +28,19 @@ from edgeinfer.scheduling.batch.schedules import Schedule
 
 CLOSING_S = 2.0
 """What has failed is given so long to give back what it holds."""
-MAGIC = b"EDGEINFER TOKENS KV 1\n"
+MAGIC = b"EDGEINFER TOKENS KV 2\n"
 Open = Callable[[], SequenceEvaluator]
 
 
 @dataclass(slots=True)
 class _Known:
-    """A sequence: its number with the evaluator in use, None where that has to read it first, and its tokens.
+    """A sequence: its number with the evaluator in use, None where that has to read it first, and its text.
 
-    `tokens`: None where nobody read them (measurements).
+    `text`: None where nobody read it (measurements).
     """
 
     number: int | None
-    tokens: list[int] | None = field(default_factory=list)
+    text: ReadText | None = field(default_factory=ReadText)
 
 
 class Rescued:
@@ -117,7 +117,7 @@ class Rescued:
         """A new sequence that starts with the same cached tokens."""
         known = self._known[sequence]
         twin = None if known.number is None else self._inner.branch(known.number)
-        return self._join(_Known(twin, None if known.tokens is None else list(known.tokens)))
+        return self._join(_Known(twin, None if known.text is None else known.text.copied()))
 
     def _join(self, known: _Known) -> int:
         self._next += 1
@@ -136,15 +136,15 @@ class Rescued:
         reached = [n_cached]
         self._without(known, lambda number: reached.append(self._inner.truncate(number, n_cached)))
         if reached[-1] == 0:
-            known.tokens = []
-        elif known.tokens is not None:
-            del known.tokens[reached[-1] :]
+            known.text = ReadText()
+        elif known.text is not None:
+            known.text.cut(reached[-1])
         return reached[-1]
 
     def n_cached(self, sequence: int) -> int:
         """Committed tokens of a sequence."""
         known = self._known[sequence]
-        return len(known.tokens or ()) if known.number is None else self._inner.n_cached(known.number)
+        return len(known.text or ()) if known.number is None else self._inner.n_cached(known.number)
 
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs, of another device where this one has failed. Raises as both do."""
@@ -159,7 +159,7 @@ class Rescued:
     def _numbered(self, batch: Batch) -> Batch:
         """The batch with the evaluator's numbers of sequences, which it has read by then."""
         numbers = np.array([self._there(self._known[each]) for each in batch.sequences.tolist()], np.int32)
-        return Batch(batch.tokens, numbers, batch.positions, batch.parents, batch.outputs)
+        return replace(batch, sequences=numbers)
 
     def _change(self, reason: DeviceFailed | MemoryError) -> None:
         """Open the other device; sequences are read there as they are needed.
@@ -200,22 +200,14 @@ class Rescued:
             return known.number
         number = self._inner.create()
         try:
-            self._read(number, known.tokens or [])
+            for batch in () if known.text is None else known.text.batches(number, self._inner.limits.max_tokens):
+                self._inner.evaluate(batch)
+                self._inner.commit(number, batch.parents + np.int32(1))
         except BaseException:
             self._inner.free(number)
             raise
         known.number = number
         return number
-
-    def _read(self, number: int, tokens: list[int]) -> None:
-        """Compute the keys and values of tokens."""
-        most = self._inner.limits.max_tokens
-        for start in range(0, len(tokens), most):
-            chunk = np.array(tokens[start : start + most], np.int32)
-            order = np.arange(len(chunk), dtype=np.int32)
-            sequences = np.full(len(chunk), number, np.int32)
-            self._inner.evaluate(Batch(chunk, sequences, order + np.int32(start), order - 1, order[-1:]))
-            self._inner.commit(number, order)
 
     def _without(self, known: _Known, act: Callable[[int], None]) -> None:
         """Do something that needs no answer: where the device fails at it, the sequence is read anew elsewhere."""
@@ -230,17 +222,17 @@ class Rescued:
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         known, batch = self._known[sequence], self._pending
-        if known.tokens is not None and batch is not None:
-            known.tokens += batch.tokens[path].tolist()
+        if known.text is not None and batch is not None:
+            known.text.extend(batch, path)
         self._without(known, lambda number: self._inner.commit(number, path))
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
         """Count tokens as cached that nobody read, for measurements."""
         known = self._known[sequence]
-        known.tokens = []
+        known.text = ReadText()
         number = self._there(known)
         self._inner.pretend(number, n_tokens)
-        known.tokens = None if n_tokens else []
+        known.text = None if n_tokens else ReadText()
 
     def save(self, sequence: int) -> bytes:
         """What is cached of a sequence, for `restore` by the same model on the same device."""
@@ -251,14 +243,16 @@ class Rescued:
         except (DeviceFailed, MemoryError) as reason:
             self._change(reason)
             state = self._inner.save(self._there(known))
-        return seal(MAGIC, {"tokens": json.dumps(known.tokens), "device": self._inner.device}, state)
+        text, rows = ("", b"") if known.text is None else known.text.sealed()
+        return seal(MAGIC, {"text": text, "device": self._inner.device}, rows + state)
 
     def restore(self, sequence: int, state: bytes) -> None:
         """Replace what is cached of a sequence by a saved state. Raises as the evaluator does."""
         known = self._known[sequence]
-        header, inner = unseal(MAGIC, state, "the saved state")
-        tokens: list[int] = json.loads(str(header["tokens"]))
-        before, known.tokens = known.tokens, []
+        header, body = unseal(MAGIC, state, "the saved state")
+        told = str(header["text"])
+        text, inner = ReadText.unsealed(told, body) if told else (None, body)
+        before, known.text = known.text, ReadText()
         try:
             number = self._there(known) if known.number is None else known.number
             self._inner.restore(number, inner)
@@ -267,9 +261,9 @@ class Rescued:
         except (DeviceFailed, MemoryError) as reason:
             self._change(reason)
         except BaseException:
-            known.tokens = before
+            known.text = before
             raise
-        known.tokens = tokens
+        known.text = text
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
@@ -356,8 +350,8 @@ class RescuedBatches(Rescued):
             super().commit(sequence, path)
             return
         known, (batch, first) = self._known[sequence], self._done[sequence]
-        if known.tokens is not None:
-            known.tokens += batch.tokens[path].tolist()
+        if known.text is not None:
+            known.text.extend(batch, path)
         self._without(known, lambda number: self._inner.commit(number, path + np.int32(first)))
 
     def truncate(self, sequence: int, n_cached: int) -> int:

@@ -7,7 +7,7 @@ that the last call left in the cache is not read again. Knows no files but its o
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -15,6 +15,7 @@ from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.conversation import Messages
 from edgeinfer.engine.generate import Generation
+from edgeinfer.engine.prompt_rows import Piece
 from edgeinfer.engine.prompts import Prompts
 from edgeinfer.engine.request import Options, Request
 from edgeinfer.engine.speculation.drafts import ModelDrafts
@@ -89,7 +90,7 @@ class Session:
 
     def complete(
         self,
-        text: str,
+        text: str | Sequence[Piece],
         *,
         parse_special: bool = True,
         priority: Priority = "interactive",
@@ -97,7 +98,8 @@ class Session:
     ) -> TextStream:
         """Continue a text as it is, without the chat template. `parse_special`: texts of special tokens mean them.
 
-        Raises ContextOverflow, BadSetting, EngineClosed.
+        Instead of a text, token ids may be given, and `PromptRows` among them to a model loaded with rows=True. Raises
+        ContextOverflow, BadSetting, EngineClosed, and UnsupportedModel for rows that the model cannot be given.
         """
         return self._start(self._prompts.text(text, options, parse_special=parse_special), priority)
 

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from edgeinfer.graph.buffers import Buffer
+from edgeinfer.graph.inputs import Inputs
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
+from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.experts import Experts
+from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.state import LayerState, PagedKV
 from edgeinfer.graph.weights import Weight
 
@@ -84,6 +87,13 @@ class ModelSpec:
         return self.buffer(self.logits).width
 
     @property
+    def inputs(self) -> Inputs:
+        """What passes may be given besides token ids."""
+        takes_rows = any(isinstance(op, Embed) and op.rows for op in self.ops())
+        takes_axes = any(isinstance(op, Rope) and op.sections is not None for op in self.ops())
+        return Inputs(self.width if takes_rows else 0, takes_axes)
+
+    @property
     def is_causal(self) -> bool:
         """Whether no token sees those after it; else texts are read as a whole, and none is written."""
         return all(op.causal for op in self.ops() if isinstance(op, Attention))
@@ -93,6 +103,8 @@ class ModelSpec:
         """Why one device must run all of it; None where several may share it."""
         if self.has_experts:
             return "is a mixture of experts"
+        if self.inputs.row_width:
+            return "is opened for rows of numbers"
         return "has states besides keys and values" if self.states else None
 
     def matrices(self) -> Iterator[Weight]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeinfer.graph.ops.rope import RopeTable
+    from edgeinfer.graph.ops.rope import RopeSections, RopeTable
     from edgeinfer.graph.step import Floats, Step
 
 
@@ -47,8 +47,8 @@ class OpContext(Protocol):
         """float32[rows]."""
         ...
 
-    def rotations(self, table: RopeTable) -> tuple[Floats, Floats]:
-        """Cosines and sines of the tokens' positions: float32[T, rotary_width / 2] each."""
+    def rotations(self, table: RopeTable, sections: RopeSections | None) -> tuple[Floats, Floats]:
+        """Cosines and sines of the tokens' positions, by pairs: float32[T, rotary_width / 2] each."""
         ...
 
     def rounds(self, weight: Weight) -> bool:

@@ -5,10 +5,14 @@ KV memory is cut into pages of PAGE positions; a slot is page * PAGE + offset.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgeinfer.graph.inputs import AXES, InputRows
 
 PAGE = 64
 """Positions of a KV page; also the attention's fixed chunk, so that sums never depend on the batch."""
@@ -21,11 +25,14 @@ Floats = NDArray[np.float32]
 class Batch:
     """T tokens to evaluate in one pass, in an order where parents precede children.
 
-    tokens     int32[T]
+    tokens     int32[T]  ids; below zero where `rows` has a row of numbers in place of an id
     sequences  int32[T]  id of the sequence each token continues
     positions  int32[T]  position of each token in its sequence
     parents    int32[T]  index in this batch of the token before it, or -1: the last cached token of its sequence
     outputs    int32[O]  indices of the tokens whose logits are wanted, increasing
+    rows       of the tokens below zero, in order; None where all are ids
+    axes       int32[T, 3]  temporal, height and width of each token for a multi-axis rotary embedding; None: its
+                            position along each of them
     """
 
     tokens: Int32s
@@ -33,6 +40,47 @@ class Batch:
     positions: Int32s
     parents: Int32s
     outputs: Int32s
+    rows: InputRows | None = None
+    axes: Int32s | None = None
+
+    def named_tokens(self) -> list[int]:
+        """The tokens as texts are compared: ids, and the names of rows."""
+        tokens: list[int] = self.tokens.tolist()
+        if self.rows is not None:
+            names = iter(self.rows.names)
+            return [next(names) if token < 0 else token for token in tokens]
+        return tokens
+
+    def rows_of(self, members: NDArray[np.integer[Any]]) -> InputRows | None:
+        """The rows of some tokens, by their increasing indices; None where these have none."""
+        if self.rows is None:
+            return None
+        numbers = np.cumsum(self.tokens < 0) - 1
+        chosen = numbers[members[self.tokens[members] < 0]]
+        names = tuple(self.rows.names[number] for number in chosen.tolist()) if self.rows.names else ()
+        return InputRows(self.rows.values[chosen], names) if len(chosen) else None
+
+
+def joined_rows(batches: Sequence[Batch]) -> InputRows | None:
+    """The rows of batches one after the other; None where none has any."""
+    found = [batch.rows for batch in batches if batch.rows is not None]
+    if not found:
+        return None
+    return InputRows(
+        np.concatenate([rows.values for rows in found]), tuple(name for rows in found for name in rows.names)
+    )
+
+
+def joined_axes(batches: Sequence[Batch]) -> Int32s | None:
+    """The axes of batches one after the other; None where none has any."""
+    if all(batch.axes is None for batch in batches):
+        return None
+    return np.concatenate([same_axes(batch.positions) if batch.axes is None else batch.axes for batch in batches])
+
+
+def same_axes(positions: Int32s) -> Int32s:
+    """Each position along all axes: int32[T, 3]."""
+    return np.repeat(positions[:, None], AXES, axis=1)
 
 
 @dataclass(frozen=True, slots=True)

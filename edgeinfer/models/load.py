@@ -18,6 +18,7 @@ from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.models.architectures import architecture_of
 from edgeinfer.models.gguf import GGUFFile, Metadata, TensorInfo
 from edgeinfer.models.hyperparameters import COUNT_MAX, Hyperparameters
+from edgeinfer.models.input_rows import with_rows
 from edgeinfer.models.quants import format_of
 from edgeinfer.models.thresholds import with_threshold
 
@@ -51,22 +52,29 @@ class Model:
         self.close()
 
 
-def open_model(path: str | Path, n_context: int | None = None, approx: float | None = None) -> Model:
+def open_model(
+    path: str | Path, n_context: int | None = None, approx: float | None = None, *, rows: bool = False
+) -> Model:
     """Open a GGUF model to be run with `n_context` tokens (default: the context it was trained with).
 
-    `approx`: a threshold below which activations count as zero. Raises ModelNotFound, BadGGUF, UnsupportedModel, and
-    BadSetting for an impossible context or threshold.
+    `approx`: a threshold below which activations count as zero. `rows`: it is to be given rows of numbers besides
+    token ids. Raises ModelNotFound, BadGGUF, UnsupportedModel, and BadSetting for an impossible context or threshold.
     """
     file = GGUFFile.open(path)
     try:
-        return Model(file, spec_of(file.metadata, file.tensors, n_context, approx))
+        return Model(file, spec_of(file.metadata, file.tensors, n_context, approx, rows=rows))
     except BaseException:
         file.close()
         raise
 
 
 def spec_of(
-    metadata: Metadata, tensors: Mapping[str, TensorInfo], n_context: int | None = None, approx: float | None = None
+    metadata: Metadata,
+    tensors: Mapping[str, TensorInfo],
+    n_context: int | None = None,
+    approx: float | None = None,
+    *,
+    rows: bool = False,
 ) -> ModelSpec:
     """The spec of the model that a header describes. Works without the weights. Raises as `open_model` does."""
     if n_context is not None and not 0 < n_context <= COUNT_MAX:
@@ -81,8 +89,11 @@ def spec_of(
     architecture = architecture_of(metadata.text("general.architecture"))
     header = Hyperparameters(metadata, tensors, 0)
     trained = header.integer("context_length")
-    spec = architecture.build(Hyperparameters(metadata, tensors, n_context or trained))
+    hp = Hyperparameters(metadata, tensors, n_context or trained)
+    spec = architecture.build(hp)
     _check_tensors(spec, tensors, header.integer("block_count"))
+    if rows:
+        spec = with_rows(spec, hp, architecture.axes)
     return spec if approx is None else with_threshold(spec, approx)
 
 

@@ -169,6 +169,8 @@ def _head_width(config: Any) -> int:
 def _add_rope(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
     rope = _rope_parameters(config)
     writer.add_rope_freq_base(rope["rope_theta"])
+    if "mrope_section" in rope and not architecture.startswith(DELTA_NETS):
+        writer.add_rope_dimension_sections([*rope["mrope_section"], 0])
     if architecture in ("llama", "phi3"):
         writer.add_rope_dimension_count(int(_head_width(config) * rope.get("partial_rotary_factor", 1.0)))
     if architecture == "phi3":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops import OPS
+from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.gated_act import GatedAct
 from edgeinfer.graph.ops.matmul import MatMul
+from edgeinfer.graph.ops.rope import Rope, RopeSections, RopeTable
+from edgeinfer.graph.weights import Weight
 from edgeinfer.models.load import open_model
 from edgeinfer.models.work import pass_work
 from edgeinfer.scheduling.work import work_of
@@ -69,6 +73,26 @@ def test_a_field_that_a_device_does_not_read_is_refused_by_its_name(monkeypatch:
     DEVICE_OPS.check([Gloss("gate", "up", "hidden", 64, "silu")])
     with pytest.raises(UnsupportedModel, match="cannot run the op gated_act: it does not know the field shine"):
         DEVICE_OPS.check([Gloss("gate", "up", "hidden", 64, "silu", shine=0.5)])
+
+
+@pytest.mark.parametrize("device", ["cuda", "onnx", "openvino"])
+def test_devices_for_token_ids_refuse_rows_and_axes_by_name(device: str) -> None:
+    try:
+        ops = importlib.import_module(f"edgeinfer.backends.{device}.op").DEVICE_OPS
+    except ImportError as reason:
+        pytest.skip(str(reason))
+    embed, rope = Embed(Weight("token_embd.weight", 0, 8, 32), "x"), Rope("query", 2, 16, RopeTable(1e4, 16))
+    ops.check([embed, rope])
+    for op, field in ((dataclasses.replace(embed, rows=True), "rows"), (rope_of_axes(rope), "sections")):
+        with pytest.raises(
+            UnsupportedModel, match=f"{device} cannot run the op {op.kind}: it does not know .* {field}"
+        ):
+            ops.check([op])
+
+
+def rope_of_axes(rope: Rope) -> Rope:
+    """It with three positions a token."""
+    return dataclasses.replace(rope, sections=RopeSections(4, 2, 2))
 
 
 @pytest.mark.parametrize("path", [*FILES, *EMBEDDING], ids=lambda path: path.stem)

@@ -17,7 +17,7 @@ HEAVY = ("numpy", "numba", "textual", "tokenizers", "jinja2", "typer", "asyncio"
 
 def test_the_public_names_are_these_and_all_resolve() -> None:
     own = ["Facts", "LLM", "Message", "SamplingSettings", "Session", "Stats", "TextStream", "__version__", "load"]
-    own += ["BatchAnswer", "BatchStream", "Live", "Load", "Mark", "Prompt", "TokenLogprobs", "ToolCall"]
+    own += ["BatchAnswer", "BatchStream", "Live", "Load", "Mark", "Prompt", "PromptRows", "TokenLogprobs", "ToolCall"]
     tree = [name for name, found in vars(errors).items() if inspect.isclass(found)]
     assert sorted(edgeinfer.__all__) == sorted(own + tree)
     for name in edgeinfer.__all__:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu import catalogue, records
 from edgeinfer.backends.cpu.layout import padded, parts_of, tile_tokens
 from edgeinfer.backends.cpu.memory import aligned
@@ -34,7 +35,7 @@ class Attending:
         self,
         spec: ModelSpec,
         file: GGUFFile,
-        n_context: int,
+        limits: Limits,
         pools: list[KVPool],
         values: Values,
         step: StepRecord,
@@ -43,7 +44,7 @@ class Attending:
     ) -> None:
         self._spec, self._pools, self._values = spec, pools, values
         self._step, self._n_workers, self._isa_name = step, n_workers, isa_name
-        self.rotations = Rotations(file, n_context)
+        self.rotations = Rotations(file, limits.n_context, limits.max_tokens)
         self._parts = parts_of(spec)
         self._scratch: NDArray[np.uint8] | None = None
         self._partials: Floats | None = None
@@ -54,7 +55,7 @@ class Attending:
         return self.rotations.nbytes + (0 if self._partials is None else self._partials.nbytes)
 
     def rope(self, op: Rope) -> Call:
-        cosines, sines = self.rotations.of(op.table)
+        cosines, sines = self.rotations.of(op.table, op.sections)
         args = np.zeros(1, records.ROPE)
         args["value"], args["stride"] = self._values.at(op.value)
         args["heads"], args["head_stride"] = op.heads, padded(op.head_width) * 4

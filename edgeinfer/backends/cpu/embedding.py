@@ -1,7 +1,8 @@
 """Rows of the embedding, decoded: the few that a text uses again and again are kept.
 
 In: tokens. Out: float32 rows in the buffer that a model begins with. Rows are read straight from the file, so only
-those of tokens that occur are ever touched. Learned positions are added to them; these few thousand stay decoded.
+those of tokens that occur are ever touched; rows that are given in place of tokens are copied as they are. Learned
+positions are added to them; these few thousand stay decoded.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import numpy as np
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.layout import embedding_rows
 from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.graph.inputs import InputRows
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.quants import decode_rows, format_of
+
+NOBODY = -1
+"""No token's: the owner of a place without a row."""
 
 
 class Embedding:
@@ -30,7 +35,7 @@ class Embedding:
         self._raw = file.raw(op.weight.tensor).reshape(tensor.shape[0], -1)
         self._width, self._scale = op.weight.columns, np.float32(op.scale)
         self._kept: Floats = aligned((embedding_rows(op.weight), self._width), np.float32)
-        self._owners = [-1] * len(self._kept)
+        self._owners = [NOBODY] * len(self._kept)
         self._positions = None if positions is None else np.array(weights.matrix(file, positions))
 
     @property
@@ -38,9 +43,24 @@ class Embedding:
         """Bytes of the rows that are kept."""
         return self._kept.nbytes + (0 if self._positions is None else self._positions.nbytes)
 
-    def write(self, tokens: Int32s, positions: Int32s, out: Floats) -> None:
-        """Fill the first rows of float32[n, padded width] with those of the tokens at their positions."""
+    def write(self, tokens: Int32s, positions: Int32s, out: Floats, rows: InputRows | None = None) -> None:
+        """Fill the first rows of float32[n, padded width] with those of the tokens at their positions.
+
+        `rows`: of the tokens below zero. Raises ValueError where there are such tokens and no rows.
+        """
+        if rows is None:
+            self._look_up(tokens, out)
+        else:
+            is_given = tokens < 0
+            self._look_up(np.where(is_given, np.int32(0), tokens), out)
+            out[: len(tokens), : self._width][is_given] = rows.values
+        if self._positions is not None:
+            out[: len(tokens), : self._width] += self._positions[positions]
+
+    def _look_up(self, tokens: Int32s, out: Floats) -> None:
         wanted, owners = tokens.tolist(), self._owners
+        if min(wanted) < 0:
+            raise ValueError("tokens below zero need rows of numbers")
         slots = [token % len(owners) for token in wanted]
         missing = [
             place for place, (token, slot) in enumerate(zip(wanted, slots, strict=True)) if owners[slot] != token
@@ -50,8 +70,6 @@ class Embedding:
             rows = out[missing, : self._width] = self._decoded(tokens[missing])
             for place, row in zip(missing, rows, strict=True):
                 self._kept[slots[place]], owners[slots[place]] = row, wanted[place]
-        if self._positions is not None:
-            out[: len(slots), : self._width] += self._positions[positions]
 
     def _decoded(self, tokens: Int32s) -> Floats:
         values = decode_rows(self._raw[tokens], self._format)

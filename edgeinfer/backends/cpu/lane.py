@@ -177,7 +177,7 @@ class CpuLane:
         return self._lowering.hidden(op)
 
     def _start(self, step: Step) -> None:
-        """Take over a step and embed its tokens."""
+        """Take over a step, and write the rows of its tokens."""
         if self._closed:
             raise EngineClosed("the model is closed; load it again")
         self._team.settle()
@@ -185,9 +185,14 @@ class CpuLane:
         if self.states is not None:
             self.states.fill(step)
         self._lowering.cutting.begin()
-        self._lowering.rotations.reach(1 + int(step.batch.positions.max()))
+        batch, rotations = step.batch, self._lowering.rotations
+        if batch.axes is None:
+            rotations.reach(1 + int(batch.positions.max()))
+            self._step.turn(None)
+        else:
+            self._step.turn(rotations.rows_of(batch.axes))
         if self._embedding is not None and self._embedded is not None:
-            self._embedding.write(step.batch.tokens, step.batch.positions, self._embedded)
+            self._embedding.write(batch.tokens, batch.positions, self._embedded, batch.rows)
 
     def _advance(self) -> None:
         """Let a state go on as `states.record` says."""

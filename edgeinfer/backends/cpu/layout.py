@@ -190,8 +190,12 @@ class BufferLayout:
     @property
     def total_bytes(self) -> int:
         """Bytes of all buffers, int8 forms, rotary tables, partials, peaks, rows of experts and kept rows."""
-        tables = {op.table for op in self._spec.ops() if isinstance(op, Rope)}
-        rotary = sum(4 * table.rotary_width * self._limits.n_context for table in tables)
+        tables = {(op.table, op.sections is not None) for op in self._spec.ops() if isinstance(op, Rope)}
+        limits = self._limits
+        rotary = sum(
+            4 * table.rotary_width * (limits.n_context + (limits.max_tokens if has_axes else 0))
+            for table, has_axes in tables
+        )
         tokens, heads, pages, width = self.partials_shape
         others = rotary + 4 * tokens * heads * pages * width + 4 * math.prod(self.peaks_shape)
         embeddings = [op.weight for op in self._spec.ops() if isinstance(op, Embed)]

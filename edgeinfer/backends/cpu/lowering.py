@@ -63,7 +63,7 @@ class Lowering:
         self._taps: dict[Weight, Floats] = {}
         self.products = Products(self._choice, packed, self.values, step, n_workers)
         self.states = CpuStates(spec, limits)
-        self.attending = Attending(spec, file, limits.n_context, pools, self.values, step, n_workers, packed.isa_name)
+        self.attending = Attending(spec, file, limits, pools, self.values, step, n_workers, packed.isa_name)
         self.mixing = Mixing(self._choice, packed, self.values, self.products, step, n_workers)
         layers, self.cutting = packed.layers, Cutting(spec.ops(), self.values, n_workers)
         parts = packed.shared, packed.isa_name, self.values, self.products, self.cutting

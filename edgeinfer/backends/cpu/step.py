@@ -29,6 +29,7 @@ STEP = np.dtype(
         ("n_chunks", "i8"),  # chunks of CHUNK positions of the longest context
         ("ends", "i8"),  # int32[T]: the last position of each token's sequence in the pass
         ("split", "i8"),  # 1: attention is cut by chunks, 0: by tiles
+        ("turns", "i8"),  # int32[T]: the row of rotary tables that each token turns by
     ]
 )
 TILE = {
@@ -50,7 +51,7 @@ CHANGING = np.array(
     [_PLACES[name] for name in ("n_tokens", "n_outputs", "tables", "table_stride", "n_tiles", "n_chunks", "split")]
 )
 """Fields that every step sets."""
-PATHS = _PLACES["paths"]
+PATHS, TURNS = _PLACES["paths"], _PLACES["turns"]
 
 
 def address(array: NDArray[np.generic]) -> int:
@@ -76,6 +77,8 @@ class StepRecord:
         self._paths = np.zeros(1, np.int32)
         for name in ("positions", "slots", "outputs", "tiles", "ends"):
             self.record[name] = address(getattr(self, f"_{name}"))
+        self._positions_at = int(self.record["positions"][0])
+        self.turn(None)
 
     @property
     def n_tokens_at(self) -> int:
@@ -96,6 +99,11 @@ class StepRecord:
     def n_outputs(self) -> int:
         """Outputs of the step."""
         return int(self._numbers[_PLACES["n_outputs"]])
+
+    def turn(self, rows: Int32s | None) -> None:
+        """Which rows of rotary tables the tokens turn by, int32[T]; None: those of their positions."""
+        self._turns = self._positions if rows is None else rows
+        self._numbers[TURNS] = self._positions_at if rows is None else address(rows)
 
     def fill(self, step: Step) -> None:
         """Take over a step."""

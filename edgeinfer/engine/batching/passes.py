@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from edgeinfer.engine.evaluators import Overlapping, SequenceEvaluator
-from edgeinfer.graph.step import Batch, Floats
+from edgeinfer.graph.step import Batch, Floats, joined_axes, joined_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +86,6 @@ def join(batches: Sequence[Batch]) -> Batch:
         positions=np.concatenate([batch.positions for batch in batches]),
         parents=np.concatenate([np.where(batch.parents < 0, -1, batch.parents + first) for batch, first in places]),
         outputs=np.concatenate([batch.outputs + first for batch, first in places]),
+        rows=joined_rows(batches),
+        axes=joined_axes(batches),
     )

@@ -33,6 +33,7 @@ from edgeinfer.engine.evaluators import (
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain, Reply, Shared, receive_call, send_reply
 from edgeinfer.engine.isolation.readings import plain_reading
 from edgeinfer.engine.regime import Regime
+from edgeinfer.graph.inputs import IDS_ONLY, Inputs
 
 
 class SharedFlag(StopFlag):
@@ -55,8 +56,9 @@ class SharedFlag(StopFlag):
 class Server:
     """Answers calls with one evaluator."""
 
-    def __init__(self, evaluator: SequenceEvaluator, n_vocab: int) -> None:
-        self._evaluator = evaluator
+    def __init__(self, evaluator: SequenceEvaluator, n_vocab: int, inputs: Inputs = IDS_ONLY) -> None:
+        """`inputs`: what the model takes besides token ids."""
+        self._evaluator, self._inputs = evaluator, inputs
         self._n_vocab = n_vocab
         self._shared: Shared | None = None
         self._known = (evaluator.device, evaluator.batch_invariant)
@@ -83,6 +85,8 @@ class Server:
             "device": evaluator.device,
             "batch_invariant": evaluator.batch_invariant,
             "n_vocab": self._n_vocab,
+            "row_width": self._inputs.row_width,
+            "axes": self._inputs.axes,
             "n_context_trained": 0 if foreign is None else foreign.n_context_trained,
             "max_tokens": evaluator.limits.max_tokens,
             "max_outputs": evaluator.limits.max_outputs,
@@ -118,14 +122,16 @@ class Server:
 
     def _share(self, call: Call) -> Reply:
         limits = self._evaluator.limits
-        self._shared = Shared(Path(str(call.arguments["path"])), limits.max_tokens, limits.max_outputs, self._n_vocab)
+        sizes = limits.max_tokens, limits.max_outputs, self._n_vocab, self._inputs.row_width
+        self._shared = Shared(Path(str(call.arguments["path"])), *sizes)
         if isinstance(self._evaluator, Interruptible):
             self._evaluator.heed(SharedFlag(self._shared))
         return Reply()
 
     def _evaluate(self, call: Call) -> Reply:
         assert self._shared is not None
-        batch = self._shared.batch(_number(call, "n_tokens"), _number(call, "n_outputs"))
+        n_tokens, n_outputs, n_rows = (_number(call, name) for name in ("n_tokens", "n_outputs", "n_rows"))
+        batch = self._shared.batch(n_tokens, n_outputs, n_rows, axes=bool(call.arguments["axes"]))
         logits = self._evaluator.evaluate(batch)
         shapes = self._shared.put_results(logits, self._evaluator.peaks)
         there = self._evaluator.n_free_pages, self._evaluator.n_workers
@@ -197,7 +203,7 @@ def _open(opening: Opening, connection: Connection) -> Server:
     def tell(what: str, done: int, total: int) -> None:
         send_reply(connection, Reply(progress=(what, done, total)))
 
-    subject = open_subject(opening.path, opening.device, opening.n_context, opening.approx)
+    subject = open_subject(opening.path, opening.device, opening.n_context, opening.approx, rows=opening.rows)
     regime = Regime.of_machine(opening.mode, opening.kinds)
     how = opening.limits, opening.options, tell, regime, opening.schedule
     evaluator = open_evaluator(opening.device, subject, *how)
@@ -205,7 +211,7 @@ def _open(opening: Opening, connection: Connection) -> Server:
     if isinstance(evaluator, Foreign):
         return Server(evaluator, evaluator.n_vocab)
     assert subject.spec is not None
-    return Server(evaluator, subject.spec.n_vocab)
+    return Server(evaluator, subject.spec.n_vocab, subject.spec.inputs)
 
 
 def _end_with_parent() -> None:

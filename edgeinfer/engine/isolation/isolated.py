@@ -17,12 +17,13 @@ import numpy as np
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.backends.stored import Reading
-from edgeinfer.engine.isolation.messages import Call, Opening, Plain
+from edgeinfer.engine.isolation.messages import Call, Opening, Plain, inputs_of
 from edgeinfer.engine.isolation.process import Child, ChildDied
 from edgeinfer.engine.isolation.readings import reading_of
 from edgeinfer.engine.isolation.sequences import KnownSequence
 from edgeinfer.engine.isolation.words import tokens_of, vocabulary_of
 from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.read_text import ReadText
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import ContextOverflow, DeviceFailed, DoesNotFit, EngineClosed
 from edgeinfer.graph.graph import ModelSpec
@@ -56,6 +57,7 @@ class Isolated:
         self._child: Child | None = Child(opening, progress)
         facts: Any = self._child.facts
         self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
+        self._inputs = inputs_of(facts)
         self.n_vocab, self.n_context_trained = int(facts["n_vocab"]), int(facts["n_context_trained"])
         self.limits = replace(
             opening.limits,
@@ -81,16 +83,20 @@ class Isolated:
         progress: Progress = no_progress,
         schedule: str = "auto",
         approx: float | None = None,
+        *,
+        rows: bool = False,
     ) -> Isolated:
         """A model's file on a device, by its name. `regime` of this process, `mode` and `kinds` for the other's."""
-        opening = Opening(file.path, device, limits.n_context, limits, options, mode, kinds, schedule, approx)
+        opening = Opening(file.path, device, limits.n_context, limits, options, mode, kinds, schedule, approx, rows)
         return cls(opening, regime, progress)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
     ) -> Isolated:
         """Another model on the same device, in one more process; close it too."""
-        opening = replace(self._opening, path=file.path, n_context=limits.n_context, limits=limits, approx=None)
+        opening = replace(
+            self._opening, path=file.path, n_context=limits.n_context, limits=limits, approx=None, rows=False
+        )
         return Isolated(opening, self.regime, progress)
 
     def __enter__(self) -> Isolated:
@@ -164,7 +170,7 @@ class Isolated:
 
         there = self._with_child(ask)
         twin = self.create()
-        self._sequences[twin] = replace(found, there=there, tokens=list(found.tokens))
+        self._sequences[twin] = replace(found, there=there, text=found.text.copied())
         return twin
 
     def free(self, sequence: int) -> None:
@@ -192,6 +198,8 @@ class Isolated:
         """
         if len(batch.tokens) > self.limits.max_tokens or len(batch.outputs) > self.limits.max_outputs:
             raise ValueError(f"a pass takes {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
+        if batch.rows is not None or batch.axes is not None:
+            self._inputs.check(batch, self.limits.n_context)
         self._pending = None
         self.regime.look()
         logits = self._with_child(lambda child: self._evaluate(child, batch), self._flag)
@@ -206,7 +214,7 @@ class Isolated:
         found, batch = self._get(sequence), self._pending
         if batch is None:
             raise ValueError(f"sequence {sequence} has nothing pending")
-        found.tokens.extend(batch.tokens[path].tolist())
+        found.text.extend(batch, path)
         nodes: list[Plain] = path.tolist()
 
         def post(child: Child, there: int) -> None:
@@ -223,7 +231,7 @@ class Isolated:
             self._ask(child, "pretend", sequence=self._there(child, found), n_tokens=n_tokens)
 
         self._with_child(ask)
-        found.tokens = [0] * n_tokens
+        found.text = ReadText([0] * n_tokens)
 
     def save(self, sequence: int) -> bytes:
         """What is cached of a sequence, for `restore` by the same model on the same device with the same kv."""
@@ -249,9 +257,9 @@ class Isolated:
         try:
             n_tokens = self._with_child(ask)
         except (ContextOverflow, DoesNotFit):
-            found.state, found.n_state, found.tokens = b"", 0, []
+            found.state, found.n_state, found.text = b"", 0, ReadText()
             raise
-        found.state, found.n_state, found.tokens = state, n_tokens, []
+        found.state, found.n_state, found.text = state, n_tokens, ReadText()
 
     def vocabulary(self) -> Vocabulary:
         """The vocabulary as the program in the process reads it. Raises DeviceFailed for no sense."""
@@ -311,9 +319,9 @@ class Isolated:
                 child.call(Call("restore", {"sequence": there}, found.state))
                 if self._ask(child, "truncate", sequence=there, n_cached=found.n_state) < found.n_state:
                     raise DeviceFailed("a saved state was cut where it has no checkpoint; start again from the text")
-            for start in range(0, len(found.tokens), self.limits.max_tokens):
-                part = found.tokens[start : start + self.limits.max_tokens]
-                self._read(child, there, found.n_state + start, part)
+            for batch in found.text.batches(there, self.limits.max_tokens, found.n_state):
+                self._pass(child, batch)
+                child.call(Call("commit", {"sequence": there, "path": [*range(len(batch.tokens))]}))
         except ChildDied:
             raise
         except BaseException:
@@ -321,14 +329,6 @@ class Isolated:
             raise
         found.there = there
         return there
-
-    def _read(self, child: Child, there: int, n_cached: int, tokens: list[int]) -> None:
-        """Have tokens read that a sequence had in a process before."""
-        order = np.arange(len(tokens), dtype=np.int32)
-        sequences, positions = np.full(len(tokens), there, np.int32), order + np.int32(n_cached)
-        batch = Batch(np.array(tokens, np.int32), sequences, positions, order - 1, order[:0])
-        self._pass(child, batch)
-        child.call(Call("commit", {"sequence": there, "path": [*range(len(tokens))]}))
 
     def _ask(self, child: Child, name: str, **arguments: Plain) -> int:
         """A call whose reply tells what is free as well; the number that it gives, 0 for none."""

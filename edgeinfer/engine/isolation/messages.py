@@ -21,6 +21,7 @@ from edgeinfer import errors
 from edgeinfer.backends.base import PEAK_BLOCK, PEAK_LANES, DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted
 from edgeinfer.errors import DeviceFailed, EdgeInferError
+from edgeinfer.graph.inputs import AXES, InputRows, Inputs
 from edgeinfer.graph.step import Batch, Floats
 from edgeinfer.scheduling.topology import CoreKind
 from edgeinfer.settings import Mode
@@ -28,11 +29,16 @@ from edgeinfer.settings import Mode
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 FLAG_BYTES = 64
 """At the start of the shared memory: the text of a stop flag."""
+BATCH_ROWS = 5 + AXES
+"""Tokens, sequences, positions, parents, outputs, and axes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a child is to open. `n_context`: what the model is to be run with. `approx`: its threshold, if any."""
+    """What a child is to open. `n_context`: what the model is to be run with. `approx`: its threshold, if any.
+
+    `rows`: the model is to be given rows of numbers too.
+    """
 
     path: Path
     device: str
@@ -43,6 +49,7 @@ class Opening:
     kinds: tuple[CoreKind, ...]
     schedule: str = "auto"
     approx: float | None = None
+    rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +129,32 @@ def _receive(connection: Connection) -> tuple[dict[str, Any], bytes]:
     return fields, body
 
 
-class Shared:
-    """Memory that both processes map: a stop flag, a batch, logits and peaks, at the same places for the same sizes."""
+def inputs_of(facts: Mapping[str, Plain]) -> Inputs:
+    """What the model that a child has opened takes besides token ids."""
+    return Inputs(int(str(facts["row_width"])), bool(facts["axes"]))
 
-    def __init__(self, path: Path, max_tokens: int, max_outputs: int, n_vocab: int) -> None:
-        """Map a file, which is made as large as it must be."""
+
+class Shared:
+    """Memory that both processes map: a stop flag, a batch, logits and peaks, at the same places for the same sizes.
+
+    A batch's numbers of tokens lie one after the other, axes last; then come its rows, if there may be some.
+    """
+
+    def __init__(self, path: Path, max_tokens: int, max_outputs: int, n_vocab: int, row_width: int) -> None:
+        """Map a file, which is made as large as it must be. `row_width`: of rows of numbers; 0: there are none."""
         self._widths = n_vocab, -(-n_vocab // PEAK_BLOCK) * PEAK_LANES
         peak_width = self._widths[1]
-        n_bytes = FLAG_BYTES + 4 * (5 * max_tokens + max_outputs * (n_vocab + peak_width))
+        n_bytes = FLAG_BYTES + 4 * ((BATCH_ROWS + row_width) * max_tokens + max_outputs * (n_vocab + peak_width))
         with path.open("r+b") as file:
             file.truncate(n_bytes)
             self._memory = mmap.mmap(file.fileno(), n_bytes)
         self.flag: NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8, 2)
-        numbers = np.frombuffer(self._memory, np.int32, 5 * max_tokens, FLAG_BYTES)
-        self._batch = numbers.reshape(5, max_tokens)
+        numbers = np.frombuffer(self._memory, np.int32, BATCH_ROWS * max_tokens, FLAG_BYTES)
+        self._batch = numbers.reshape(BATCH_ROWS, max_tokens)
         start = FLAG_BYTES + numbers.nbytes
+        rows = np.frombuffer(self._memory, np.float32, row_width * max_tokens, start)
+        self._rows: Floats = rows.reshape(max_tokens, row_width)
+        start += rows.nbytes
         self._logits: Floats = np.frombuffer(self._memory, np.float32, max_outputs * n_vocab, start)
         self._peaks: Floats = np.frombuffer(
             self._memory, np.float32, max_outputs * peak_width, start + self._logits.nbytes
@@ -148,12 +166,25 @@ class Shared:
         for row, values in enumerate((batch.tokens, batch.sequences, batch.positions, batch.parents)):
             self._batch[row, :n_tokens] = values
         self._batch[4, :n_outputs] = batch.outputs
-        return {"n_tokens": n_tokens, "n_outputs": n_outputs}
+        n_rows = 0 if batch.rows is None else len(batch.rows.values)
+        if batch.rows is not None:
+            self._rows[:n_rows] = batch.rows.values
+        if batch.axes is not None:
+            self._batch[5:, :n_tokens] = batch.axes.T
+        return {"n_tokens": n_tokens, "n_outputs": n_outputs, "n_rows": n_rows, "axes": batch.axes is not None}
 
-    def batch(self, n_tokens: int, n_outputs: int) -> Batch:
+    def batch(self, n_tokens: int, n_outputs: int, n_rows: int, *, axes: bool) -> Batch:
         """A copy of the batch that was written."""
         tokens, sequences, positions, parents = self._batch[:4, :n_tokens].copy()
-        return Batch(tokens, sequences, positions, parents, self._batch[4, :n_outputs].copy())
+        return Batch(
+            tokens,
+            sequences,
+            positions,
+            parents,
+            self._batch[4, :n_outputs].copy(),
+            InputRows(self._rows[:n_rows].copy()) if n_rows else None,
+            self._batch[5:, :n_tokens].T.copy() if axes else None,
+        )
 
     def put_results(self, logits: Floats, peaks: Floats | None) -> Plain:
         """Write logits and peaks; their shapes. Peaks that are larger than they should be are left out."""

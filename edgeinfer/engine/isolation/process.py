@@ -64,7 +64,7 @@ class Child:
             self.facts: Mapping[str, Plain] = self._opened(progress)
             shared = Path(self._folder.name) / "shared"
             shared.touch(0o600)
-            sizes = (int(str(self.facts[key])) for key in ("max_tokens", "max_outputs", "n_vocab"))
+            sizes = (int(str(self.facts[key])) for key in ("max_tokens", "max_outputs", "n_vocab", "row_width"))
             self.shared: Shared = Shared(shared, *sizes)
             self.call(Call("share", {"path": str(shared)}))
             self._folder.cleanup()  # both have mapped it; nothing is left wherever this process is killed

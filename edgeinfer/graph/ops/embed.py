@@ -1,4 +1,4 @@
-"""Embeddings: the row of each token."""
+"""Embeddings: the row of each token, from the table of tokens or as it is given."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from edgeinfer.graph.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class Embed(Op):
-    """out[t] = scale * weight[token t]."""
+    """out[t] = scale * weight[token t], or the row of numbers that token t is given as, which is not scaled.
+
+    `rows`: whether there may be such rows (`graph.inputs`).
+    """
 
     weight: Weight
     out: str
     scale: float = 1.0
+    rows: bool = False
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
@@ -32,8 +36,11 @@ class Embed(Op):
         return Cost(gathered=(self.weight,), n_elements=self.weight.columns)
 
     def evaluate(self, context: OpContext) -> None:
-        rows = context.matrix(self.weight)[context.step.batch.tokens]
-        context.values[self.out] = rows * np.float32(self.scale)
+        batch = context.step.batch
+        embedded = context.matrix(self.weight)[np.maximum(batch.tokens, 0)] * np.float32(self.scale)
+        if batch.rows is not None:
+            embedded[batch.tokens < 0] = batch.rows.values
+        context.values[self.out] = embedded
 
 
 OP = Embed

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
@@ -19,12 +20,13 @@ class Architecture:
     """How to build the spec of a family.
 
     `aliases`: other values of `general.architecture` that mean the same. `spelling`: the value, where no file can be
-    called that.
+    called that. `axes`: how files whose rotary embedding has three axes (`rope.dimension_sections`) lay them out.
     """
 
     build: Callable[[Hyperparameters], ModelSpec]
     aliases: tuple[str, ...] = ()
     spelling: str = ""
+    axes: Literal["contiguous", "interleaved"] | None = None
 
 
 ARCHITECTURES: Registry[Architecture] = Registry("edgeinfer.models.architectures", "ARCHITECTURE", "architecture")

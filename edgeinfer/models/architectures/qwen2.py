@@ -28,4 +28,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return head(g)
 
 
-ARCHITECTURE = Architecture(build, aliases=("qwen2vl",))
+ARCHITECTURE = Architecture(build, aliases=("qwen2vl",), axes="contiguous")

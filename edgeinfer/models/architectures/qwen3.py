@@ -29,4 +29,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return head(g)
 
 
-ARCHITECTURE = Architecture(build, aliases=("qwen3vl",))
+ARCHITECTURE = Architecture(build, aliases=("qwen3vl",), axes="interleaved")

@@ -34,4 +34,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return head(g)
 
 
-ARCHITECTURE = Architecture(build)
+ARCHITECTURE = Architecture(build, axes="interleaved")

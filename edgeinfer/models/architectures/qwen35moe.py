@@ -17,4 +17,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return mixture_with_delta_nets(hp, grouped=False)
 
 
-ARCHITECTURE = Architecture(build)
+ARCHITECTURE = Architecture(build, axes="interleaved")

@@ -30,4 +30,4 @@ def build(hp: Hyperparameters) -> ModelSpec:
     return head(g)
 
 
-ARCHITECTURE = Architecture(build, aliases=("qwen3vlmoe",))
+ARCHITECTURE = Architecture(build, aliases=("qwen3vlmoe",), axes="interleaved")

@@ -1,7 +1,7 @@
 """Rotary embedding in place.
 
-Memory: value float32[n, stride / 4], heads `head_stride` bytes apart; cosines and sines float32[positions, half]. Its
-NumPy twin is `backends.reference.rotate`.
+Memory: value float32[n, stride / 4], heads `head_stride` bytes apart; cosines and sines float32[rows, half], the row of
+a token as the step says. Its NumPy twin is `graph.ops.rope.rotate`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ step_at = simd.record_at(STEP)
 
 
 def rope(pointer, worker, crew):
-    """Rotate pairs (i, i + half) of every head by the angles of the token's position, by tokens and parts."""
+    """Rotate pairs (i, i + half) of every head by the angles of the token's row, by tokens and parts."""
     args = arguments_at(pointer)
     step = step_at(args.step)
     count, half = step.n_tokens * args.parts, args.half
     whole, heads = half // 16 * 16, args.heads // args.parts
     for unit in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
         token, part = unit // args.parts, unit % args.parts
-        at = simd.load_int32(step.positions + 4 * token) * half * 4
+        at = simd.load_int32(step.turns + 4 * token) * half * 4
         cosines, sines = args.cosines + at, args.sines + at
         for head in range(part * heads, (part + 1) * heads):
             first = args.value + token * args.stride + head * args.head_stride

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from edgeinfer.backends.cpu.op import CpuOp
 
-OP = CpuOp(lambda *_: [], lambda *_: [], fields=frozenset({"scale"}))
+OP = CpuOp(lambda *_: [], lambda *_: [], fields=frozenset({"scale", "rows"}))

@@ -17,4 +17,4 @@ def _calls(lowering: Lowering, op: Rope) -> list[Call]:
     return [lowering.attending.rope(op)]
 
 
-OP = CpuOp(lambda *_: [catalogue.ROPE], _calls)
+OP = CpuOp(lambda *_: [catalogue.ROPE], _calls, frozenset({"sections"}))

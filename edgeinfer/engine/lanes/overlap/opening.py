@@ -256,6 +256,5 @@ def _opened(
 def _refuse_whole(spec: ModelSpec, device: str) -> None:
     """Raise UnsupportedModel for a model that devices cannot share, on behalf of one that does not run it."""
     if spec.why_whole is not None:
-        raise UnsupportedModel(
-            f"{spec.name} {spec.why_whole}, which {device} does not run; --device cpu does, and llamacpp"
-        )
+        also = "" if spec.inputs.row_width else ", and llamacpp"
+        raise UnsupportedModel(f"{spec.name} {spec.why_whole}, which {device} does not run; --device cpu does{also}")

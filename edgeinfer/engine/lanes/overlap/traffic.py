@@ -14,6 +14,7 @@ import numpy as np
 from edgeinfer.engine.lanes.overlap.flights import Flight
 from edgeinfer.engine.lanes.overlap.homes import Homes
 from edgeinfer.engine.lanes.overlap.rows import Int64s, RowStore
+from edgeinfer.graph.inputs import IDS_ONLY
 from edgeinfer.graph.step import Batch, Int32s
 
 
@@ -111,6 +112,7 @@ def whole(batch: Batch) -> Piece:
     """A batch of one sequence as it is. Raises ValueError for several."""
     if not len(batch.tokens) or (batch.sequences != batch.sequences[0]).any():
         raise ValueError("a batch that is started is of one sequence, and has at least one token")
+    IDS_ONLY.check(batch, 0)
     return Piece(int(batch.sequences[0]), batch, np.arange(len(batch.tokens)))
 
 
@@ -118,6 +120,7 @@ def cut(batch: Batch) -> list[Piece]:
     """A batch cut by sequences."""
     if not len(batch.tokens):
         raise ValueError("a batch needs at least one token")
+    IDS_ONLY.check(batch, 0)
     names = np.unique(batch.sequences).tolist()
     return [whole(batch)] if len(names) == 1 else [_piece(batch, name) for name in names]
 

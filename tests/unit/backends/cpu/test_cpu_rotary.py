@@ -56,7 +56,7 @@ def test_rotation(library: KernelLibrary, heads: int, width: int, rotary_width: 
             half=half,
             cosines=cosines,
             sines=sines,
-            step=step_of(positions=positions),
+            step=step_of(turns=positions),
         )
         assert np.allclose(padded[:-1, :, :width].reshape(9, -1), expected, rtol=1e-6, atol=1e-6)
         assert same_bits(padded[:-1, :, rotary_width:width], values.reshape(9, heads, width)[..., rotary_width:].copy())

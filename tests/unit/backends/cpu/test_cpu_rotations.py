@@ -10,17 +10,17 @@ import pytest
 from edgeinfer.backends import weights
 from edgeinfer.backends.cpu.rotations import AT_ONCE, Rotations
 from edgeinfer.errors import BadGGUF
-from edgeinfer.graph.ops.rope import RopeTable
+from edgeinfer.graph.ops.rope import RopeSections, RopeTable
 from edgeinfer.models import rope
 
-N_CONTEXT = 2 * AT_ONCE + 100
+N_CONTEXT, MAX_TOKENS = 2 * AT_ONCE + 100, 16
 FACTORS = np.array([1.0, 2.0, 4.0], np.float32)
 
 
 @pytest.fixture
 def rotations(monkeypatch: pytest.MonkeyPatch) -> Rotations:
     monkeypatch.setattr(weights, "rope_factors", lambda _, table: FACTORS if table.factors else None)
-    return Rotations(None, N_CONTEXT)  # type: ignore[arg-type]
+    return Rotations(None, N_CONTEXT, MAX_TOKENS)  # type: ignore[arg-type]
 
 
 def test_rows_are_there_once_they_are_reached(rotations: Rotations) -> None:
@@ -63,3 +63,19 @@ def test_an_interruption_leaves_them_to_the_next_pass(rotations: Rotations, monk
     rotations.reach(5)
     for table, (cosines, _) in zip(tables, made, strict=True):
         assert cosines[:5].tobytes() == compute(table, 5)[0].tobytes()
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_each_pair_turns_by_the_position_of_its_axis(rotations: Rotations, interleaved: bool) -> None:
+    table, sections = RopeTable(1e4, 16), RopeSections(4, 2, 2, interleaved)
+    own = ([0, 1, 2, 0, 1, 2, 0, 0] if interleaved else [0, 0, 0, 0, 1, 1, 2, 2]), rotations.of(table, sections)
+    plain = rotations.of(RopeTable(1e6, 8))
+    axes = np.array([[3, 3, 3], [AT_ONCE, 5, 7], [9, 9, 9], [1, 2, 1]], np.int32)
+    rows = rotations.rows_of(axes)
+    assert rows.tolist() == [3, N_CONTEXT, 9, N_CONTEXT + 1]
+    for array, expected in zip(own[1], rope.rotations(table, N_CONTEXT), strict=True):
+        for row, positions in zip(rows, axes, strict=True):
+            wanted = np.array([expected[positions[axis], pair] for pair, axis in enumerate(own[0])])
+            assert array[row].tobytes() == wanted.tobytes()
+    assert len(plain[0]) == N_CONTEXT
+    assert len(own[1][0]) == N_CONTEXT + MAX_TOKENS

@@ -1,0 +1,70 @@
+"""What a pass is given besides token ids: rows of numbers in place of them, and three positions a token.
+
+An encoder of images or sound makes rows as wide as the model. A model with multi-axis rotary embedding tells the tokens
+of an image apart by three positions: temporal, height, width. Knows no encoder, and nothing of how texts are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeinfer.errors import ContextOverflow, UnsupportedModel
+
+if TYPE_CHECKING:
+    from edgeinfer.graph.step import Batch, Floats
+
+AXES = 3
+"""Temporal, height, width."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputRows:
+    """Rows that stand for tokens of a batch: the n-th is that of its n-th token below zero.
+
+    values  float32[N, D]
+    names   N numbers below zero, by which whoever compares texts tells rows apart; () where nobody does
+    """
+
+    values: Floats
+    names: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What a model was opened for. `row_width`: of rows of numbers; 0: token ids alone. `axes`: it reads three."""
+
+    row_width: int = 0
+    axes: bool = False
+
+    def check(self, batch: Batch, n_context: int) -> None:
+        """Raises UnsupportedModel, ContextOverflow or ValueError for a batch whose rows or axes cannot be."""
+        if batch.rows is not None:
+            if not self.row_width:
+                raise UnsupportedModel(
+                    "this model was opened for token ids alone and cannot be given rows of numbers; load it on the "
+                    "cpu with rows=True"
+                )
+            shape = int(np.count_nonzero(batch.tokens < 0)), self.row_width
+            if batch.rows.values.shape != shape:
+                raise ValueError(f"rows of shape {batch.rows.values.shape} for {shape[0]} tokens of width {shape[1]}")
+        if batch.axes is not None:
+            if not self.axes:
+                raise UnsupportedModel("this model, as it was opened, has one position a token and cannot read three")
+            if batch.axes.shape != (len(batch.tokens), AXES):
+                raise ValueError(f"axes of shape {batch.axes.shape} for {len(batch.tokens)} tokens")
+            check_axes(int(batch.axes.min(initial=0)), int(batch.axes.max(initial=0)), n_context)
+
+
+def check_axes(lowest: int, highest: int, n_context: int) -> None:
+    """Raises ContextOverflow for positions that no rotary table has."""
+    if lowest < 0 or highest >= n_context:
+        raise ContextOverflow(
+            f"positions from {lowest} to {highest} along an axis are not all within the context of {n_context}; "
+            "load the model with a larger context (--ctx, n_context)"
+        )
+
+
+IDS_ONLY = Inputs()

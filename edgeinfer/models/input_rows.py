@@ -1,0 +1,67 @@
+"""A model that is to be given rows of numbers in place of token ids, and three positions a token where it can be.
+
+In: a ModelSpec and what its file says of axes (`rope.dimension_sections`). Out: the ModelSpec whose ops say so, which
+devices without rows or axes refuse by name. Knows nothing of what makes rows. Sources: Qwen2-VL (arXiv 2409.12191),
+Qwen3-VL (arXiv 2511.21631).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from edgeinfer.errors import BadGGUF, UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.inputs import AXES
+from edgeinfer.graph.op import Op
+from edgeinfer.graph.ops.embed import Embed
+from edgeinfer.graph.ops.rope import Rope, RopeSections
+from edgeinfer.models.hyperparameters import Hyperparameters
+
+KEY = "rope.dimension_sections"
+
+
+def with_rows(spec: ModelSpec, hp: Hyperparameters, axes: Literal["contiguous", "interleaved"] | None) -> ModelSpec:
+    """The model, open for rows of numbers. `axes`: how files of its family lay out axes.
+
+    Raises BadGGUF for sections that cannot be, UnsupportedModel where edgeinfer does not know what they mean.
+    """
+    sections = _sections(hp, axes)
+    stages = tuple(replace(stage, ops=tuple(_open(op, sections, hp) for op in stage.ops)) for stage in spec.stages)
+    return replace(spec, stages=stages)
+
+
+def _open(op: Op, sections: RopeSections | None, hp: Hyperparameters) -> Op:
+    if isinstance(op, Embed):
+        return replace(op, rows=True)
+    if isinstance(op, Rope) and sections is not None:
+        pairs, total = op.table.rotary_width // 2, sections.temporal + sections.height + sections.width
+        if total != pairs:
+            raise BadGGUF(f"{hp.architecture}.{KEY} has {total} pairs in all; the heads of the file have {pairs}")
+        return replace(op, sections=sections)
+    return op
+
+
+def _sections(hp: Hyperparameters, axes: Literal["contiguous", "interleaved"] | None) -> RopeSections | None:
+    """What the file says; None where all pairs turn by one position."""
+    if not hp.has(KEY):
+        return None
+    values = hp.metadata.get(f"{hp.architecture}.{KEY}")
+    if not isinstance(values, np.ndarray) or not np.issubdtype(values.dtype, np.integer) or len(values) not in (3, 4):
+        raise BadGGUF(f"{hp.architecture}.{KEY} must be an array of three or four whole numbers")
+    found = [int(value) for value in values]
+    if min(found) < 0:
+        raise BadGGUF(f"{hp.architecture}.{KEY} is {found}; none may be below zero")
+    if not any(found[1:]):
+        return None
+    if any(found[AXES:]):
+        raise UnsupportedModel(f"{hp.architecture}.{KEY} has a fourth axis ({found}); edgeinfer has three")
+    if axes is None:
+        raise UnsupportedModel(
+            f"{hp.architecture} has a rotary embedding of several axes ({KEY}), whose order edgeinfer does not know; "
+            "load it without rows=True for texts"
+        )
+    temporal, height, width = found[:AXES]
+    return RopeSections(temporal, height, width, axes == "interleaved")
