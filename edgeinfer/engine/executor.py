@@ -62,9 +62,7 @@ class Executor(Observed):
         notices: tuple[str, ...] = (),
         inputs: Inputs = IDS_ONLY,
     ) -> None:
-        """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything. `inputs`: what
-        the lane's model takes besides token ids.
-        """
+        """`is_guest`: the device is another executor's. `regime`: what may be used; None: everything."""
         self.notices, self._inputs = notices, inputs
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
@@ -94,8 +92,8 @@ class Executor(Observed):
     ) -> Executor:
         """Open devices by name and compile the model for them. Raises as `lanes.opening.open_model`."""
         found = open_model(device, spec, file, limits, options, schedule, progress)
-        own = found.device, found.lane, limits, fingerprint, options
-        return cls(*own, regime=regime, notices=found.notices, inputs=spec.inputs)
+        own, notices = (found.device, found.lane, limits, fingerprint, options), found.notices
+        return cls(*own, regime=regime, notices=notices, inputs=spec.inputs)
 
     def beside(
         self, spec: ModelSpec, file: GGUFFile, fingerprint: str, limits: Limits, progress: Progress = no_progress
@@ -165,12 +163,10 @@ class Executor(Observed):
     def evaluate(self, batch: Batch) -> Floats:
         """Logits of the batch's outputs: float32[O, V], valid until the next call; the tokens stay pending.
 
-        Raises ContextOverflow or DoesNotFit (no free pages) before anything is computed, and UnsupportedModel for rows
-        or axes where the model was opened for token ids alone.
+        Raises ContextOverflow or DoesNotFit (no free pages) before anything is computed, and as `Inputs.check`.
         """
         lane = self._open_lane()
-        if batch.rows is not None or batch.axes is not None:
-            self._inputs.check(batch, self._limits.n_context)
+        self._inputs.check(batch, self._limits.n_context)
         if len(batch.tokens) > self._limits.max_tokens or len(batch.outputs) > self._limits.max_outputs:
             raise ValueError(f"a pass takes {self._limits.max_tokens} tokens and {self._limits.max_outputs} outputs")
         self.regime.look()

@@ -198,8 +198,7 @@ class Isolated:
         """
         if len(batch.tokens) > self.limits.max_tokens or len(batch.outputs) > self.limits.max_outputs:
             raise ValueError(f"a pass takes {self.limits.max_tokens} tokens and {self.limits.max_outputs} outputs")
-        if batch.rows is not None or batch.axes is not None:
-            self._inputs.check(batch, self.limits.n_context)
+        self._inputs.check(batch, self.limits.n_context)
         self._pending = None
         self.regime.look()
         logits = self._with_child(lambda child: self._evaluate(child, batch), self._flag)

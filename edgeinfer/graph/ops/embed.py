@@ -37,9 +37,12 @@ class Embed(Op):
 
     def evaluate(self, context: OpContext) -> None:
         batch = context.step.batch
-        embedded = context.matrix(self.weight)[np.maximum(batch.tokens, 0)] * np.float32(self.scale)
+        given = batch.tokens < 0
+        embedded = context.matrix(self.weight)[np.where(given, 0, batch.tokens)] * np.float32(self.scale)
         if batch.rows is not None:
-            embedded[batch.tokens < 0] = batch.rows.values
+            embedded[given] = batch.rows.values
+        elif given.any():
+            raise ValueError("tokens below zero need rows of numbers")
         context.values[self.out] = embedded
 
 
