@@ -217,10 +217,15 @@ class CachedSequence:
         return self.pool.executor.peaks
 
     def commit(self, batch: Batch, path: Int32s) -> None:
-        """Keep these tokens of the batch just evaluated; under the same lock."""
-        self.pool.executor.commit(self.sequence, path)
+        """Keep these tokens of the batch just evaluated; under the same lock. Interrupted, it keeps none of them."""
         tokens = batch.named_tokens()
-        self._tokens.extend([tokens[node] for node in path.tolist()])
+        kept = [tokens[node] for node in path.tolist()]
+        try:
+            self.pool.executor.commit(self.sequence, path)
+            self._tokens.extend(kept)
+        except KeyboardInterrupt:  # the executor may count tokens whose keys or states are not in their places
+            self._truncate(len(self._tokens))
+            raise
         self.was_taken = False
 
     def branch(self) -> CachedSequence:

@@ -248,7 +248,7 @@ class KVCache:
         n_before, writes = self.n_cached(sequence), self.states.claim(sequence, len(path))
         try:
             copies = self._commit(sequence, path)
-        except ValueError:
+        except BaseException:  # no such chain, or a signal handler raised
             self.states.give_back(sequence, writes)
             raise
         pages = self._sequences[sequence].pages

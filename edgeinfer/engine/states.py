@@ -226,8 +226,8 @@ class SequenceStates:
 
     def _move(self, sequence: int, slot: int) -> None:
         """Let a sequence be at a slot, with its holder's claim."""
-        self.slots.release(self._current[sequence])
-        self._current[sequence] = slot
+        left, self._current[sequence] = self._current[sequence], slot
+        self.slots.release(left)  # afterwards: who is interrupted in between gives up no slot twice
 
 
 def _n_settled(batch: Batch, first: int, stop: int) -> int:
