@@ -76,12 +76,18 @@ def hidden_head(g: ModelGraph) -> ModelSpec:
     return g.spec(taken)
 
 
-def ranks(g: ModelGraph) -> bool:
-    """Whether the file ranks documents, by a head that the graph then has."""
+def ranks(g: ModelGraph, *, unsaid: bool = False) -> bool:
+    """Whether the file ranks documents, by a head that the graph then has.
+
+    `unsaid`: a head of one score ranks where the file does not say how rows are pooled. llama.cpp's converter says it
+    of no cross-encoder.
+    """
     hp, width = g.hp, g.sizes.width
-    if hp.integer("pooling_type", 0, least=0) != RANK or "cls.output.weight" not in hp.tensors:
+    if "cls.output.weight" not in hp.tensors:
         return False
     out = hp.columns_of("cls.output.weight", width)
+    if hp.integer("pooling_type", RANK if unsaid and out.n_rows == 1 else 0, least=0) != RANK:
+        return False
     if out.n_rows > 2:
         raise UnsupportedModel(f"this reranker tells {out.n_rows} kinds apart; edgeinfer has those of one score or two")
     dense = hp.matrix("cls.weight", (width, width)) if "cls.weight" in hp.tensors else None

@@ -23,12 +23,13 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a BERT. Raises BadGGUF, UnsupportedModel for a classifier, BadSetting for too long a context."""
     g = ModelGraph(hp, Sizes.read(hp, norms="layer"))
     sizes, has_head = g.sizes, "cls.weight" in hp.tensors or "cls.output.weight" in hp.tensors
-    if has_head and not ranks(g):
+    if has_head and not ranks(g, unsaid=True):
         raise UnsupportedModel("this bert is a classifier; edgeinfer has those that embed or rank")
     if has_head and TYPES in hp.tensors and hp.columns_of(TYPES, sizes.width).n_rows > 1:
+        pooled = "" if "cls.weight" in hp.tensors else ", and its file lacks the layer before its head (the pooler)"
         raise UnsupportedModel(
-            "this reranker tells a query and a document apart by kinds of text; edgeinfer has those that do not, as "
-            "XLM-RoBERTa's (bge-reranker-v2-m3, jina-reranker-v2)"
+            f"this reranker tells a query and a document apart by kinds of text{pooled}; edgeinfer has those that do "
+            "not, as XLM-RoBERTa's (bge-reranker-v2-m3, jina-reranker-v2)"
         )
     if hp.n_context > sizes.n_context_trained:
         raise BadSetting(
