@@ -1,0 +1,135 @@
+"""What published checkpoints have beside what transformers writes, and the parts of it that it does not know.
+
+In: the folder of a checkpoint, and its random numbers. Out: more files, tensors and keys in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+Extra = Callable[[Path, np.random.Generator], None]
+INNER = 96
+
+
+def _configuration(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = folder / "config.json"
+    held = json.loads(path.read_text())
+    change(held)
+    path.write_text(json.dumps(held, indent=1))
+
+
+def _tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    path = folder / "model.safetensors"
+    held = load_file(path)
+    change(held)
+    save_file({key: value.contiguous() for key, value in held.items()}, path, metadata={"format": "pt"})
+
+
+def guess_one_more(folder: Path, random: np.random.Generator) -> None:
+    """A layer that predicts one more token (MTP): a copy of the first layer that attends; nothing reads its numbers."""
+
+    def add(held: dict[str, torch.Tensor]) -> None:
+        layers = sorted(
+            {int(key.split("layers.")[1].split(".")[0]) for key in held if "layers." in key and "visual" not in key}
+        )
+        attending = next(n for n in reversed(layers) if any(f"layers.{n}.self_attn" in key for key in held))
+        width = next(value for key, value in held.items() if key.endswith("embed_tokens.weight")).shape[1]
+        for key, value in list(held.items()):
+            _, found, rest = key.partition(f"layers.{attending}.")
+            if found and "visual" not in key:
+                held[f"mtp.layers.0.{rest}"] = value.clone()
+        held["mtp.fc.weight"] = torch.zeros(width, 2 * width, dtype=torch.bfloat16)
+        for name in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
+            held[f"mtp.{name}.weight"] = torch.zeros(width, dtype=torch.bfloat16)
+
+    _tensors(folder, add)
+
+
+def pack_experts(folder: Path, random: np.random.Generator) -> None:
+    """gpt-oss's experts as published: blocks of 32 four-bit numbers (MXFP4), each block with a power of two."""
+
+    def pack(held: dict[str, torch.Tensor]) -> None:
+        for key in [key for key in held if key.endswith(("gate_up_proj", "down_proj"))]:
+            count, columns, rows = held.pop(key).shape  # [E, D, 2F], by columns
+            codes = random.integers(0, 256, (count, rows, columns // 32, 16), np.uint8)
+            powers = random.integers(121, 125, (count, rows, columns // 32)).astype(np.uint8)
+            held[f"{key}_blocks"], held[f"{key}_scales"] = torch.from_numpy(codes), torch.from_numpy(powers)
+
+    def say(held: dict[str, Any]) -> None:
+        whole = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+        held["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": whole}
+
+    _tensors(folder, pack)
+    _configuration(folder, say)
+
+
+def columns_first(folder: Path, random: np.random.Generator) -> None:
+    """Qwen3-VL's experts as published, columns first; transformers 5.24 turns them only when it reads."""
+
+    def turn(held: dict[str, torch.Tensor]) -> None:
+        for key in held:
+            if key.endswith(("experts.gate_up_proj", "experts.down_proj")):
+                held[key] = held[key].transpose(1, 2)
+
+    _tensors(folder, turn)
+
+
+def keep_window(folder: Path, random: np.random.Generator) -> None:
+    """EmbeddingGemma's window as published: transformers halves it when a configuration is read."""
+    _configuration(folder, lambda held: held.update(sliding_window=24))
+
+
+def pool_by(kind: str) -> Extra:
+    """The description of pooling that sentence-transformers reads."""
+
+    def add(folder: Path, random: np.random.Generator) -> None:
+        modules = [
+            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        ]
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_Pooling").mkdir()
+        modes = {"pooling_mode_cls_token": kind == "cls", "pooling_mode_mean_tokens": kind == "mean"}
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+
+    return add
+
+
+def two_products(folder: Path, random: np.random.Generator) -> None:
+    """The two matrices by which EmbeddingGemma multiplies a pooled row."""
+    width = json.loads((folder / "config.json").read_text())["hidden_size"]
+    modules = json.loads((folder / "modules.json").read_text())
+    for number, (inner, outer) in ((2, (width, INNER)), (3, (INNER, width))):
+        name = f"{number}_Dense"
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps({"in_features": inner, "out_features": outer}))
+        values = (random.standard_normal((outer, inner)) * inner**-0.5).astype(np.float32)
+        save_file({"linear.weight": torch.from_numpy(values).bfloat16()}, folder / name / "model.safetensors")
+        modules.append({"idx": number, "name": str(number), "path": name, "type": "sentence_transformers.models.Dense"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+
+
+def older_names(folder: Path, random: np.random.Generator) -> None:
+    """The keys of nomic-embed's published configuration, by names that transformers' own class does not use."""
+    fixed = {
+        "n_positions": 8192,
+        "activation_function": "swiglu",
+        "causal": False,
+        "qkv_proj_bias": False,
+        "mlp_fc1_bias": False,
+        "mlp_fc2_bias": False,
+        "prenorm": False,
+        "rotary_emb_fraction": 1.0,
+        "rotary_emb_interleaved": False,
+        "rotary_emb_scale_base": None,
+        "rotary_emb_base": 1000,
+        "max_trained_positions": 2048,
+    }
+    _configuration(folder, lambda held: held.update(fixed))

@@ -1,0 +1,209 @@
+"""Families as their publishers hand them out: configuration, class, tokenizer, and what lies beside the weights.
+
+In: nothing. Out: `Published`, one a family, from which a tiny random checkpoint is made. Knows nothing of GGUF.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from transformers import (
+    BertConfig,
+    NomicBertConfig,
+    PretrainedConfig,
+    Qwen2VLConfig,
+    Qwen3_5Config,
+    Qwen3_5MoeConfig,
+    Qwen3VLConfig,
+    Qwen3VLMoeConfig,
+    XLMRobertaConfig,
+)
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
+from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
+
+from goldens import cases, extras
+from goldens.small_tokenizers import (
+    GPT4O,
+    LLAMA3,
+    VOCABULARY,
+    Kind,
+    byte_level,
+    pieces,
+    unigram,
+    word_piece,
+)
+
+SMALL = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=32)
+SQUARE = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32)
+PERIOD = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=16, layers=7)
+HYBRID = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=3)
+DELTA = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=32)
+MIXED = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=16)
+MIXED_DELTA = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=16)
+TURNS = {"layer_types": ["linear_attention", "full_attention"]}
+FEW = {"num_experts": 3, "num_experts_per_tok": 2}
+BYTE_IDS = {"vocab_size": VOCABULARY, "bos_token_id": 266, "eos_token_id": 268, "pad_token_id": 266}
+PIECE_IDS = {"vocab_size": VOCABULARY, "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
+BERT_CONTEXT = 96
+BERT = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": BERT_CONTEXT,
+}
+Config = Callable[[], PretrainedConfig]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A family: `model` is its class in transformers, `options` are llama.cpp's converter's.
+
+    `beside` adds to a checkpoint what transformers does not write. `pooling`: how hidden rows become an embedding, for
+    models that give no logits; `ranks`: it scores pairs of texts.
+    """
+
+    name: str
+    config: Config
+    tokenizer: Kind
+    model: str = "AutoModelForCausalLM"
+    options: tuple[str, ...] = ()
+    beside: tuple[extras.Extra, ...] = ()
+    pooling: str | None = None
+    ranks: bool = False
+
+
+def _vision(config: type[PretrainedConfig], text: PretrainedConfig, vision: dict[str, object]) -> PretrainedConfig:
+    """A model that sees: the text part's configuration within its own."""
+    made = config(text_config=text.to_dict(), vision_config=vision, tie_word_embeddings=text.tie_word_embeddings)
+    made.text_config._attn_implementation = "eager"
+    return made
+
+
+SEEING = {"depth": 1, "num_heads": 2, "in_channels": 3, "patch_size": 4, "spatial_merge_size": 2}
+
+
+def _seeing(width: int, **more: object) -> dict[str, object]:
+    """A tiny part that reads images, for a text part of that width."""
+    own = {"hidden_size": 16, "intermediate_size": 16, "out_hidden_size": width, "num_position_embeddings": 16}
+    return SEEING | own | {"temporal_patch_size": 2} | more
+
+
+def _positions(*sections: int, **more: object) -> dict[str, object]:
+    """Rotary settings with a share of pairs for each of three positions."""
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": list(sections), **more}}
+
+
+def qwen2vl() -> PretrainedConfig:
+    """Qwen2-VL, whose text part is Qwen 2's."""
+    text = cases.qwen2(SQUARE, **BYTE_IDS, **_positions(4, 2, 2))
+    vision = {**SEEING, "embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
+    return _vision(Qwen2VLConfig, text, vision)
+
+
+def qwen3vl() -> PretrainedConfig:
+    """Qwen3-VL, which gives what it sees to the first layers too."""
+    text = cases.qwen3(SMALL, **BYTE_IDS, **_positions(4, 2, 2, mrope_interleaved=True))
+    return _vision(Qwen3VLConfig, text, _seeing(SMALL.width, deepstack_visual_indexes=[0]))
+
+
+def qwen3vlmoe() -> PretrainedConfig:
+    """Qwen3-VL's mixture, whose experts' matrices are published with columns first."""
+    text = cases.qwen3moe(
+        SMALL, **BYTE_IDS, **FEW, moe_intermediate_size=48, **_positions(4, 2, 2, mrope_interleaved=True)
+    )
+    return _vision(Qwen3VLMoeConfig, text, _seeing(SMALL.width, deepstack_visual_indexes=[0]))
+
+
+def _qwen35(kind: type[PretrainedConfig], text: PretrainedConfig) -> PretrainedConfig:
+    """Qwen 3.5 as it is published: it sees, and guesses a further token by one more layer."""
+    made = _vision(kind, text, _seeing(text.hidden_size, deepstack_visual_indexes=[]))
+    made.text_config.mtp_num_hidden_layers = 1
+    return made
+
+
+def bert() -> PretrainedConfig:
+    """BERT with two kinds of text."""
+    return BertConfig(**BERT, pad_token_id=0)
+
+
+def nomic() -> PretrainedConfig:
+    """Nomic's BERT."""
+    rope = {"rope_type": "default", "rope_theta": 1000.0}
+    return NomicBertConfig(**BERT | {"max_position_embeddings": 2048}, rope_parameters=rope)
+
+
+def _longrope() -> PretrainedConfig:
+    """Phi 3 with LongRoPE, over whole heads."""
+    made = cases.phi3_longrope(SQUARE)
+    made.update(PIECE_IDS)
+    return made
+
+
+def xlm_roberta() -> PretrainedConfig:
+    """XLM-RoBERTa with a head of one score: bge-reranker's kind."""
+    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "type_vocab_size": 1}
+    sizes = BERT | {"max_position_embeddings": BERT_CONTEXT + 2}
+    return XLMRobertaConfig(**sizes, **ids, layer_norm_eps=1e-5, num_labels=1)
+
+
+def _of(config: Callable[..., PretrainedConfig], sizes: cases.Sizes, **changes: object) -> Config:
+    return lambda: config(sizes, **{**BYTE_IDS, **changes})
+
+
+QWEN, SEEN = byte_level(QWEN2, "qwen2"), byte_level(QWEN35, "qwen35")
+LFM = byte_level(LLAMA3, "lfm2", begin="<|endoftext|>")
+LLAMA = byte_level(LLAMA3, "llama-bpe", begin="<|endoftext|>")
+OLMO = byte_level(r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", "olmo")
+GEMMA = pieces(prefix=False)
+NOMIC = (extras.older_names, extras.pool_by("mean"))
+MTP = (extras.guess_one_more,)
+
+PUBLISHED = (
+    Published(
+        "llama",
+        _of(cases.llama, SMALL, rope_parameters=cases.LLAMA3),
+        byte_level(LLAMA3, "llama-bpe", begin="<|endoftext|>"),
+    ),
+    Published("qwen2moe", _of(cases.qwen2moe, MIXED, **FEW), QWEN),
+    Published("qwen3moe", _of(cases.qwen3moe, MIXED, **FEW), QWEN),
+    Published("qwen2vl", qwen2vl, QWEN, "Qwen2VLForConditionalGeneration"),
+    Published("qwen3vl", qwen3vl, QWEN, "Qwen3VLForConditionalGeneration"),
+    Published("qwen3vlmoe", qwen3vlmoe, QWEN, "Qwen3VLMoeForConditionalGeneration", beside=(extras.columns_first,)),
+    Published(
+        "qwen35",
+        lambda: _qwen35(Qwen3_5Config, cases.qwen35(DELTA, **BYTE_IDS, **TURNS)),
+        SEEN,
+        "Qwen3_5ForConditionalGeneration",
+        beside=MTP,
+    ),
+    Published(
+        "qwen35moe",
+        lambda: _qwen35(Qwen3_5MoeConfig, cases.qwen35moe(MIXED_DELTA, **BYTE_IDS, **TURNS, **FEW)),
+        SEEN,
+        "Qwen3_5MoeForConditionalGeneration",
+        beside=MTP,
+    ),
+    Published("qwen3next", _of(cases.qwen3next, MIXED_DELTA, **TURNS, **FEW), QWEN, beside=MTP),
+    Published("lfm2", _of(cases.lfm2, HYBRID), LFM),
+    Published("lfm2moe", _of(cases.lfm2moe, HYBRID), LFM),
+    Published("gpt-oss", _of(cases.gpt_oss, SMALL), byte_level(GPT4O, "gpt-4o"), beside=(extras.pack_experts,)),
+    Published("olmoe", _of(cases.olmoe, cases.EVEN, **FEW, intermediate_size=16), OLMO),
+    Published("phi3", _longrope, pieces(prefix=True)),
+    Published("gemma3", _of(cases.gemma3, PERIOD, **PIECE_IDS), GEMMA),
+    Published(
+        "gemma-embedding",
+        _of(cases.gemma3, PERIOD, **PIECE_IDS, use_bidirectional_attention=True, sliding_window=24),
+        GEMMA,
+        "Gemma3TextModel",
+        ("--sentence-transformers-dense-modules",),
+        (extras.keep_window, extras.pool_by("mean"), extras.two_products),
+        "mean",
+    ),
+    Published("bert", bert, word_piece(), "BertModel", beside=(extras.pool_by("cls"),), pooling="cls"),
+    Published("nomic-bert", nomic, word_piece(), "NomicBertModel", beside=NOMIC, pooling="mean"),
+    Published("qwen3-reranker", _of(cases.qwen3, SMALL, max_position_embeddings=1024), QWEN, ranks=True),
+    Published("xlm-roberta-reranker", xlm_roberta, unigram(), "XLMRobertaForSequenceClassification", ranks=True),
+)

@@ -1,0 +1,146 @@
+"""Tokenizers small enough for tiny models, each of the kind that a family publishes.
+
+In: a folder. Out: the tokenizer's files in it, as published checkpoints have them, and a function that encodes a text
+by the library they are made for (tokenizers or sentencepiece). All have VOCABULARY tokens or fewer.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from goldens.tokenizer import CHAT_TEMPLATE, MERGES, byte_alphabet
+
+VOCABULARY = 320
+Encode = Callable[[str], list[int]]
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
+)
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+CORPUS = ("the cat sat on the mat and the dog sat on the moon", "a cat and a dog", "the quick brown fox", "12 345 6789")
+WORDS = ("the", "cat", "sat", "on", "a", "dog", "moon", "##s", "##ing", "hello")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a tokenizer is written, and what llama.cpp calls the cutting of its texts (its converter knows real ones)."""
+
+    write: Callable[[Path], Encode]
+    pre: str = "default"
+
+
+def byte_level(pattern: str, pre: str, begin: str | None = None) -> Kind:
+    """Merges of bytes within pieces that a pattern cuts; `begin` stands before every text."""
+
+    def write(folder: Path) -> Encode:
+        letters = byte_alphabet()
+        merges = [*MERGES, ("c", "a"), ("ca", "t"), ("Ġ", "cat"), ("1", "2"), ("n", "o"), ("y", "e"), ("ye", "s")]
+        tokens = [*letters, *("".join(merge) for merge in merges)]
+        core = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=merges))
+        core.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(pattern), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
+        core.decoder = decoders.ByteLevel()
+        core.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+        if begin is not None:
+            ids = [(begin, core.token_to_id(begin))]
+            core.post_processor = processors.TemplateProcessing(single=f"{begin} $A", special_tokens=ids)
+        given = {"bos_token": begin} if begin else {}
+        return _saved(core, folder, eos_token="<|im_end|>", pad_token="<|endoftext|>", **given)
+
+    return Kind(write, pre)
+
+
+def word_piece() -> Kind:
+    """BERT's: words and their parts, between two control tokens."""
+
+    def write(folder: Path) -> Encode:
+        control = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        letters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+        tokens = [*control, *WORDS, *letters, *(f"##{letter}" for letter in letters)]
+        core = Tokenizer(models.WordPiece({token: n for n, token in enumerate(tokens)}, unk_token="[UNK]"))
+        core.normalizer = normalizers.BertNormalizer(lowercase=True)
+        core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        core.decoder = decoders.WordPiece()
+        ends = [("[CLS]", 2), ("[SEP]", 3)]
+        core.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+        )
+        core.add_special_tokens([AddedToken(token, special=True) for token in control])
+        names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+        return _saved(core, folder, **dict(zip(names, control, strict=True)))
+
+    return Kind(write, "jina-v2-en")
+
+
+def pieces(*, prefix: bool) -> Kind:
+    """SentencePiece's: merged pieces by score, bytes for what has none; `prefix`: a space stands before a text."""
+
+    def write(folder: Path) -> Encode:
+        ids = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3}
+        own = {"add_dummy_prefix": prefix, "remove_extra_whitespaces": False}
+        held = _trained(folder / "tokenizer.model", "bpe", vocab_size=VOCABULARY, byte_fallback=True, **ids, **own)
+        return lambda text: [ids["bos_id"], *(int(token) for token in held.encode(text))]
+
+    return Kind(write)
+
+
+def unigram() -> Kind:
+    """XLM-RoBERTa's: pieces by probability, whose numbers are one above SentencePiece's, between two control tokens."""
+
+    def write(folder: Path) -> Encode:
+        ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2}
+        held = _trained(folder / "sentencepiece.bpe.model", "unigram", vocab_size=60, hard_vocab_limit=False, **ids)
+        control = ["<s>", "<pad>", "</s>", "<unk>"]
+        own = [(held.id_to_piece(number), held.get_score(number)) for number in range(3, held.get_piece_size())]
+        core = Tokenizer(models.Unigram([*((token, 0.0) for token in control), *own], unk_id=3))
+        core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+        core.decoder = decoders.Metaspace()
+        ends = [("<s>", 0), ("</s>", 2)]
+        core.post_processor = processors.TemplateProcessing(
+            single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends
+        )
+        core.add_special_tokens([AddedToken(token, special=True) for token in control])
+        names = ("bos_token", "pad_token", "eos_token", "unk_token", "cls_token", "sep_token")
+        return _saved(core, folder, **dict(zip(names, [*control, "<s>", "</s>"], strict=True)))
+
+    return Kind(write)
+
+
+def _trained(path: Path, kind: str, **settings: object) -> Any:
+    """A SentencePiece model of a few sentences, without rules of normalisation."""
+    made = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS * 50),
+        model_writer=made,
+        model_type=kind,
+        normalization_rule_name="identity",
+        minloglevel=2,
+        **settings,
+    )
+    path.write_bytes(made.getvalue())
+    return sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
+
+
+def _saved(core: Tokenizer, folder: Path, **names: str) -> Encode:
+    made = PreTrainedTokenizerFast(tokenizer_object=core, **names)
+    if "cls_token" not in names:
+        made.chat_template = CHAT_TEMPLATE
+    made.save_pretrained(folder)
+    held: Any = AutoTokenizer.from_pretrained(folder)
+    return lambda text: [int(token) for token in held(text)["input_ids"]]

@@ -1,0 +1,88 @@
+"""Files that llama.cpp's own converter wrote open, and give what transformers gives for the checkpoint itself.
+
+The files hold the checkpoint's own numbers (bfloat16, and experts of gpt-oss MXFP4), so that nothing but the arithmetic
+of a device differs: the CPU rounds what it multiplies with four-bit numbers to eight bits.
+Made by `scripts/make_converted_goldens.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeinfer.backends.base import DeviceOptions
+from edgeinfer.backends.cpu.device import CpuDevice
+from edgeinfer.backends.reference import ReferenceDevice
+from edgeinfer.engine.loading import load
+from edgeinfer.models.gguf import GGUFFile
+from edgeinfer.models.load import left_out, open_model
+from edgeinfer.models.text import Tokenizer
+from tests.golden.goldens import DATA, Golden, Player
+
+FOLDER = DATA / "converted"
+RESULTS = sorted(FOLDER.glob("*.npz"))
+MTP = "blocks that predict tokens after the next one (MTP)"
+
+
+def having(key: str) -> pytest.MarkDecorator:
+    """The families whose results have that entry."""
+    found = [path for path in RESULTS if key in np.load(path)]
+    return pytest.mark.parametrize("results", found, ids=lambda path: path.stem)
+
+
+def file_of(results: Path) -> Path:
+    (found,) = FOLDER.glob(f"{results.stem}-bf16.gguf")
+    return found
+
+
+def golden(results: Path) -> Golden:
+    with np.load(results) as held:
+        known = (held[key] for key in ("tokens", "columns", "logits", "last"))
+        return Golden(results.stem, file_of(results), int(held["n_context"]), *known)
+
+
+@having("logits")
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_logits_are_those_of_transformers(results: Path, device: str) -> None:
+    opened = ReferenceDevice() if device == "reference" else CpuDevice(DeviceOptions(n_workers=2))
+    expected = golden(results)
+    with Player(opened, expected) as player:
+        allowed = 1e-5 if device == "reference" else 5e-2 if results.stem == "gpt-oss" else 1e-3
+        assert expected.error(player.feed(expected.tokens)) < allowed
+
+
+@having("embedding")
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_embeddings_are_those_of_transformers(results: Path, device: str) -> None:
+    with np.load(results) as held, load(file_of(results), device=device) as llm:
+        (found,) = llm.embed([held["tokens"].tolist()])
+        assert np.abs(found - held["embedding"]).max() < (1e-6 if device == "reference" else 1e-3)
+
+
+@having("score")
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_scores_are_those_of_transformers(results: Path, device: str) -> None:
+    with np.load(results) as held, load(file_of(results), device=device) as llm:
+        (found,) = llm.rerank(str(held["query"]), [str(held["document"])])
+        assert found == pytest.approx(float(held["score"]), abs=1e-5 if device == "reference" else 1e-3)
+
+
+@having("texts")
+def test_tokens_are_those_of_the_checkpoint(results: Path) -> None:
+    with np.load(results) as held, GGUFFile.open(file_of(results)) as file:
+        ids = np.split(held["ids"], np.cumsum(held["counts"])[:-1])
+        tokenizer = Tokenizer.from_metadata(file.metadata)
+        for text, expected in zip(held["texts"], ids, strict=True):
+            assert tokenizer.encode(str(text)) == expected.tolist()
+
+
+@pytest.mark.parametrize("name", ["qwen35", "qwen35moe", "qwen3next"])
+def test_blocks_that_guess_are_left_out(name: str) -> None:
+    with open_model(FOLDER / f"{name}-bf16.gguf") as model:
+        assert left_out(model.spec, model.file.metadata, model.file.tensors) == (MTP,)
+
+
+def test_each_result_has_its_file() -> None:
+    assert {path.stem.removesuffix("-bf16") for path in FOLDER.glob("*.gguf")} == {path.stem for path in RESULTS}
