@@ -159,13 +159,11 @@ def attention(
         Attention(query, attended, layer, heads, kv_heads, width, scale, window, soft_cap, sinks, causal),
     )
     if gated:
-        gate = g.buffer("attention_gate", sizes.query_width, heads=heads)
-        weight = hp.matrix(
-            f"{g.prefix}attn_q.weight",
-            (2 * sizes.query_width, sizes.width),
-            (width, 2 * sizes.query_width),
-            Every(width, 2 * width),
-        )
+        gate, both = g.buffer("attention_gate", sizes.query_width, heads=heads), 2 * sizes.query_width
+        is_fused = f"{g.prefix}attn_qkv.weight" in hp.tensors
+        tensor, total = ("attn_qkv", both + 2 * sizes.kv_width) if is_fused else ("attn_q", both)
+        rows, order = (width, both), Every(width, 2 * width)
+        weight = hp.matrix(f"{g.prefix}{tensor}.weight", (total, sizes.width), rows, order)
         g.add(MatMul(source, gate, weight), GatedAct(gate, attended, attended, sizes.query_width, "sigmoid"))
     project(g, attended, "attn_output", sizes.query_width, out)
 
@@ -223,17 +221,18 @@ def _qkv(g: ModelGraph, source: str, *, paired: bool, gated: bool = False) -> tu
     hp, sizes, prefix = g.hp, g.sizes, g.prefix
     unpair = Unpair(sizes.head_width, sizes.rotary_width) if paired else None
     heights = {"query": sizes.query_width, "key": sizes.kv_width, "value": sizes.kv_width}
+    taken = {**heights, "query": sizes.query_width * (2 if gated else 1)}
     fused = f"{prefix}attn_qkv.weight" in hp.tensors
     start, buffers = 0, []
     counts = {"query": sizes.heads, "key": sizes.kv_heads, "value": sizes.kv_heads}
     for out, height in heights.items():
         own = f"{prefix}attn_{out[0]}"
         tensor = f"{prefix}attn_qkv" if fused else own
-        total = sum(heights.values()) if fused else height
+        total = sum(taken.values()) if fused else taken[out]
         rows = (start, start + height)
         order: Unpair | Every | None = None if out == "value" else unpair
         if gated and out == "query":
-            total, rows = 2 * height, (0, 2 * height - sizes.head_width)
+            rows = (0, 2 * height - sizes.head_width)
             order = Every(sizes.head_width, 2 * sizes.head_width)
         weight = hp.matrix(f"{tensor}.weight", (total, sizes.width), rows, order)
         bias = hp.bias(f"{tensor}.bias", total, rows, order)
@@ -241,7 +240,7 @@ def _qkv(g: ModelGraph, source: str, *, paired: bool, gated: bool = False) -> tu
             bias = hp.bias(f"{own}.bias", height, order=order)
         buffers.append(g.buffer(out, height, heads=counts[out]))
         g.add(MatMul(source, buffers[-1], weight, bias))
-        start += height if fused else 0
+        start += taken[out] if fused else 0
     query, key, value = buffers
     return query, key, value
 

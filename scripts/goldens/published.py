@@ -159,6 +159,7 @@ LLAMA = byte_level(LLAMA3, "llama-bpe", begin="<|endoftext|>")
 OLMO = byte_level(r"'(?:s|t|re|ve|m|ll|d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", "olmo")
 GEMMA = pieces(prefix=False)
 NOMIC = (extras.older_names, extras.pool_by("mean"))
+FUSED = ("--fuse-qkv", "--fuse-gate-up-exps")
 MTP = (extras.guess_one_more,)
 
 PUBLISHED = (
@@ -186,7 +187,7 @@ PUBLISHED = (
         "Qwen3_5MoeForConditionalGeneration",
         beside=MTP,
     ),
-    Published("qwen3next", _of(cases.qwen3next, MIXED_DELTA, **TURNS, **FEW), QWEN, beside=MTP),
+    Published("qwen3next", _of(cases.qwen3next, MIXED_DELTA, **TURNS, **FEW), QWEN, options=FUSED, beside=MTP),
     Published("lfm2", _of(cases.lfm2, HYBRID), LFM),
     Published("lfm2moe", _of(cases.lfm2moe, HYBRID), LFM),
     Published("gpt-oss", _of(cases.gpt_oss, SMALL), byte_level(GPT4O, "gpt-4o"), beside=(extras.pack_experts,)),

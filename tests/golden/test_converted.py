@@ -1,7 +1,7 @@
 """Files that llama.cpp's own converter wrote open, and give what transformers gives for the checkpoint itself.
 
 The files hold the checkpoint's own numbers (bfloat16, and experts of gpt-oss MXFP4), so that nothing but the arithmetic
-of a device differs: the CPU rounds what it multiplies with four-bit numbers to eight bits.
+of a device differs: the CPU keeps keys and values as float16, and rounds what it multiplies with four-bit numbers.
 Made by `scripts/make_converted_goldens.py`.
 """
 
@@ -49,7 +49,7 @@ def test_logits_are_those_of_transformers(results: Path, device: str) -> None:
     opened = ReferenceDevice() if device == "reference" else CpuDevice(DeviceOptions(n_workers=2))
     expected = golden(results)
     with Player(opened, expected) as player:
-        allowed = 1e-5 if device == "reference" else 5e-2 if results.stem == "gpt-oss" else 1e-3
+        allowed = 1e-5 if device == "reference" else 5e-2 if results.stem == "gpt-oss" else 2e-3
         assert expected.error(player.feed(expected.tokens)) < allowed
 
 

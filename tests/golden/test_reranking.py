@@ -119,7 +119,12 @@ def test_what_cannot_rank_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "tensor", "shape", "message"),
     [
-        ("bert-f32", "cls.output.weight", (1, 64), "a query and a document apart by kinds of text"),
+        (
+            "bert-f32",
+            "cls.output.weight",
+            (1, 64),
+            "apart by kinds of text, and its file lacks the layer before its head",
+        ),
         ("reranker-f32", "cls.more.weight", (1, 64), "does not use"),
     ],
 )
