@@ -142,7 +142,7 @@ def main() -> int:
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary, Converter(given.llama_cpp, Path(temporary) / "log") as converter:
         for number, family in enumerate(PUBLISHED):
-            if not given.families or family.name in given.families:
+            if family.name in (given.families or [family.name]) and (given.all or family.kept):
                 make(family, target, converter, 1000 + number, whole=given.all is not None)
     return 0
 

@@ -116,6 +116,11 @@ def two_products(folder: Path, random: np.random.Generator) -> None:
     (folder / "modules.json").write_text(json.dumps(modules))
 
 
+def rotate_all(folder: Path, random: np.random.Generator) -> None:
+    """That whole heads are rotated, by a key that the converter asks for."""
+    _configuration(folder, lambda held: held.update(rotary_pct=1.0))
+
+
 def older_names(folder: Path, random: np.random.Generator) -> None:
     """The keys of nomic-embed's published configuration, by names that transformers' own class does not use."""
     fixed = {

@@ -22,7 +22,7 @@ from transformers import (
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX as QWEN2
 from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX as QWEN35
 
-from goldens import cases, extras
+from goldens import cases, extras, further_cases
 from goldens.small_tokenizers import (
     GPT4O,
     LLAMA3,
@@ -62,7 +62,7 @@ class Published:
     """A family: `model` is its class in transformers, `options` are llama.cpp's converter's.
 
     `beside` adds to a checkpoint what transformers does not write. `pooling`: how hidden rows become an embedding, for
-    models that give no logits; `ranks`: it scores pairs of texts.
+    models that give no logits; `ranks`: it scores pairs of texts. `kept`: its file is kept with the tests.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Published:
     beside: tuple[extras.Extra, ...] = ()
     pooling: str | None = None
     ranks: bool = False
+    kept: bool = True
 
 
 def _vision(config: type[PretrainedConfig], text: PretrainedConfig, vision: dict[str, object]) -> PretrainedConfig:
@@ -207,4 +208,10 @@ PUBLISHED = (
     Published("nomic-bert", nomic, word_piece(), "NomicBertModel", beside=NOMIC, pooling="mean"),
     Published("qwen3-reranker", _of(cases.qwen3, SMALL, max_position_embeddings=1024), QWEN, ranks=True),
     Published("xlm-roberta-reranker", xlm_roberta, unigram(), "XLMRobertaForSequenceClassification", ranks=True),
+    *(
+        Published(name, _of(getattr(further_cases, name), SQUARE), QWEN, kept=False)
+        for name in ("granite", "granitemoe", "smollm3", "olmo", "olmo2", "olmo3", "command_r")
+    ),
+    Published("phi2", _of(further_cases.phi2, SQUARE, intermediate_size=4 * SQUARE.width), QWEN, kept=False),
+    Published("cohere2", _of(further_cases.cohere2, SQUARE), QWEN, beside=(extras.rotate_all,), kept=False),
 )
