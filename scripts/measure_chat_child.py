@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.launch import open_model, opened
 from edgeinfer.app.tui.messages import Answered
 from edgeinfer.app.tui.screens.chat_parts import Prompted
@@ -214,8 +215,8 @@ def run_child(mode: str, model: str, result: Path) -> None:
     if mode == "session":
         fill(400)
 
-    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
-        return ScriptedModel(script)
+    def opening(settings: Settings, face: WatchedFace) -> LoadedModel:
+        return LoadedModel(ScriptedModel(script))
 
     with opened(overrides, opening if mode in SCRIPTED else open_model) as app:
         _run(app, mode, script, result)

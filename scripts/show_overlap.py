@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions
-from edgeinfer.engine.evaluators import Tally
+from edgeinfer.engine.capabilities import Tally
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes import AUTO
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor

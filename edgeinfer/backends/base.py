@@ -1,7 +1,8 @@
 """The seams of execution: what a device takes and gives.
 
 `Device`: compiles the ops of a ModelSpec into a `Lane` that runs one `Step` after another and owns the KV memory.
-`FragmentDevice`: compiles part of a model too, which then runs beside other devices.
+What either has besides is in its record of `capabilities`: `FragmentDevice`, for one, compiles part of a model too,
+which then runs beside other devices.
 Which page of the KV memory holds what is decided by the engine (`engine.kvcache`); a lane only reads and writes the
 slots it is told. Programs that run whole models by
 themselves are the other kind of entry in DEVICES: `backends.evaluator`.
@@ -9,11 +10,11 @@ themselves are the other kind of entry in DEVICES: `backends.evaluator`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
-from edgeinfer.backends.memories import KVMemory, StateMemory, WindowMemory
+from edgeinfer.backends.memories import KVMemory
 from edgeinfer.backends.stored import Prepacked, Stored
 from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.fragment import Fragment
@@ -26,6 +27,7 @@ from edgeinfer.registry import Registry
 from edgeinfer.settings import KVKind
 
 if TYPE_CHECKING:
+    from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
     from edgeinfer.backends.evaluator import EvaluatorKind
 
 PATIENCE_S = 300.0
@@ -95,35 +97,6 @@ class Timing:
     busy: tuple[float, ...]
 
 
-@runtime_checkable
-class Staffed(Protocol):
-    """A lane whose steps are shared out over workers."""
-
-    crew: Crew
-    """The crew of the steps to come."""
-
-    @property
-    def n_workers(self) -> int: ...
-
-    @property
-    def seconds(self) -> float:
-        """What the last step took."""
-        ...
-
-    @property
-    def timing(self) -> Timing: ...
-
-
-@runtime_checkable
-class Pinned(Protocol):
-    """A lane whose workers stay on cores."""
-
-    @property
-    def affinity(self) -> tuple[tuple[int, ...], ...]:
-        """The cores that the system lets each worker run on, read back from it; () where it does not say."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class OpSeconds:
     """What a part of an op took in a step. `multiplies`: it is the product itself, not what prepares its input."""
@@ -133,15 +106,6 @@ class OpSeconds:
     seconds: float
 
 
-@runtime_checkable
-class Timed(Protocol):
-    """A lane that can tell what each op of a step took."""
-
-    def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
-        """Evaluate a step, or these stages of it over whatever the buffers hold, and time its ops, in order."""
-        ...
-
-
 PEAK_LANES = 16
 """Peaks of a block of logits;"""
 PEAK_LOGITS = 32
@@ -149,7 +113,6 @@ PEAK_LOGITS = 32
 PEAK_BLOCK = PEAK_LANES * PEAK_LOGITS
 
 
-@runtime_checkable
 class Peaked(Protocol):
     """A lane that tells where its highest logits are."""
 
@@ -166,13 +129,8 @@ class Lane(KVMemory, Protocol):
     """A compiled model on one device (or several), with its KV memory."""
 
     @property
-    def states(self) -> StateMemory | None:
-        """What holds the states of sequences; None for a model without, or on a device that has none."""
-        ...
-
-    @property
-    def windows(self) -> WindowMemory | None:
-        """What holds layers that keep only a window (`Limits.windows`); None where all keep everything."""
+    def capabilities(self) -> LaneCapabilities:
+        """What it has besides: the same as long as it is open."""
         ...
 
     def run(self, step: Step) -> Floats:
@@ -214,12 +172,16 @@ class Device(Protocol):
         """Whether a token's logits never depend, to the bit, on what else is in the pass."""
         ...
 
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        """What it has besides: the same as long as it is open."""
+        ...
+
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane: ...
 
     def close(self) -> None: ...
 
 
-@runtime_checkable
 class FragmentDevice(Device, Protocol):
     """A device that also takes part of a model."""
 
@@ -236,15 +198,6 @@ class Joined:
     most_products: float
 
 
-@runtime_checkable
-class Joining(Protocol):
-    """A device whose lanes let passes without wanted logits wait, to run them with those after them."""
-
-    @property
-    def joined(self) -> Joined: ...
-
-
-@runtime_checkable
 class PartsDevice(FragmentDevice, Protocol):
     """A device that shares its memory out among all parts of a model that it runs, which it does one at a time."""
 
@@ -252,16 +205,6 @@ class PartsDevice(FragmentDevice, Protocol):
         self, fragments: Sequence[Fragment], file: GGUFFile, limits: Limits, progress: Progress = no_progress
     ) -> Sequence[FragmentLane]:
         """A lane for each fragment; they are run in this order, and outputs are valid until the next one's submit."""
-        ...
-
-
-@runtime_checkable
-class Sized(Protocol):
-    """A device with memory of its own."""
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """Bytes of it that may be used now; None where the machine's memory is used, or nobody knows."""
         ...
 
 
@@ -325,8 +268,8 @@ class DeviceKind:
 _SEAMS = (
     "stored",
     "meanings",
-    "showing",
     "base",
+    "capabilities",
     "cache_rows",
     "device_ops",
     "evaluator",

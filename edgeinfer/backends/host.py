@@ -6,7 +6,7 @@ In and out: nothing; these are the protocols. Knows neither the other devices no
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from edgeinfer.backends.base import Device, Limits, Progress, no_progress
 from edgeinfer.backends.memories import KVMemory
@@ -39,7 +39,6 @@ class HostLane(KVMemory, Protocol):
         ...
 
 
-@runtime_checkable
 class HostDevice(Device, Protocol):
     """A device beside which others run parts of a model."""
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Floats, Int32s, Step
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
@@ -22,6 +23,7 @@ class NullDevice:
 
     name = "null"
     batch_invariant = True
+    capabilities = DeviceCapabilities()
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> NullLane:
         """A lane that holds nothing."""
@@ -34,7 +36,7 @@ class NullDevice:
 class NullLane:
     """`work` adds up over the steps that were run."""
 
-    states = windows = None
+    capabilities = LaneCapabilities()
 
     def __init__(self, spec: ModelSpec, file: GGUFFile) -> None:
         self._spec = spec

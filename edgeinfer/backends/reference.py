@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import DeviceKind, DeviceOptions, Footprint, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.backends.meanings import round_activations, round_cached
 from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.fragment import Fragment
@@ -53,6 +54,10 @@ class ReferenceDevice:
         self._activations = activations
         self._kv = kv
         self._rounding = rounding
+
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        return DeviceCapabilities(fragments=self)
 
     def compile(
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
@@ -119,6 +124,10 @@ class ReferenceLane:
         for table in {op.table for op in self._spec.ops() if isinstance(op, Rope)}:
             factors = weights.rope_factors(file, table)
             self.rotations[table] = rope.rotations(table, limits.n_context, factors)
+
+    @property
+    def capabilities(self) -> LaneCapabilities:
+        return LaneCapabilities(self.states, self.windows, buffers=self)
 
     @property
     def resident_bytes(self) -> int:

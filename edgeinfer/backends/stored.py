@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +115,6 @@ class Fired:
     n_tokens: int
 
 
-@runtime_checkable
-class SingleNeurons(Protocol):
-    """A lane that may read single neurons."""
-
-    @property
-    def fired(self) -> Fired | None:
-        """How they fired, None without any."""
-        ...
-
-
-@runtime_checkable
 class Cutting(Protocol):
     """A lane that may cut activations at a threshold."""
 
@@ -135,20 +124,24 @@ class Cutting(Protocol):
         ...
 
 
-def with_activations(reading: Reading, lane: object) -> Reading:
+def with_activations(reading: Reading, cutting: Cutting | None) -> Reading:
     """What a lane has read, with what it has cut, if it may cut anything."""
-    if not isinstance(lane, Cutting):
+    if cutting is None:
         return reading
-    n_activations, n_kept = lane.activations
+    n_activations, n_kept = cutting.activations
     return replace(reading, n_activations=n_activations, n_kept=n_kept)
 
 
-@runtime_checkable
 class Streaming(Protocol):
     """A lane whose weights come from a file in part."""
 
     @property
     def reading(self) -> Reading: ...
+
+    @property
+    def fired(self) -> Fired | None:
+        """How neurons fired that are read singly; None where none are."""
+        ...
 
     @property
     def pinned(self) -> Mapping[int, int]:

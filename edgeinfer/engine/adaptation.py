@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from edgeinfer.backends.base import Crew, DeviceOptions, Staffed
+from edgeinfer.backends.base import Crew, DeviceOptions
+from edgeinfer.backends.capabilities import Workers
 from edgeinfer.graph.step import Batch
 from edgeinfer.scheduling.balance import Assignment, Balance
 from edgeinfer.scheduling.governor import Policy
@@ -33,7 +34,7 @@ class _OnLeave:
 class Adaptation:
     """Adapts the crew of a lane that was opened with these options, beginning with the shares they give."""
 
-    def __init__(self, lane: Staffed, options: DeviceOptions) -> None:
+    def __init__(self, lane: Workers, options: DeviceOptions) -> None:
         self._lane = lane
         self._balance = Balance(lane.n_workers, options.decode_shares, options.prefill_shares)
         self._assignment: Assignment | None = None

@@ -17,13 +17,12 @@ import numpy as np
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.engine.cached import CachedSequence
 from edgeinfer.engine.constraints import allowed_nodes
-from edgeinfer.engine.evaluators import Telling
 from edgeinfer.engine.live import Live, Mark, marks_of
 from edgeinfer.engine.logprobs import TokenLogprobs, logprobs_of
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.sampling import Sampler
 from edgeinfer.engine.speculation.records import NO_TOKEN
-from edgeinfer.engine.speculation.speculator import ALONE, Attributing, Beside, ClosingSpeculator, Speculator
+from edgeinfer.engine.speculation.speculator import ALONE, Beside, ClosingSpeculator, Speculator
 from edgeinfer.engine.speculation.tree import Draft, Walk, trimmed, walk
 from edgeinfer.engine.stats import FinishReason, Meter, Stats
 from edgeinfer.engine.stops import StopStrings
@@ -90,7 +89,6 @@ class Answer:
         self._n_reused, self._ran_full, self._is_first = 0, False, False
         self._finish_reason: FinishReason | None = None
         self._shown: list[str] = []
-        self._attributing: Attributing | None = None
         self._n_room = cached.n_context - len(request.prompt)
         self._constraint = request.constraint
         if self._constraint is not None:
@@ -180,8 +178,6 @@ class Answer:
             with self.cached.lock:
                 if self._opens is not None:
                     self._speculator = self._own = self._opens()
-                if isinstance(self._speculator, Attributing):
-                    self._attributing = self._speculator
                 if self._speculator is not None:
                     self._speculator.begin(self._spoken, sampled=self.request.sampling.temperature > 0)
                 self._n_reused = self.cached.keep_prefix(self.request.prompt)
@@ -259,9 +255,9 @@ class Answer:
         else:
             likeliest = speculator.look(draft, logits, peaks)
             walked = walk(draft, partial(self._choose, logits, peaks, likeliest), self._eog)
-        if len(walked.path) > 1 and draft is not None and self._attributing is not None:
+        if len(walked.path) > 1 and draft is not None and speculator is not None:
             self._sources += [None] * (self.n_generated - len(self._sources))
-            self._sources += self._attributing.sources(walked.path)
+            self._sources += speculator.sources(walked.path)
         self.cached.commit(batch, walked.path + np.int32(first) if first else walked.path)
         if draft is not None and speculator is not None:
             seconds = time.perf_counter() - work.started if batch is work.batch else None
@@ -359,7 +355,7 @@ class Answer:
             truncated = True
             notices += (f"the answer was cut: the context of {self.cached.n_context} tokens is full",)
         notices += self.cached.take_notices()
-        if isinstance(self._speculator, Telling):
+        if self._speculator is not None:
             notices += self._speculator.take_notices()
         return Stats(
             n_prompt=len(self.request.prompt),

@@ -17,7 +17,7 @@ from edgeinfer.backends.base import Progress, no_progress
 from edgeinfer.backends.weights import matrix, vector
 from edgeinfer.engine.batching.passes import join
 from edgeinfer.engine.cached import CachedSequence
-from edgeinfer.engine.evaluators import Showing, Subject
+from edgeinfer.engine.evaluators import Subject
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.pool import Pool
 from edgeinfer.errors import BadSetting, ContextOverflow, UnsupportedModel
@@ -38,7 +38,8 @@ class Embedder:
 
     def __init__(self, pool: Pool, subject: Subject) -> None:
         executor, spec = pool.executor, subject.spec
-        if spec is None or not isinstance(executor, Showing):
+        showing = executor.capabilities.showing
+        if spec is None or showing is None:
             raise UnsupportedModel(
                 f"{executor.device} does not show what embeddings are made of; load the model with --device cpu"
             )
@@ -46,7 +47,7 @@ class Embedder:
         norm = others[0] if others else None  # models without logits end with normed rows
         if not isinstance(take, TakeOutputs) or not isinstance(norm, RMSNorm | LayerNorm | None):
             raise UnsupportedModel(f"edgeinfer does not know where {spec.architecture} has its last hidden states")
-        self._pool, self._executor, self._source, self._norm = pool, executor, take.source, norm
+        self._pool, self._showing, self._source, self._norm = pool, showing, take.source, norm
         held = (None, None) if norm is None else (norm.weight, norm.bias if isinstance(norm, LayerNorm) else None)
         self._weight, self._bias = (None if part is None else vector(subject.gguf, part) for part in held)
         self._dense = [matrix(subject.gguf, weight) for weight in spec.dense]
@@ -136,7 +137,7 @@ class Embedder:
         batches = [member.chain(part, wants_logits=False) for member, part in zip(members, parts, strict=True)]
         joined = join(batches)
         members[0].evaluate(joined)
-        rows = self._normed(self._executor.show(self._source))
+        rows = self._normed(self._showing.show(self._source))
         nodes = np.split(np.arange(len(rows), dtype=np.int32), np.cumsum([len(part) for part in parts])[:-1])
         for member, own in zip(members, nodes, strict=True):
             member.commit(joined, own)

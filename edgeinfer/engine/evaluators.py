@@ -7,10 +7,9 @@ place that asks which kind a device's name means.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from edgeinfer.backends.base import (
     DEVICES,
@@ -22,12 +21,11 @@ from edgeinfer.backends.base import (
     kind_of,
     no_progress,
 )
-from edgeinfer.backends.evaluator import EvaluatorKind, ProgramText
-from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.evaluator import EvaluatorKind
 from edgeinfer.backends.stored import Reading
+from edgeinfer.engine.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.fingerprint import approximate, fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
-from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.limits import memory_need
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
@@ -37,7 +35,6 @@ from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, op
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
-from edgeinfer.scheduling.batch.schedules import Schedule
 from edgeinfer.scheduling.memory import require_fit
 from edgeinfer.scheduling.topology import available_bytes
 
@@ -49,6 +46,21 @@ class SequenceEvaluator(Protocol):
     """One model, ready to evaluate; one call at a time (callers hold a lock). Close it."""
 
     regime: Regime
+
+    @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        """What it has besides. Only `shared`, `showing` and `step_times` may change, with the device in use."""
+        ...
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What there is to know of it from the start."""
+        ...
+
+    @property
+    def reading(self) -> Reading:
+        """What passes have read so far of weights that do not stay in memory, and left out of activations."""
+        ...
 
     @property
     def batch_invariant(self) -> bool: ...
@@ -99,119 +111,6 @@ class SequenceEvaluator(Protocol):
     ) -> SequenceEvaluator: ...
 
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class Interruptible(Protocol):
-    """An evaluator that can break off a pass: `evaluate` then raises Interrupted."""
-
-    def heed(self, stopped: StopFlag | None) -> None:
-        """Break off passes to come as soon as this is set."""
-        ...
-
-
-@runtime_checkable
-class Foreign(Protocol):
-    """An evaluator that knows the model by itself, without a ModelSpec."""
-
-    @property
-    def n_vocab(self) -> int: ...
-
-    @property
-    def n_context_trained(self) -> int: ...
-
-    @property
-    def text(self) -> ProgramText: ...
-
-    @property
-    def notices(self) -> tuple[str, ...]: ...
-
-
-@runtime_checkable
-class Noted(Protocol):
-    """An evaluator of which there is something to know from the start."""
-
-    @property
-    def notices(self) -> tuple[str, ...]: ...
-
-
-@runtime_checkable
-class Sharing(Protocol):
-    """An evaluator whose model several devices may share."""
-
-    @property
-    def shared(self) -> SharedLane | None:
-        """What they do, and when they did it; None where one device has the whole model."""
-        ...
-
-
-@runtime_checkable
-class FromDisk(Protocol):
-    """An evaluator that may read weights in every pass."""
-
-    @property
-    def reading(self) -> Reading:
-        """What it has read so far."""
-        ...
-
-
-@runtime_checkable
-class Showing(Protocol):
-    """An evaluator that shows what buffers of the model hold."""
-
-    def show(self, name: str) -> Floats:
-        """The rows of a buffer after the last pass: float32[T or O, width]. Raises UnsupportedModel."""
-        ...
-
-
-@runtime_checkable
-class Telling(Protocol):
-    """An evaluator to which things happen that its user should know."""
-
-    def take_notices(self) -> tuple[str, ...]:
-        """What has happened since this was last asked."""
-        ...
-
-
-@dataclass(slots=True)
-class Tally:
-    """Passes of a schedule so far: what they took and were predicted to take, and the tokens they made and should have.
-
-    Part of the way through the model counts as that part of a token.
-    """
-
-    n_passes: int = 0
-    seconds: float = 0.0
-    predicted_s: float = 0.0
-    n_tokens: float = 0.0
-    predicted_tokens: float = 0.0
-
-
-@runtime_checkable
-class Overlapping(Protocol):
-    """An evaluator that has batches of several sequences under way, which need not all be waited for."""
-
-    def create(self, n_tokens: int | None = None) -> int:
-        """A new empty sequence that may grow to so many tokens; None: to the whole context."""
-        ...
-
-    def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
-        """Start these batches, each of one sequence that has none under way, and make a pass over what is under way.
-
-        Logits by sequence of those whose batch is done: float32[O, V], valid until the next call; commit them before it
-        (`commit`'s path has indices within the sequence's own batch).
-        """
-        ...
-
-    @property
-    def in_flight(self) -> frozenset[int]:
-        """Sequences whose batch is under way."""
-        ...
-
-    @property
-    def tallies(self) -> Mapping[Schedule, Tally]:
-        """What the passes of each schedule came to."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +249,7 @@ def open_evaluator(
 
         vram_bytes = None if sharing is None else sharing.vram_bytes
         shared = open_batch(device, spec, file, limits, options, schedule, progress, vram_bytes, regime)
-        if isinstance(shared, Overlapping):
+        if shared.capabilities.overlapping is not None:
             return RescuedBatches(shared, rescue)
         executor = shared
     else:

@@ -15,16 +15,13 @@ from edgeinfer.backends.base import (
     DeviceOptions,
     Lane,
     Limits,
-    Peaked,
-    Pinned,
     Progress,
-    Staffed,
     no_progress,
 )
-from edgeinfer.backends.showing import Shown
-from edgeinfer.backends.stored import Streaming
+from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine import saved_sequences
 from edgeinfer.engine.adaptation import Adaptation
+from edgeinfer.engine.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.firing import keep_seen
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
@@ -66,16 +63,15 @@ class Executor(Observed):
         self.notices, self._inputs = notices, inputs
         self._device, self._options, self._is_guest = device, options, is_guest
         self._lane: Lane | None = lane
-        self._limits, self._fingerprint = limits if lane.windows else replace(limits, windows=None), fingerprint
-        n_states, windows = 0 if lane.states is None else lane.states.n_slots, self._limits.windows
+        self._of_lane = has = lane.capabilities
+        self._limits, self._fingerprint = limits if has.windows else replace(limits, windows=None), fingerprint
+        n_states, windows = 0 if has.states is None else has.states.n_slots, self._limits.windows
         self._cache = KVCache(limits.n_pages, limits.n_context, n_states, windows)
         options = options or DeviceOptions()
-        self._n_workers = lane.n_workers if isinstance(lane, Staffed) else 1
+        self._n_workers = 1 if has.workers is None else has.workers.n_workers
         self.regime = Regime.free(self._n_workers) if regime is None else regime
-        self._peaked = lane if isinstance(lane, Peaked) else None
-        self._pinned = lane if isinstance(lane, Pinned) else None
-        self._adaptation = Adaptation(lane, options) if options.adapts and isinstance(lane, Staffed) else None
-        self._pressure = Pressure(lane) if isinstance(lane, Streaming) else None
+        self._adaptation = Adaptation(has.workers, options) if options.adapts and has.workers is not None else None
+        self._pressure = None if has.streaming is None else Pressure(has.streaming)
 
     @classmethod
     def open(
@@ -111,12 +107,19 @@ class Executor(Observed):
 
     def close(self) -> None:
         """Give back the lane's memory and the device's threads; may be called twice."""
-        lane, self._lane, self._peaked, self._pinned, self._pressure = self._lane, None, None, None, None
+        lane, streaming = self._lane, self._of_lane.streaming
+        self._lane, self._of_lane, self._pressure = None, LaneCapabilities(), None
         if lane is not None:
-            keep_seen(self._fingerprint, lane)
+            if streaming is not None:
+                keep_seen(self._fingerprint, streaming)
             lane.close()
             if not self._is_guest:
                 self._device.close()
+
+    @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        showing = None if self._of_lane.buffers is None else self
+        return EvaluatorCapabilities(showing=showing, step_times=self, shared=self.shared)
 
     @property
     def batch_invariant(self) -> bool:
@@ -186,21 +189,20 @@ class Executor(Observed):
     @property
     def peaks(self) -> Floats | None:
         """Where the highest logits of the last call are, as `base.Peaked`, if the device tells; valid as they are."""
-        return None if self._peaked is None else self._peaked.peaks
+        peaked = self._of_lane.peaks
+        return None if peaked is None else peaked.peaks
 
     def show(self, name: str) -> Floats:
         """The rows of a buffer after the last pass: float32[T or O, width]. Raises UnsupportedModel."""
-        lane = self._open_lane()
-        if not isinstance(lane, Shown):
-            raise UnsupportedModel(
-                f"{self.device} does not show what its buffers hold, which embeddings need; --device cpu does"
-            )
-        return lane.value(name)
+        self._open_lane()
+        if self._of_lane.buffers is None:
+            raise UnsupportedModel(f"{self.device} does not show what its buffers hold; --device cpu does")
+        return self._of_lane.buffers.value(name)
 
     def commit(self, sequence: int, path: Int32s) -> None:
         """Keep the pending tokens with these batch indices (a chain of parents) as the sequence's next positions."""
         lane = self._open_lane()
-        self._cache.commit(sequence, path).apply(lane, lane.states)
+        self._cache.commit(sequence, path).apply(lane, self._of_lane.states)
 
     def pretend(self, sequence: int, n_tokens: int) -> None:
         """Count tokens as cached whose keys and values are zeros, for measurements. Raises as `KVCache.refill`."""
@@ -224,8 +226,8 @@ class Executor(Observed):
 
     def _identity(self) -> dict[str, Value]:
         """What a saved state must agree in with this executor."""
-        lane = self._open_lane()
-        page_bytes = lane.read_pages(np.zeros(1, np.int32)).shape[1]
+        page_bytes = self._open_lane().read_pages(np.zeros(1, np.int32)).shape[1]
+        states = self._of_lane.states
         return {
             "model": self._fingerprint,
             "device": self._device.name,
@@ -233,7 +235,7 @@ class Executor(Observed):
             "page_tokens": PAGE,
             "page_bytes": page_bytes,
             **({} if self.shared is None else {"layout": self.shared.layout}),
-            **({} if lane.states is None else {"state_bytes": lane.states.slot_bytes}),
+            **({} if states is None else {"state_bytes": states.slot_bytes}),
             **({} if self._limits.windows is None else {"window": self._limits.windows.tokens}),
         }
 

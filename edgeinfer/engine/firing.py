@@ -10,8 +10,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from edgeinfer.backends.base import Lane
-from edgeinfer.backends.stored import Fired, SingleNeurons
+from edgeinfer.backends.stored import Fired, Streaming
 from edgeinfer.engine.whole_file import write_whole
 from edgeinfer.models.bundle_places import firing_path
 from edgeinfer.scheduling.firing import Firing
@@ -34,9 +33,9 @@ def seen(fired: Fired) -> Firing:
     return Firing(fired.share, fired.found, fired.n_tokens)
 
 
-def keep_seen(fingerprint: str, lane: Lane) -> None:
+def keep_seen(fingerprint: str, lane: Streaming) -> None:
     """Keep what a lane saw, if it reads neurons and saw enough."""
-    fired = lane.fired if isinstance(lane, SingleNeurons) else None
+    fired = lane.fired
     if fired is not None:
         keep_firing(fingerprint, fired)
 

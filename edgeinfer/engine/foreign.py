@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.evaluator import Evaluator, EvaluatorKind, ProgramText
 from edgeinfer.backends.stopping import StopFlag
+from edgeinfer.backends.stored import Reading
+from edgeinfer.engine.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import check_same, seal, unseal
@@ -35,6 +37,7 @@ class ForeignExecutor:
 
     affinity: tuple[tuple[int, ...], ...] = ()
     peaks: Floats | None = None
+    reading = Reading()
 
     def __init__(
         self,
@@ -103,6 +106,10 @@ class ForeignExecutor:
         evaluator, self._evaluator = self._evaluator, None
         if evaluator is not None:
             evaluator.close()
+
+    @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        return EvaluatorCapabilities(interruptible=self, program=self)
 
     @property
     def n_workers(self) -> int:

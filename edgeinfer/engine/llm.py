@@ -18,13 +18,14 @@ from edgeinfer.engine.batching.batcher import Batcher
 from edgeinfer.engine.batching.leading import Leader
 from edgeinfer.engine.batching.scheduler import Scheduler
 from edgeinfer.engine.batching.stream import BatchStream, Prompt
+from edgeinfer.engine.capabilities import Tally
 from edgeinfer.engine.conversation import Messages
-from edgeinfer.engine.evaluators import Overlapping, Sharing, Subject, Tally
+from edgeinfer.engine.evaluators import Subject
 from edgeinfer.engine.facts import Entered, Facts, Load
 from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.lanes.shared import SharedLane
-from edgeinfer.engine.observed import LastStep, StageSeconds, StepTelling, median_stages, stage_seconds
+from edgeinfer.engine.observed import LastStep, StageSeconds, median_stages, stage_seconds
 from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.prompt_rows import Piece
 from edgeinfer.engine.prompts import Prompts
@@ -129,14 +130,13 @@ class LLM(TextReader):
     @property
     def shared(self) -> SharedLane | None:
         """What several devices do and when they did it in the last pass; None where one has the whole model."""
-        executor = self._pool.executor
-        return executor.shared if isinstance(executor, Sharing) else None
+        return self._pool.executor.capabilities.shared
 
     @property
     def last_step(self) -> LastStep | None:
         """What the last step took and who took part in it; None where the device does not tell."""
-        executor = self._pool.executor
-        return executor.last_step if isinstance(executor, StepTelling) else None
+        step_times = self._pool.executor.capabilities.step_times
+        return None if step_times is None else step_times.last_step
 
     @property
     def resident_bytes(self) -> int:
@@ -192,13 +192,14 @@ class LLM(TextReader):
 
         () where the device does not tell, and while an answer is in the making: nothing waits for this.
         """
-        executor, spec, found = self._pool.executor, self._subject.spec, list[tuple[StageSeconds, ...]]()
-        if spec is None or not isinstance(executor, StepTelling) or not self._pool.lock.acquire(blocking=False):
+        spec, found = self._subject.spec, list[tuple[StageSeconds, ...]]()
+        step_times = self._pool.executor.capabilities.step_times
+        if spec is None or step_times is None or not self._pool.lock.acquire(blocking=False):
             return ()
         try:
             ends = time.monotonic() + TIMED_S
             while self._pool.idle_s > 0 and len(found) < TIMED_PASSES and (not found or time.monotonic() < ends):
-                ops = executor.time_ops(n_cached)
+                ops = step_times.time_ops(n_cached)
                 if not ops:
                     return ()
                 found.append(stage_seconds(spec, ops))
@@ -231,8 +232,8 @@ class LLM(TextReader):
     @property
     def tallies(self) -> Mapping[Schedule, Tally]:
         """Passes by schedule, where two devices share the sequences of batches."""
-        executor = self._pool.executor
-        return executor.tallies if isinstance(executor, Overlapping) else {}
+        overlapping = self._pool.executor.capabilities.overlapping
+        return {} if overlapping is None else overlapping.tallies
 
     @property
     def work(self) -> ModelWork:

@@ -16,8 +16,6 @@ from typing import get_args
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.engine.approximation import approximate_on
 from edgeinfer.engine.evaluators import (
-    Foreign,
-    Noted,
     SequenceEvaluator,
     SequenceSharing,
     Subject,
@@ -342,7 +340,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
             executor.close()
         raise
     subject.file.release()
-    notices += told + (executor.notices if isinstance(executor, Noted) else ()) + draft_notices
+    notices += told + executor.notices + draft_notices
     notices += _doubtful(wanted, executor.device, limits.n_context, trained)
     facts = Facts(
         name=name,
@@ -393,7 +391,8 @@ def _need(subject: Subject, device: str, limits: Limits) -> MemoryNeed:
 
 def _program_texts(subject: Subject, executor: SequenceEvaluator) -> Texts:
     """Tokenizer and template of a model that another program runs."""
-    assert isinstance(executor, Foreign)
-    texts = texts_with(subject.file.metadata, executor.text)
-    check_vocabulary(subject.file.path, texts[0].n_tokens, executor.n_vocab)
+    program = executor.capabilities.program
+    assert program is not None
+    texts = texts_with(subject.file.metadata, program.text)
+    check_vocabulary(subject.file.path, texts[0].n_tokens, program.n_vocab)
     return texts

@@ -10,11 +10,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from edgeinfer.backends.base import WHOLE, Lane, Limits, OpSeconds, Pinned, Staffed, Timed
+from edgeinfer.backends.base import WHOLE, Lane, Limits, OpSeconds
+from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.stored import Reading, with_activations
 from edgeinfer.engine import saved_sequences
 from edgeinfer.engine.kv_records import Placement
@@ -57,30 +57,13 @@ class StageSeconds:
         return self.products_s + self.attention_s + self.others_s
 
 
-@runtime_checkable
-class StepTelling(Protocol):
-    """An evaluator that tells what steps and ops took."""
-
-    @property
-    def last_step(self) -> LastStep | None:
-        """None where there are no workers to share a step."""
-        ...
-
-    def time_ops(self, n_cached: int) -> Sequence[OpSeconds]:
-        """Run a pass of one token, after about so many, and tell what each op took; () where nobody can.
-
-        Nothing else may run meanwhile, as for `evaluate`.
-        """
-        ...
-
-
 class Observed:
     """The part of an executor that is looked at."""
 
     _lane: Lane | None
     _limits: Limits
     _cache: KVCache
-    _pinned: Pinned | None
+    _of_lane: LaneCapabilities
     _pressure: Pressure | None
 
     @property
@@ -91,12 +74,13 @@ class Observed:
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:
         """The cores that each worker may run on, read back from the system; () where nobody says."""
-        return () if self._pinned is None else self._pinned.affinity
+        workers = self._of_lane.workers
+        return () if workers is None else workers.affinity
 
     @property
     def reading(self) -> Reading:
         """What was read of weights that do not stay in memory, and what was left out of activations."""
-        return with_activations(Reading() if self._pressure is None else self._pressure.reading, self._lane)
+        return with_activations(Reading() if self._pressure is None else self._pressure.reading, self._of_lane.cutting)
 
     @property
     def resident_bytes(self) -> int:
@@ -105,33 +89,34 @@ class Observed:
 
     @property
     def last_step(self) -> LastStep | None:
-        """As `StepTelling.last_step`."""
-        lane = self._lane
-        if not isinstance(lane, Staffed):
+        """As `StepTimes.last_step`."""
+        workers = self._of_lane.workers
+        if workers is None:
             return None
-        crew, timing = lane.crew, lane.timing
+        crew, timing = workers.crew, workers.timing
         shares = tuple((stop - start) / WHOLE for start, stop in pairwise(crew.cuts))
         busy = timing.busy if len(timing.busy) == len(crew.workers) else ()
         return LastStep(timing.seconds, crew.workers, shares, busy)
 
     def time_ops(self, n_cached: int) -> Sequence[OpSeconds]:
-        """As `StepTelling.time_ops`."""
-        lane, room = self._lane, (self._cache.n_free_pages - SPARE_PAGES) * PAGE
+        """As `StepTimes.time_ops`."""
+        lane, op_times, room = self._lane, self._of_lane.op_times, (self._cache.n_free_pages - SPARE_PAGES) * PAGE
         n_cached = min(n_cached, room, self._limits.n_context - 1)
-        if not isinstance(lane, Timed) or n_cached < 0:
+        if lane is None or op_times is None or n_cached < 0:
             return ()
         sequence = self._cache.create()
         try:
             saved_sequences.fill_with_zeros(self._cache, lane, sequence, n_cached)
-            return lane.time_ops(self._place(lane, _one_token(sequence, n_cached)).step)
+            return op_times.time_ops(self._place(lane, _one_token(sequence, n_cached)).step)
         finally:
             self._cache.free(sequence)
 
     def _place(self, lane: Lane, batch: Batch) -> Placement:
         """A batch in the lane's memory, which is ready for it. Raises as `KVCache.place`."""
         placement = self._cache.place(batch)
-        if self._cache.windows is not None and lane.windows is not None:
-            self._cache.windows.tell(lane.windows)
+        windows = self._of_lane.windows
+        if self._cache.windows is not None and windows is not None:
+            self._cache.windows.tell(windows)
         placement.copies.apply(lane)
         return placement
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.cached import CachedSequence
-from edgeinfer.engine.evaluators import FromDisk, Interruptible, Overlapping, SequenceEvaluator, Telling
+from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.fair_lock import FairLock
 from edgeinfer.errors import DoesNotFit, EngineClosed, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
@@ -23,8 +23,8 @@ class Pool:
     def __init__(self, executor: SequenceEvaluator, *, writes: bool = True) -> None:
         """`writes`: whether texts can be continued; else they are only read, for embeddings."""
         self.executor, self._writes = executor, writes
-        self._interruptible = executor if isinstance(executor, Interruptible) else None
-        self._telling = executor if isinstance(executor, Telling) else None
+        has = executor.capabilities
+        self._interruptible, self._eventful, self._overlapping = has.interruptible, has.eventful, has.overlapping
         self.lock = FairLock()
         self._members: list[CachedSequence] = []
         self._closed = False
@@ -44,8 +44,8 @@ class Pool:
 
     def create(self, member: CachedSequence, n_tokens: int | None) -> int:
         """Count an empty sequence in, as the one used last; its number."""
-        executor = self.executor
-        sequence = executor.create(n_tokens) if isinstance(executor, Overlapping) else executor.create()
+        overlapping = self._overlapping
+        sequence = self.executor.create() if overlapping is None else overlapping.create(n_tokens)
         self._members.append(member)
         return sequence
 
@@ -94,11 +94,11 @@ class Pool:
     @property
     def reading(self) -> Reading:
         """What the executor has read of weights so far."""
-        return self.executor.reading if isinstance(self.executor, FromDisk) else Reading()
+        return self.executor.reading
 
     def take_notices(self) -> tuple[str, ...]:
         """What has happened to the executor since this was last asked."""
-        return () if self._telling is None else self._telling.take_notices()
+        return () if self._eventful is None else self._eventful.take_notices()
 
     @property
     def idle_s(self) -> float:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from edgeinfer.backends.base import Limits, Progress, no_progress
+from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.batching.passes import join
-from edgeinfer.engine.evaluators import Noted, Overlapping, SequenceEvaluator, Sharing, Tally, Telling
-from edgeinfer.engine.lanes.shared import SharedLane
+from edgeinfer.engine.capabilities import EvaluatorCapabilities, Tally
+from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.read_text import ReadText
 from edgeinfer.engine.regime import Regime
 from edgeinfer.engine.state import seal, unseal
@@ -62,6 +63,11 @@ class Rescued:
         self._inner.close()
 
     @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        """Those of the evaluator in use, and notices of its end."""
+        return replace(self._inner.capabilities, eventful=self, overlapping=None)
+
+    @property
     def batch_invariant(self) -> bool:
         return self._inner.batch_invariant
 
@@ -97,17 +103,18 @@ class Rescued:
     @property
     def notices(self) -> tuple[str, ...]:
         """What there is to know of the evaluator from the start."""
-        return self._inner.notices if isinstance(self._inner, Noted) else ()
+        return self._inner.notices
 
     @property
-    def shared(self) -> SharedLane | None:
-        """The lane of several devices, if they are several."""
-        return self._inner.shared if isinstance(self._inner, Sharing) else None
+    def reading(self) -> Reading:
+        """What passes have read of weights on the device in use."""
+        return self._inner.reading
 
     def take_notices(self) -> tuple[str, ...]:
         """What has happened since this was last asked."""
         told, self._told = tuple(self._told), []
-        return told + (self._inner.take_notices() if isinstance(self._inner, Telling) else ())
+        eventful = self._inner.capabilities.eventful
+        return told if eventful is None else told + eventful.take_notices()
 
     def create(self) -> int:
         """A new empty sequence."""
@@ -281,6 +288,11 @@ class RescuedBatches(Rescued):
         self._done: dict[int, tuple[Batch, int]] = {}  # batches of the last pass, and where their tokens begin in it
 
     @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        """As of `Rescued`; batches are under way whatever evaluates them."""
+        return replace(super().capabilities, overlapping=self)
+
+    @property
     def in_flight(self) -> frozenset[int]:
         """Sequences whose batch is under way."""
         return frozenset(self._under_way)
@@ -288,12 +300,13 @@ class RescuedBatches(Rescued):
     @property
     def tallies(self) -> Mapping[Schedule, Tally]:
         """As of the evaluator in use."""
-        return self._inner.tallies if isinstance(self._inner, Overlapping) else {}
+        overlapping = self._inner.capabilities.overlapping
+        return {} if overlapping is None else overlapping.tallies
 
     def create(self, n_tokens: int | None = None) -> int:
         """A new empty sequence that may grow to so many tokens; None: to the whole context."""
-        inner = self._inner
-        return self._join(_Known(inner.create(n_tokens))) if isinstance(inner, Overlapping) else super().create()
+        inner = self._inner.capabilities.overlapping
+        return super().create() if inner is None else self._join(_Known(inner.create(n_tokens)))
 
     def advance(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
         """Start these batches and make a pass; as `Overlapping.advance`, whatever evaluates."""
@@ -311,8 +324,8 @@ class RescuedBatches(Rescued):
     def _landed(self, batches: Sequence[Batch]) -> Mapping[int, Floats]:
         if self._lost is not None:
             self._change(self._lost)
-        inner = self._inner
-        if not isinstance(inner, Overlapping):
+        inner = self._inner.capabilities.overlapping
+        if inner is None:
             return self._joined()
         numbered = [self._numbered(batch) for batch in batches]
         names = {known.number: name for name, known in self._known.items()}

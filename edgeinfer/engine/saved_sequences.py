@@ -19,12 +19,12 @@ from edgeinfer.graph.step import PAGE, Int32s
 
 def saved(cache: KVCache, lane: Lane, sequence: int) -> tuple[dict[str, Value], bytes]:
     """What a header is to say of a sequence's contents, and these."""
-    pages, n_tokens = cache.pages(sequence), cache.n_cached(sequence)
+    pages, n_tokens, windows = cache.pages(sequence), cache.n_cached(sequence), lane.capabilities.windows
     body = lane.read_pages(pages).tobytes() if len(pages) else b""
-    if cache.windows is not None and lane.windows is not None and len(pages):
-        cache.windows.tell(lane.windows)
-        body += lane.windows.read(pages[cache.windows.first_page(n_tokens) :]).tobytes()
-    told, states = _saved_states(cache, lane.states, sequence)
+    if cache.windows is not None and windows is not None and len(pages):
+        cache.windows.tell(windows)
+        body += windows.read(pages[cache.windows.first_page(n_tokens) :]).tobytes()
+    told, states = _saved_states(cache, lane.capabilities.states, sequence)
     return {"n_tokens": n_tokens, **told}, body + states
 
 
@@ -33,31 +33,31 @@ def put_back(cache: KVCache, lane: Lane, sequence: int, header: dict[str, Value]
 
     Raises ContextOverflow or DoesNotFit where there is no room, and leaves the sequence empty.
     """
-    n_tokens = int(str(header["n_tokens"]))
+    n_tokens, windows = int(str(header["n_tokens"])), lane.capabilities.windows
     pages, page_bytes = cache.refill(sequence, n_tokens), lane.read_pages(np.zeros(1, np.int32)).shape[1]
     if not len(pages):
         return
     contents = np.frombuffer(bytearray(body), np.uint8)
     start, stop = 0, len(pages) * page_bytes
     lane.write_pages(pages, contents[:stop].reshape(len(pages), page_bytes))
-    if cache.windows is not None and lane.windows is not None:
-        cache.windows.tell(lane.windows)
-        seen, page_bytes = pages[cache.windows.first_page(n_tokens) :], lane.windows.page_bytes
+    if cache.windows is not None and windows is not None:
+        cache.windows.tell(windows)
+        seen, page_bytes = pages[cache.windows.first_page(n_tokens) :], windows.page_bytes
         start, stop = stop, stop + len(seen) * page_bytes
-        lane.windows.write(seen, contents[start:stop].reshape(len(seen), page_bytes))
-    _put_states_back(cache, lane.states, sequence, header.get("checkpoints", ()), contents[stop:])
+        windows.write(seen, contents[start:stop].reshape(len(seen), page_bytes))
+    _put_states_back(cache, lane.capabilities.states, sequence, header.get("checkpoints", ()), contents[stop:])
 
 
 def fill_with_zeros(cache: KVCache, lane: Lane, sequence: int, n_tokens: int) -> None:
     """Let a sequence have so many cached tokens whose keys and values are zeros. Raises as `KVCache.refill`."""
-    pages = cache.refill(sequence, n_tokens)
+    pages, windows = cache.refill(sequence, n_tokens), lane.capabilities.windows
     if not len(pages):
         return
     lane.write_pages(pages, np.zeros_like(lane.read_pages(pages)))
-    if cache.windows is not None and lane.windows is not None:
-        cache.windows.tell(lane.windows)
+    if cache.windows is not None and windows is not None:
+        cache.windows.tell(windows)
         seen = pages[cache.windows.first_page(n_tokens) :]
-        lane.windows.write(seen, np.zeros((len(seen), lane.windows.page_bytes), np.uint8))
+        windows.write(seen, np.zeros((len(seen), windows.page_bytes), np.uint8))
 
 
 def _saved_states(cache: KVCache, states: StateMemory | None, sequence: int) -> tuple[dict[str, Value], bytes]:

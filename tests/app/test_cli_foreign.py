@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from edgeinfer.app.cli import build_app
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.evaluator import EvaluatorKind
-from edgeinfer.engine.evaluators import Foreign, open_evaluator, open_subject
+from edgeinfer.engine.evaluators import open_evaluator, open_subject
 from edgeinfer.engine.loading import load
 from edgeinfer.engine.texts import ProgramTokenizer
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel
@@ -106,9 +106,10 @@ def test_the_program_s_tokenizer_and_ours_agree(tiny_model: Path) -> None:
     subject = open_subject(tiny_model, "llamacpp", 128)
     with subject.file:
         evaluator = open_evaluator("llamacpp", subject, limits, DeviceOptions(n_workers=1))
-        assert isinstance(evaluator, Foreign)
-        theirs = evaluator.text.vocabulary()
-        tokenizer = ProgramTokenizer(theirs, evaluator.text)
+        program = evaluator.capabilities.program
+        assert program is not None
+        theirs = program.text.vocabulary()
+        tokenizer = ProgramTokenizer(theirs, program.text)
         with load(tiny_model, device="reference", spec="off") as llm:
             ours = llm._tokenizer
             for text in TEXTS:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends.base import DEVICES, DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
-from edgeinfer.engine.evaluators import Interruptible, SequenceEvaluator, is_own, open_evaluator, open_subject
+from edgeinfer.backends.stored import Reading
+from edgeinfer.engine.evaluators import SequenceEvaluator, is_own, open_evaluator, open_subject
 from edgeinfer.errors import ContextOverflow, DeviceUnavailable, DoesNotFit, EdgeInferError, EngineClosed
 from edgeinfer.graph.step import PAGE, Batch
 from tests import decoder_folders
@@ -291,22 +292,41 @@ def test_pretended_tokens_count_and_cost_but_leave_nothing(evaluator: SequenceEv
     assert close_to(evaluator, found, expected)
 
 
+def test_an_evaluator_does_what_its_record_says(evaluator: SequenceEvaluator) -> None:
+    found, sequence = evaluator.capabilities, evaluator.create()
+    logits = feed(evaluator, sequence, text()[:5])
+    assert evaluator.reading == Reading()
+    assert found.overlapping is found.shared is None  # one device, which does one thing at a time
+    assert found.eventful is None or found.eventful.take_notices() == ()
+    if found.program is not None:
+        assert found.program.n_vocab == logits.shape[1] == found.program.text.vocabulary().n_tokens
+        assert found.program.n_context_trained > 0
+    if found.showing is not None:
+        assert distance(found.showing.show("logits"), logits) < 1e-6
+    if found.step_times is not None:
+        last, ops = found.step_times.last_step, found.step_times.time_ops(10)
+        assert last is None or last.seconds > 0
+        assert not ops or sum(each.seconds for each in ops) > 0
+        assert evaluator.n_cached(sequence) == 5
+
+
 def test_a_stop_ends_a_pass_and_nothing_of_it_stays(evaluator: SequenceEvaluator) -> None:
-    if not isinstance(evaluator, Interruptible):
+    interruptible = evaluator.capabilities.interruptible
+    if interruptible is None:
         pytest.skip("its passes are short")
     golden = text()
     sequence, plain = evaluator.create(), evaluator.create()
     for each in (sequence, plain):
         feed(evaluator, each, golden[:20])
     flag = StopFlag()
-    evaluator.heed(flag)
+    interruptible.heed(flag)
     threading.Thread(target=flag.set).start()
     flag.wait()
     with pytest.raises(Interrupted):
         evaluator.evaluate(chain(sequence, 20, golden[20:120].tolist()))
     with pytest.raises(Interrupted):
         evaluator.evaluate(chain(evaluator.create(), 0, golden[20:120].tolist()))
-    evaluator.heed(None)
+    interruptible.heed(None)
     found, expected = (feed(evaluator, each, golden[20:24]) for each in (sequence, plain))
     assert close_to(evaluator, found, expected)
 

@@ -117,8 +117,9 @@ class Player:
             self._loads[sequence] = target = self._target(sequence)
             others = range(first + settled[sequence], first + len(tokens))
             if others:
-                assert self.lane.states is not None
-                self.lane.states.advance(target, target, others)
+                states = self.lane.capabilities.states
+                assert states is not None
+                states.advance(target, target, others)
             self._cached[sequence] += len(tokens)
             first += len(tokens)
         return logits

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.lane import CpuLane
-from edgeinfer.backends.memories import StateMemory
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
@@ -83,8 +83,8 @@ class RecordingLane:
             self._replay.add(op, op.query, self._lane.value(op.query))
 
     @property
-    def states(self) -> StateMemory | None:
-        return self._lane.states
+    def capabilities(self) -> LaneCapabilities:
+        return LaneCapabilities(self._lane.states)
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None:
         self._lane.copy_slots(sources, targets)
@@ -104,6 +104,7 @@ class RecordingDevice:
 
     name = "cpu"
     batch_invariant = True
+    capabilities = DeviceCapabilities()
 
     def __init__(self, device: CpuDevice, replay: Replay) -> None:
         self._device, self._replay = device, replay

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgeinfer.backends.base import DeviceOptions, Lane, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu.bundles.contents import Contents, contents_of
 from edgeinfer.backends.cpu.bundles.writing import pack_bundles
 from edgeinfer.backends.cpu.device import CpuDevice
@@ -33,6 +34,10 @@ class Streamer:
     n_workers: int = 2
     name: str = "cpu"
     batch_invariant: bool = True
+
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        return DeviceCapabilities()
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
         device, held_in = CpuDevice(DeviceOptions(n_workers=self.n_workers)), contents_of(spec, file.tensors)

@@ -12,7 +12,7 @@ from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.cpu.bundles import contents
 from edgeinfer.backends.cpu.device import CpuDevice
 from edgeinfer.backends.cpu.streaming.lane import StreamedLane
-from edgeinfer.backends.stored import Reading, Streaming
+from edgeinfer.backends.stored import Reading
 from tests.golden.goldens import Golden, Player
 from tests.golden.streamed_devices import Streamer
 
@@ -75,8 +75,9 @@ def answers(player: Player, golden: Golden) -> list[np.ndarray]:
 
 
 def reading_of(player: Player) -> Reading:
-    assert isinstance(player.lane, Streaming)
-    return player.lane.reading
+    streaming = player.lane.capabilities.streaming
+    assert streaming is not None
+    return streaming.reading
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
@@ -105,17 +106,18 @@ def test_bits_stay_when_bundles_are_given_back(
 
 def test_bits_stay_when_experts_are_given_back(golden: Golden, expected: list[np.ndarray], path: Path) -> None:
     with Player(Streamer(path, 0.8), golden) as player:
-        assert isinstance(player.lane, Streaming)
-        most = player.lane.cache_bytes
-        player.lane.resize_cache(0)
-        least = player.lane.cache_bytes
+        streaming = player.lane.capabilities.streaming
+        assert streaming is not None
+        most = streaming.cache_bytes
+        streaming.resize_cache(0)
+        least = streaming.cache_bytes
         assert 0 < least <= most or least == most == 0
-        player.lane.resize_cache(most)
-        assert player.lane.cache_bytes == most
+        streaming.resize_cache(most)
+        assert streaming.cache_bytes == most
         found = [player.feed(golden.tokens[:30])]
-        player.lane.resize_cache(0)
+        streaming.resize_cache(0)
         found += [player.feed(golden.tokens[place : place + 1]) for place in range(30, 36)]
-        assert player.lane.cache_bytes == least
+        assert streaming.cache_bytes == least
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=False))
 
 

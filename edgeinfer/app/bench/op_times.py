@@ -7,13 +7,14 @@ accounting alone (what the cache holds does not change the time), and asks the l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from dataclasses import asdict
 
 import numpy as np
 
 from edgeinfer.app.bench.messages import Job, Opening, OpTime, Reply
 from edgeinfer.app.bench.subject import NotMeasurable, random_tokens
 from edgeinfer.backends.base import DeviceOptions, Lane, open_device
+from edgeinfer.backends.capabilities import KernelTime
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.graph.step import Batch, Step
@@ -21,46 +22,6 @@ from edgeinfer.models.load import open_model
 from edgeinfer.scheduling.topology import usable_cores
 
 PROFILED_PASSES = 15
-
-
-class KernelTime(Protocol):
-    """What a lane says of all calls of one kernel for one kind of op in a pass."""
-
-    @property
-    def op(self) -> str: ...
-    @property
-    def kernel(self) -> str: ...
-    @property
-    def calls(self) -> int: ...
-    @property
-    def busy_s(self) -> float: ...
-    @property
-    def waiting_s(self) -> float: ...
-
-
-@runtime_checkable
-class Profiled(Protocol):
-    """A lane that can time its ops."""
-
-    def profile(self, step: Step) -> Sequence[KernelTime]: ...
-
-
-class NothingDone(Protocol):
-    """Seconds of a launch, a call and a barrier when there is nothing to compute."""
-
-    @property
-    def launch_s(self) -> float: ...
-    @property
-    def call_s(self) -> float: ...
-    @property
-    def barrier_s(self) -> float: ...
-
-
-@runtime_checkable
-class Weighed(Protocol):
-    """A lane that can time its own overhead."""
-
-    def overhead(self) -> NothingDone: ...
 
 
 class OpTimes:
@@ -75,15 +36,15 @@ class OpTimes:
 
     def run(self, job: Job) -> Reply:
         """Profile passes of n tokens (one pass's most) and reply with the median of each op's times."""
-        lane = self._lane
-        if not isinstance(lane, Profiled):
+        op_times = self._lane.capabilities.op_times
+        if op_times is None:
             raise NotMeasurable(f"{self._device.name} does not time its ops")
         n_tokens = min(job.n, self._limits.max_tokens)
         steps = [self._placed(n_tokens, job.depth) for _ in range(PROFILED_PASSES)]
-        profiles = [lane.profile(step) for step in steps][1:]
+        profiles = [op_times.profile(step) for step in steps][1:]
         ops = tuple(_median([profile[place] for profile in profiles]) for place in range(len(profiles[0])))
         seconds = sum(one.busy_s + one.waiting_s for one in ops)
-        return Reply({n_tokens: seconds}, ops=ops, overhead=_overhead(lane) if isinstance(lane, Weighed) else {})
+        return Reply({n_tokens: seconds}, ops=ops, overhead=asdict(op_times.overhead()))
 
     def close(self) -> None:
         self._lane.close()
@@ -104,11 +65,6 @@ class OpTimes:
         order = np.arange(count, dtype=np.int32)
         tokens = random_tokens(start, count, self._model.spec.n_vocab)
         return Batch(tokens, np.full(count, sequence, np.int32), order + np.int32(start), order - 1, order[-1:])
-
-
-def _overhead(lane: Weighed) -> dict[str, float]:
-    found = lane.overhead()
-    return {"launch_s": found.launch_s, "call_s": found.call_s, "barrier_s": found.barrier_s}
 
 
 def _median(times: Sequence[KernelTime]) -> OpTime:

@@ -17,7 +17,7 @@ from edgeinfer.app.bench.op_times import OpTimes
 from edgeinfer.app.bench.subject import NotMeasurable, Stepped, Subject, Tokens, answered
 from edgeinfer.backends.base import DeviceOptions
 from edgeinfer.backends.stored import Reading
-from edgeinfer.engine.evaluators import Foreign, FromDisk, open_evaluator, open_subject
+from edgeinfer.engine.evaluators import open_evaluator, open_subject
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.llm import LLM
@@ -58,14 +58,15 @@ class Passes:
             self._file.close()
             raise
         own = None if subject.spec is None else subject.spec.n_vocab
-        self.n_vocab = self._executor.n_vocab if isinstance(self._executor, Foreign) else own or 0
+        program = self._executor.capabilities.program
+        self.n_vocab = own or 0 if program is None else program.n_vocab
         self._file.release()
         self._sequence = self._executor.create()
 
     @property
     def reading(self) -> Reading:
         """What was read so far of weights that do not stay in memory."""
-        return self._executor.reading if isinstance(self._executor, FromDisk) else Reading()
+        return self._executor.reading
 
     @property
     def n_cached(self) -> int:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from edgeinfer.app.context_use import PromptMaker
 from edgeinfer.app.opening_face import WatchedFace
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from edgeinfer.engine.conversation import Messages
     from edgeinfer.engine.facts import Facts
     from edgeinfer.engine.live import Live
+    from edgeinfer.engine.racing.afterwards import Compared
     from edgeinfer.engine.request import Options
     from edgeinfer.engine.stats import Stats
 
@@ -109,13 +111,18 @@ class Model(Protocol):
     def close(self) -> None: ...
 
 
-@runtime_checkable
-class DistantModel(Protocol):
-    """A model that runs in another process, which notes by itself how fast it was; it brings readings of its own."""
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that was opened, and what goes with it.
 
-    @property
-    def readings(self) -> ReadingsOfModel: ...
+    readings  what the machine does while it runs, where somebody reads that
+    note      called after each answer, with what hears of a faster device; None where whoever runs it takes note itself
+    """
+
+    model: Model
+    readings: ReadingsOfModel | None = None
+    note: Callable[[Stats, Callable[[Compared], None]], None] | None = None
 
 
-Opening = Callable[[Settings, WatchedFace], Model]
+Opening = Callable[[Settings, WatchedFace], LoadedModel]
 """Opens the model that settings ask for, shown on a face."""

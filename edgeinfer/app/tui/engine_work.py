@@ -23,7 +23,7 @@ from edgeinfer.app.sessions.conversation import messages_told
 from edgeinfer.app.sessions.figures import figures_of, state_of, text_of
 from edgeinfer.app.sessions.records import State
 from edgeinfer.app.tui.answer_figures import runs_of
-from edgeinfer.app.tui.engine import AnswerStream, DistantModel, Model, ModelSession, Opening, ReadingsOfModel
+from edgeinfer.app.tui.engine import AnswerStream, LoadedModel, Model, ModelSession, Opening, ReadingsOfModel
 from edgeinfer.app.tui.growth import Growth
 from edgeinfer.app.tui.jobs import Answer, EnterChat, Job, Leave, OpenModel, Summarise
 from edgeinfer.app.tui.messages import (
@@ -81,13 +81,22 @@ class EngineWork:
         self._growth = growth
         self._opening = opening
         self._snapshots = snapshots
-        self._model: Model | None = None
+        self._loaded: LoadedModel | None = None
         self._opened: _Opened | None = None
         self._session: ModelSession | None = None
         self._chat: int | None = None
         self._face: WatchedFace | None = None
         self.stream: AnswerStream | None = None
-        self.readings: ReadingsOfModel | None = None
+
+    @property
+    def readings(self) -> ReadingsOfModel | None:
+        """What the machine does while the open model runs."""
+        loaded = self._loaded
+        return None if loaded is None else loaded.readings
+
+    @property
+    def _model(self) -> Model | None:
+        return None if self._loaded is None else self._loaded.model
 
     def stop(self) -> None:
         """End the answer in the making within a step."""
@@ -126,8 +135,8 @@ class EngineWork:
             return
         chat, before = self._chat, self._opened
         try:
-            model = self._opened_beside(job.settings) or self._opened_instead(job.settings)
-            self._take(model, job.settings)
+            loaded = self._opened_beside(job.settings) or self._opened_instead(job.settings)
+            self._take(loaded, job.settings)
         except OpeningCalledOff:
             pass
         except Exception as error:  # whatever it is, it is told, and another model can be opened
@@ -136,16 +145,16 @@ class EngineWork:
             self._face = None
         self._enter(chat)
 
-    def _opened_beside(self, settings: Settings) -> Model | None:
+    def _opened_beside(self, settings: Settings) -> LoadedModel | None:
         """The model, opened while the one before is open too; None where there is no room for both."""
-        if self._model is None:
+        if self._loaded is None:
             return None
         try:
             return self._opening(settings, self._new_face(is_beside=True))
         except (DoesNotFit, DeviceFailed, MemoryError):
             return None
 
-    def _opened_instead(self, settings: Settings) -> Model:
+    def _opened_instead(self, settings: Settings) -> LoadedModel:
         """The model, opened after the one before was closed."""
         self._close_model()
         return self._opening(settings, self._new_face(is_beside=False))
@@ -175,8 +184,9 @@ class EngineWork:
         )
         return face
 
-    def _take(self, model: Model, settings: Settings) -> None:
+    def _take(self, loaded: LoadedModel, settings: Settings) -> None:
         """A model is open: work with it, and close the one before."""
+        model = loaded.model
         try:
             session = model.session()
         except Exception:
@@ -184,9 +194,8 @@ class EngineWork:
             raise
         self._close_model()
         self._session = session
-        self._model, self._opened = model, _Opened(settings, model.facts.name, model.facts.path)
+        self._loaded, self._opened = loaded, _Opened(settings, model.facts.name, model.facts.path)
         gc.freeze()  # else a collection goes through all the compiler's objects, and the screen waits 100 ms for it
-        self.readings = readings_of(model)
         self._post(ModelOpened(model))
 
     def _tell_loading(self, what: str, done: int, total: int) -> None:
@@ -232,7 +241,7 @@ class EngineWork:
     def _close_model(self) -> None:
         self._leave_chat()
         session, model = self._session, self._model
-        self._session = self._model = self._opened = self.readings = None
+        self._session = self._loaded = self._opened = None
         gc.unfreeze()
         if session is not None:
             session.close()
@@ -304,13 +313,8 @@ class EngineWork:
         """Remember how fast it was, for predictions, and measure the machine once if nobody did."""
         if self.readings is not None:
             self.readings.answered(stats)
-        if isinstance(self._model, DistantModel):
-            return
-        from edgeinfer.app.opening import note_answer
-        from edgeinfer.engine.llm import LLM
-
-        if isinstance(self._model, LLM):
-            note_answer(self._model, stats, self._tell_device)
+        if self._loaded is not None and self._loaded.note is not None:
+            self._loaded.note(stats, self._tell_device)
 
     def _tell_device(self, compared: Compared) -> None:
         """Say which device is the fastest, if it is another one."""
@@ -329,13 +333,3 @@ def reason_of(error: Exception) -> str:
 def counting(model: Model) -> Callable[[Sequence[Turn]], int]:
     """Counts the tokens of conversations as a model is told of them."""
     return lambda turns: model.prompts.n_tokens(messages_told(turns))
-
-
-def readings_of(model: Model) -> ReadingsOfModel | None:
-    """Readings of a model of ours, or those that a model brings; None of others."""
-    if isinstance(model, DistantModel):
-        return model.readings
-    from edgeinfer.app.readings.service import Readings
-    from edgeinfer.engine.llm import LLM
-
-    return Readings(model) if isinstance(model, LLM) else None

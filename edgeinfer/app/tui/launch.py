@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from edgeinfer.app.fit import size_in_bytes
@@ -20,6 +21,7 @@ from edgeinfer.app.sessions.store import SessionStore, default_path
 from edgeinfer.app.snapshots import Snapshots
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.desk import Desk
+from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.tuning import Tuning
 from edgeinfer.app.typed_ahead import TypedAhead
 from edgeinfer.errors import SessionsUnwritable
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeinfer.app.opening_face import WatchedFace
-    from edgeinfer.app.tui.engine import Model, Opening
+    from edgeinfer.app.tui.engine import Opening
     from edgeinfer.settings import Settings
 
 KEPT_AFTER_DELETION_S = 30 * 86400.0
@@ -88,17 +90,18 @@ def snapshot_bytes(text: str) -> int:
     return 0 if text.strip() == "0" else size_in_bytes(text, 0)
 
 
-def open_model(settings: Settings, face: WatchedFace) -> Model:
+def open_model(settings: Settings, face: WatchedFace) -> LoadedModel:
     """Open the model that settings ask for, pulling it first if need be."""
-    from edgeinfer.app.opening import open_llm
+    from edgeinfer.app.opening import note_answer, open_llm
+    from edgeinfer.app.readings.service import Readings
 
     llm = open_llm(settings, face)
     try:
         face.check()
+        return LoadedModel(llm, Readings(llm), partial(note_answer, llm))
     except BaseException:
         llm.close()
         raise
-    return llm
 
 
 def _leave_hard(code: int, autosave: Autosave) -> None:

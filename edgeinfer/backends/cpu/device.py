@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cpu import targets
 from edgeinfer.backends.cpu.fusion import Sections
 from edgeinfer.backends.cpu.lane import CpuLane
@@ -43,6 +44,10 @@ class CpuDevice:
         self.library = KernelLibrary()
         self._team: Team | None = None
         self.isa = targets.choose(features, isa or os.environ.get("EDGEINFER_SIMD"))
+
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        return DeviceCapabilities(sections=self)
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CpuLane:
         """Pack the weights, compile or load the kernels, start the team; the lanes of a device share one."""

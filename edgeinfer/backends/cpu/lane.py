@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Crew, Limits, OpSeconds, Progress, Timing
+from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.embedding import Embedding
 from edgeinfer.backends.cpu.fusion import Sections
@@ -21,7 +22,7 @@ from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.lowering import Lowering
 from edgeinfer.backends.cpu.packing import PackedWeights, Weights
 from edgeinfer.backends.cpu.pages import slot_copying
-from edgeinfer.backends.cpu.profile import OpTime, Overhead, call_times, op_times, overhead
+from edgeinfer.backends.cpu.profile import call_times, op_times, overhead
 from edgeinfer.backends.cpu.reading import choose_ahead
 from edgeinfer.backends.cpu.step import StepRecord
 from edgeinfer.backends.cpu.tape import Tape
@@ -96,6 +97,11 @@ class CpuLane:
         return packed
 
     @property
+    def capabilities(self) -> LaneCapabilities:
+        memories = self.states, self.windows
+        return LaneCapabilities(*memories, workers=self, op_times=self, peaks=self, buffers=self, cutting=self)
+
+    @property
     def resident_bytes(self) -> int:
         kept = 0 if self._embedding is None else self._embedding.nbytes
         return self._packed.resident_bytes + self._lowering.resident_bytes + kept + self._kv.nbytes
@@ -142,7 +148,7 @@ class CpuLane:
             seen(op)
         return self._logits(step)
 
-    def profile(self, step: Step) -> list[OpTime]:
+    def profile(self, step: Step) -> list[KernelTime]:
         """Evaluate a step and say what took how long. Slower than `run`: for measurements."""
         self._start(step)
         alone = len(step.batch.tokens) == 1

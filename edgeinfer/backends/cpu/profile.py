@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Crew, OpSeconds
+from edgeinfer.backends.capabilities import KernelTime, Overhead
 from edgeinfer.backends.cpu.catalogue import NOTHING
 from edgeinfer.backends.cpu.chosen_records import EXPERT_PRODUCTS
 from edgeinfer.backends.cpu.library import KernelLibrary
@@ -26,21 +27,7 @@ PRODUCTS = (PRODUCT, FLOAT_PRODUCT, EXPERT_PRODUCTS)
 """Arguments of the kernels that multiply; an op's other calls round what they read."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpTime:
-    """Calls of one kernel for one kind of op: seconds of a step, means over the workers.
-
-    `busy_s` in the calls; `waiting_s` at the barriers behind them, for slower workers. All of a step's add up to it.
-    """
-
-    op: str
-    kernel: str
-    busy_s: float
-    waiting_s: float
-    calls: int
-
-
-def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[OpTime]:
+def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[KernelTime]:
     """Sums by kind of op and kernel, in order of first appearance; `calls` are those of the profiled tape."""
     busy, waiting = times.busy.mean(axis=0), times.waiting.mean(axis=0)
     sums: dict[tuple[str, str], list[float]] = {}
@@ -52,7 +39,7 @@ def op_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> li
             row[1] += float(waiting[place + 1])
             row[2] += 1
             place += 1
-    return [OpTime(op, kernel, row[0], row[1], int(row[2])) for (op, kernel), row in sums.items()]
+    return [KernelTime(op, kernel, row[0], row[1], int(row[2])) for (op, kernel), row in sums.items()]
 
 
 def call_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> list[OpSeconds]:
@@ -63,15 +50,6 @@ def call_times(calls: Sequence[tuple[Op, Sequence[Call]]], times: CallTimes) -> 
         OpSeconds(op, call.kernel.arguments in PRODUCTS, busy[place] + waiting[place + 1])
         for place, (op, call) in enumerate(flat)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Overhead:
-    """Seconds that a launch from Python, a call and a barrier take when there is nothing to compute."""
-
-    launch_s: float
-    call_s: float
-    barrier_s: float
 
 
 def overhead(team: Team, library: KernelLibrary, crew: Crew, n_entries: int = 2000, runs: int = 21) -> Overhead:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.cuda.op import DEVICE_OPS
 from edgeinfer.errors import BadSetting, DeviceUnavailable
 from edgeinfer.graph.fragment import Fragment, whole
@@ -45,6 +46,10 @@ class CudaDevice:
     def batch_invariant(self) -> bool:
         """True, unless large products are left to cuBLAS."""
         return self._gemm is None
+
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        return DeviceCapabilities(fragments=self, parts=self, memory=self)
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> CudaLane:
         """Pack the weights and put them on the GPU. Raises DoesNotFit."""

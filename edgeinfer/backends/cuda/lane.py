@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.cuda.driver import FAILURES
 from edgeinfer.backends.cuda.graphs import RECORDING_FAILURES, Graph
 from edgeinfer.backends.cuda.model import CudaModel, stage_name
@@ -166,7 +167,7 @@ class CudaFragmentLane:
 class CudaLane:
     """A whole model: a fragment that nothing enters and whose logits leave."""
 
-    states = windows = None
+    capabilities = LaneCapabilities()
 
     def __init__(self, part: CudaFragmentLane, logits: str) -> None:
         self.part = part

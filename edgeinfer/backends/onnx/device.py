@@ -11,6 +11,7 @@ import onnxruntime
 
 from edgeinfer.affinity import allowed_cpus, require_cpus
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.onnx.lane import OnnxFragmentLane, OnnxLane
 from edgeinfer.backends.onnx.op import DEVICE_OPS
 from edgeinfer.backends.onnx.providers import CPU, REMOTE, providers_for, target_of
@@ -54,6 +55,10 @@ class OnnxDevice:
     def __init__(self, options: DeviceOptions) -> None:
         self._seats = seats_of(options)
         self.name, self.n_workers = self._seats.name, self._seats.n_workers
+
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        return DeviceCapabilities(fragments=self)
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> OnnxLane:
         """A whole model as a graph."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from edgeinfer.backends import weights
 from edgeinfer.backends.base import PATIENCE_S, Limits, Progress
+from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.onnx.attention import (
     HEAD_MULTIPLE,
     LAST,
@@ -252,7 +253,7 @@ class _Embedding:
 class OnnxLane:
     """A whole model. `apart`: steps run on the lane's own thread, which can be left alone where the runtime stalls."""
 
-    states = windows = None
+    capabilities = LaneCapabilities()
 
     def __init__(self, part: OnnxFragmentLane, logits: str, *, apart: bool) -> None:
         self._part, self._logits = part, logits

@@ -10,6 +10,7 @@ from pathlib import Path
 import openvino as ov
 
 from edgeinfer.backends.base import DeviceOptions, Joined, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.feeding import Feed
 from edgeinfer.backends.openvino.footprint import capped_layers, fragment_footprint
@@ -48,6 +49,14 @@ class OpenVinoDevice:
         self._target = processor(options.target, self._core.available_devices)
         self._processor, self._has_bf16 = self._description()
         self.name = f"{KEY}:{options.target}" if options.target else KEY
+
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        return DeviceCapabilities(
+            fragments=self,
+            joined=Joined(MOST_JOINED, JOINED_PRODUCTS),
+            memory=self if self._target.startswith("GPU") else None,
+        )
 
     def compile(
         self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress
@@ -100,15 +109,8 @@ class OpenVinoDevice:
         return name, "BF16" in self._core.get_property(self._target, "OPTIMIZATION_CAPABILITIES")
 
     @property
-    def joined(self) -> Joined:
-        """How far silent passes are joined."""
-        return Joined(MOST_JOINED, JOINED_PRODUCTS)
-
-    @property
-    def memory_bytes(self) -> int | None:
-        """Bytes of a GPU's memory; None for what shares the machine's."""
-        if not self._target.startswith("GPU"):
-            return None
+    def memory_bytes(self) -> int:
+        """Bytes of a GPU's memory."""
         return int(self._core.get_property(self._target, "GPU_DEVICE_TOTAL_MEM_SIZE"))
 
     def close(self) -> None:

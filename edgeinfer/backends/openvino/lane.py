@@ -16,6 +16,7 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import PATIENCE_S
+from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.openvino.feeding import Arrays, Feed
 from edgeinfer.backends.openvino.holder import Holder
 from edgeinfer.backends.openvino.placing import Placing
@@ -124,7 +125,7 @@ class OpenVinoLane(OpenVinoFragmentLane):
     as the model is small: attention over what an earlier pass cached is far slower than within one pass.
     """
 
-    states = windows = None
+    capabilities = LaneCapabilities()
 
     def __init__(
         self,

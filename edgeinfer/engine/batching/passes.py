@@ -11,7 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from edgeinfer.engine.evaluators import Overlapping, SequenceEvaluator
+from edgeinfer.engine.capabilities import Overlapping
+from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.graph.step import Batch, Floats, joined_axes, joined_rows
 
 
@@ -71,7 +72,8 @@ class AdvancingPasses:
 
 def passes_of(executor: SequenceEvaluator) -> Passes:
     """How an evaluator runs passes over several sequences."""
-    return AdvancingPasses(executor) if isinstance(executor, Overlapping) else JoinedPasses(executor)
+    overlapping = executor.capabilities.overlapping
+    return JoinedPasses(executor) if overlapping is None else AdvancingPasses(overlapping)
 
 
 def join(batches: Sequence[Batch]) -> Batch:

@@ -16,7 +16,6 @@ from edgeinfer.engine.batching.admission import Admission
 from edgeinfer.engine.batching.parking import Parking
 from edgeinfer.engine.batching.passes import AdvancingPasses, Given, passes_of
 from edgeinfer.engine.batching.ticket import Ticket
-from edgeinfer.engine.evaluators import Interruptible
 from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.speculation.speculator import ALONE, Beside
 from edgeinfer.errors import DoesNotFit, EngineClosed
@@ -47,7 +46,7 @@ class Scheduler:
         self._limits = pool.executor.limits
         self._passes = passes_of(pool.executor)
         self._advances = isinstance(self._passes, AdvancingPasses)
-        self._interruptible = pool.executor if isinstance(pool.executor, Interruptible) else None
+        self._interruptible = pool.executor.capabilities.interruptible
         self.admission = Admission(pool, most_active, parking or Parking(), shares=not self._advances)
         self._stopped = AnyStopped(self.admission.active)
         self.pace = Pace()

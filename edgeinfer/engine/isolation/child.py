@@ -19,17 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from edgeinfer.backends.stopping import StopFlag
-from edgeinfer.backends.stored import Reading
-from edgeinfer.engine.evaluators import (
-    Foreign,
-    FromDisk,
-    Interruptible,
-    Noted,
-    SequenceEvaluator,
-    Telling,
-    open_evaluator,
-    open_subject,
-)
+from edgeinfer.engine.capabilities import Program
+from edgeinfer.engine.evaluators import SequenceEvaluator, open_evaluator, open_subject
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain, Reply, Shared, receive_call, send_reply
 from edgeinfer.engine.isolation.readings import plain_reading
 from edgeinfer.engine.regime import Regime
@@ -80,21 +71,21 @@ class Server:
     def facts(self) -> dict[str, Plain]:
         """What the parent should know of the open model."""
         evaluator = self._evaluator
-        foreign = evaluator if isinstance(evaluator, Foreign) else None
+        program = evaluator.capabilities.program
         return {
             "device": evaluator.device,
             "batch_invariant": evaluator.batch_invariant,
             "n_vocab": self._n_vocab,
             "row_width": self._inputs.row_width,
             "axes": self._inputs.axes,
-            "n_context_trained": 0 if foreign is None else foreign.n_context_trained,
+            "n_context_trained": 0 if program is None else program.n_context_trained,
             "max_tokens": evaluator.limits.max_tokens,
             "max_outputs": evaluator.limits.max_outputs,
             "branches": evaluator.limits.branches,
             "n_workers": evaluator.n_workers,
             "affinity": [list(cores) for cores in evaluator.affinity],
             "resident_bytes": evaluator.resident_bytes,
-            "notices": list(evaluator.notices) if isinstance(evaluator, Noted) else [],
+            "notices": list(evaluator.notices),
         }
 
     def serve(self, connection: Connection) -> None:
@@ -124,8 +115,9 @@ class Server:
         limits = self._evaluator.limits
         sizes = limits.max_tokens, limits.max_outputs, self._n_vocab, self._inputs.row_width
         self._shared = Shared(Path(str(call.arguments["path"])), *sizes)
-        if isinstance(self._evaluator, Interruptible):
-            self._evaluator.heed(SharedFlag(self._shared))
+        interruptible = self._evaluator.capabilities.interruptible
+        if interruptible is not None:
+            interruptible.heed(SharedFlag(self._shared))
         return Reply()
 
     def _evaluate(self, call: Call) -> Reply:
@@ -139,13 +131,14 @@ class Server:
 
     def _reading(self) -> Plain:
         """What was read of weights so far, None where they are all in memory and nothing is left out."""
-        found = self._evaluator.reading if isinstance(self._evaluator, FromDisk) else Reading()
+        found = self._evaluator.reading
         return plain_reading(found) if found.n_passes or found.n_activations else None
 
     def _news(self) -> Plain:
         """What the parent should know and was not told: notices, the device, whether batches change its results."""
         evaluator = self._evaluator
-        notices = evaluator.take_notices() if isinstance(evaluator, Telling) else ()
+        eventful = evaluator.capabilities.eventful
+        notices = () if eventful is None else eventful.take_notices()
         before, self._known = self._known, (evaluator.device, evaluator.batch_invariant)
         return [list(notices), *self._known] if notices or before != self._known else None
 
@@ -172,8 +165,7 @@ class Server:
         return Reply(self._evaluator.n_cached(sequence))
 
     def _vocabulary(self, _: Call) -> Reply:
-        assert isinstance(self._evaluator, Foreign)
-        text = self._evaluator.text
+        text = self._program().text
         vocabulary = text.vocabulary()
         fields = {
             name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(vocabulary).items()
@@ -182,12 +174,14 @@ class Server:
         return Reply({"fields": fields, "pieces": pieces})
 
     def _encode(self, call: Call) -> Reply:
-        assert isinstance(self._evaluator, Foreign)
         add_special, parse_special = (bool(call.arguments[key]) for key in ("add_special", "parse_special"))
-        found = self._evaluator.text.encode(
-            str(call.arguments["text"]), add_special=add_special, parse_special=parse_special
-        )
-        return Reply(list(found))
+        text, wanted = self._program().text, str(call.arguments["text"])
+        return Reply(list(text.encode(wanted, add_special=add_special, parse_special=parse_special)))
+
+    def _program(self) -> Program:
+        program = self._evaluator.capabilities.program
+        assert program is not None
+        return program
 
 
 def failure(reason: Exception) -> Reply:
@@ -208,8 +202,9 @@ def _open(opening: Opening, connection: Connection) -> Server:
     how = opening.limits, opening.options, tell, regime, opening.schedule
     evaluator = open_evaluator(opening.device, subject, *how)
     subject.file.release()
-    if isinstance(evaluator, Foreign):
-        return Server(evaluator, evaluator.n_vocab)
+    program = evaluator.capabilities.program
+    if program is not None:
+        return Server(evaluator, program.n_vocab)
     assert subject.spec is not None
     return Server(evaluator, subject.spec.n_vocab, subject.spec.inputs)
 

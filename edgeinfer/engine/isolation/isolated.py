@@ -17,6 +17,7 @@ import numpy as np
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
 from edgeinfer.backends.stopping import Interrupted, StopFlag
 from edgeinfer.backends.stored import Reading
+from edgeinfer.engine.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.isolation.messages import Call, Opening, Plain, inputs_of
 from edgeinfer.engine.isolation.process import Child, ChildDied
 from edgeinfer.engine.isolation.readings import reading_of
@@ -59,12 +60,8 @@ class Isolated:
         self.device, self.batch_invariant = str(facts["device"]), bool(facts["batch_invariant"])
         self._inputs = inputs_of(facts)
         self.n_vocab, self.n_context_trained = int(facts["n_vocab"]), int(facts["n_context_trained"])
-        self.limits = replace(
-            opening.limits,
-            max_tokens=int(facts["max_tokens"]),
-            max_outputs=int(facts["max_outputs"]),
-            branches=bool(facts["branches"]),
-        )
+        max_tokens, max_outputs, branches = int(facts["max_tokens"]), int(facts["max_outputs"]), bool(facts["branches"])
+        self.limits = replace(opening.limits, max_tokens=max_tokens, max_outputs=max_outputs, branches=branches)
         self.affinity = tuple(tuple(int(core) for core in cores) for cores in facts["affinity"])
         self.notices = tuple(str(notice) for notice in facts["notices"])
         self._n_workers, self._resident_bytes = int(facts["n_workers"]), int(facts["resident_bytes"])
@@ -116,6 +113,10 @@ class Isolated:
             self.peaks = None
             if child is not None:
                 child.close()
+
+    @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        return EvaluatorCapabilities(interruptible=self, program=self, eventful=self)
 
     @property
     def pid(self) -> int | None:
@@ -373,10 +374,8 @@ class Isolated:
             child.close()
         for found in self._sequences.values():
             found.there = None
-        self.peaks, self.n_free_pages = (
-            None,
-            self.limits.n_pages - sum(pages_for(found.n_cached) for found in self._sequences.values()),
-        )
+        n_pages = sum(pages_for(found.n_cached) for found in self._sequences.values())
+        self.peaks, self.n_free_pages = None, self.limits.n_pages - n_pages
         self._notices.append(
             f"the process that runs {self._opening.device} {reason}; another one was started and the text read again"
         )

@@ -16,10 +16,10 @@ from edgeinfer.backends.base import (
     Lane,
     Limits,
     Progress,
-    Sized,
     no_progress,
     open_device,
 )
+from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.engine.lanes import AUTO
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.opening import compiled
@@ -52,6 +52,7 @@ class Together:
     """Several open devices as one; rows of different kernels meet in it, so nothing is said to be batch-invariant."""
 
     batch_invariant = False
+    capabilities = DeviceCapabilities()
 
     def __init__(self, spec: ModelSpec, host: Device, others: Mapping[str, Device], placement: Placement) -> None:
         self.name = "+".join([host.name, *(device.name for device in others.values())])
@@ -168,7 +169,8 @@ def own_memory(names: Sequence[str], options: DeviceOptions) -> dict[str, int]:
             continue
         device = open_device(name, options)
         try:
-            n_bytes = device.memory_bytes if isinstance(device, Sized) else None
+            memory = device.capabilities.memory
+            n_bytes = None if memory is None else memory.memory_bytes
         finally:
             device.close()
         if n_bytes is not None:

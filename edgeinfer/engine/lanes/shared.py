@@ -14,8 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import Device, FragmentDevice, FragmentLane, Limits, PartsDevice, Progress
-from edgeinfer.backends.host import HostDevice, HostLane
+from edgeinfer.backends.base import Device, FragmentLane, Limits, Progress
+from edgeinfer.backends.capabilities import LaneCapabilities
+from edgeinfer.backends.host import HostLane
+from edgeinfer.engine.lanes.compiling import compiled_fragments
 from edgeinfer.engine.lanes.fragments import fragment_of, host_part
 from edgeinfer.engine.lanes.order import turns_of
 from edgeinfer.engine.lanes.partition import Task, partition
@@ -44,7 +46,7 @@ class _Away:
 class SharedLane:
     """A whole model on a host and other devices. Owns the lanes, not the devices."""
 
-    states = windows = None
+    capabilities = LaneCapabilities()
 
     def __init__(
         self,
@@ -57,7 +59,8 @@ class SharedLane:
         progress: Progress,
     ) -> None:
         """Compile every device's part. Raises DeviceUnavailable for devices that take no parts, and as devices do."""
-        if not isinstance(host, HostDevice):
+        sections = host.capabilities.sections
+        if sections is None:
             raise DeviceUnavailable(f"the device {host.name} cannot run a model together with others; cpu can")
         self._logits, self._closed = spec.logits, False
         self.placement = placement
@@ -66,7 +69,7 @@ class SharedLane:
         self._host_name = host.name
         part = host_part(spec, self._tasks, host.name)
         self._sections = {number: section for section, number in enumerate(part.tasks)}
-        self._host: HostLane = host.compile_sections(part.spec, part.exposed, file, limits, progress)
+        self._host: HostLane = sections.compile_sections(part.spec, part.exposed, file, limits, progress)
         self._away: dict[int, _Away] = {}
         self.timeline = Timeline((), 0.0, 0.0)
         """When each device worked in the last step."""
@@ -177,20 +180,8 @@ def _stages(task: Task) -> str:
 def _compiled(
     spec: ModelSpec, tasks: Sequence[Task], device: Device, file: GGUFFile, limits: Limits, progress: Progress
 ) -> list[_Away]:
-    """The tasks of a device, which shares its memory out among them if it can."""
-    if not isinstance(device, FragmentDevice):
-        raise DeviceUnavailable(f"the device {device.name} cannot run part of a model; use it alone")
-    lanes: list[FragmentLane] = []
-    try:
-        if isinstance(device, PartsDevice) and tasks:
-            lanes += device.compile_fragments([fragment_of(spec, task) for task in tasks], file, limits, progress)
-        else:
-            for task in tasks:
-                lanes.append(device.compile_fragment(fragment_of(spec, task), file, limits, progress))
-    except BaseException:
-        for lane in lanes:
-            lane.close()
-        raise
+    """The tasks of a device, each with its lane."""
+    lanes = compiled_fragments(device, [fragment_of(spec, task) for task in tasks], file, limits, progress)
     most = max(limits.max_tokens, limits.max_outputs)
     return [
         _Away(task, lane, {name: np.zeros((most, spec.buffer(name).width), np.float32) for name in task.inputs})

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from edgeinfer.backends.base import Device, Joining
+from edgeinfer.backends.base import Device
 from edgeinfer.engine.probing.quiet import QuietMeter
 from edgeinfer.engine.probing.rates import bytes_per_weight
 from edgeinfer.engine.probing.separation import (
@@ -82,9 +82,8 @@ class AcceleratorProbe:
         self._device, self._amount = device, amount
         self._patient_until = time.monotonic() + PATIENT_S
         self._footprint = footprint
-        self.joining: profile.Joining | None = None
-        if isinstance(device, Joining):
-            self.joining = profile.Joining(device.joined.most_tokens, device.joined.most_products)
+        joined = device.capabilities.joined
+        self.joining = None if joined is None else profile.Joining(joined.most_tokens, joined.most_products)
 
     def rates(self, name: str, kind: str, memory_bytes: int, forms: Sequence[str], link: Link) -> DeviceRates:
         """Measure now. Raises DeviceFailed."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edgeinfer.affinity import require_cpus
-from edgeinfer.backends.base import DeviceKind, DeviceOptions, FragmentDevice, Progress, Sized, kind_of, open_device
+from edgeinfer.backends.base import DeviceKind, DeviceOptions, Progress, kind_of, open_device
 from edgeinfer.engine.probing.accelerator import USUAL, AcceleratorProbe
 from edgeinfer.engine.probing.exchange import measured_exchange
 from edgeinfer.engine.probing.link import measured_link
@@ -158,15 +158,16 @@ def accelerator_rates(
     """
     device = open_device(name, options)
     try:
-        if not isinstance(device, FragmentDevice):
+        fragments, memory = device.capabilities.fragments, device.capabilities.memory
+        if fragments is None:
             raise DeviceUnavailable(f"the device {name} cannot run part of a model, so it cannot be measured")
-        memory = device.memory_bytes if isinstance(device, Sized) else None
-        if memory is None:
-            memory = int(topology.total_bytes * HOST_MEMORY_SHARE)
-        link = measured_link(device, formats[0])
+        n_bytes = None if memory is None else memory.memory_bytes
+        if n_bytes is None:
+            n_bytes = int(topology.total_bytes * HOST_MEMORY_SHARE)
+        link = measured_link(fragments, formats[0])
         measured = AcceleratorProbe(device, footprint(topology), USUAL)
         kind = f"{name}, {options.n_workers or 'all'} threads"
-        found = measured.rates(name, kind, memory, formats, link)
+        found = measured.rates(name, kind, n_bytes, formats, link)
         if host is None:
             return found
         cpu = open_device(CPU, host)

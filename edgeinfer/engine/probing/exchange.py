@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgeinfer.backends.base import Device, FragmentDevice, Limits, Progress, no_progress
+from edgeinfer.backends.base import Device, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.engine.lanes.shared import SharedLane
 from edgeinfer.engine.lanes.timeline import Timeline
 from edgeinfer.engine.probing.separation import nonnegative
@@ -47,10 +48,10 @@ class _Exchanges:
     away_s: float
 
 
-def measured_exchange(host: Device, other: FragmentDevice, name: str, form: str, op_s: float) -> Link:
+def measured_exchange(host: Device, other: Device, name: str, form: str, op_s: float) -> Link:
     """Measure now. `op_s`: what a product takes on the other device besides, which is no part of a message.
 
-    Raises DeviceFailed, DeviceUnavailable for a host that is none.
+    Raises DeviceFailed, DeviceUnavailable for devices that cannot share a model.
     """
     found = [each for shape in (SMALL, LARGE) for each in _exchanges(_Halves(host, other, name), shape, form)]
     busy = np.array([[each.n, each.n_bytes, 1.0] for each in found])
@@ -69,8 +70,9 @@ class _Halves:
     """Two devices as one, each with half of the rows of every product; they are their owner's."""
 
     batch_invariant = False
+    capabilities = DeviceCapabilities()
 
-    def __init__(self, host: Device, other: FragmentDevice, name: str) -> None:
+    def __init__(self, host: Device, other: Device, name: str) -> None:
         self.name, self._host, self._other, self._other_name = f"{host.name}+{name}", host, other, name
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> SharedLane:

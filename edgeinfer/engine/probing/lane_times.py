@@ -1,6 +1,6 @@
 """Timing a lane op by op: passes of a synthetic model, and what each kind of op took in them.
 
-In: an open lane that is `Timed`, and the numbers of tokens. Out: `scheduling.fit.PassTimes`. Places tokens by the
+In: the op times of an open lane, and the numbers of tokens. Out: `scheduling.fit.PassTimes`. Places tokens by the
 accounting of the KV cache alone, since what the cache holds does not change the time.
 """
 
@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from edgeinfer.backends.base import Limits, OpSeconds, Timed
+from edgeinfer.backends.base import Limits, OpSeconds
+from edgeinfer.backends.capabilities import OpTimes
 from edgeinfer.engine.kvcache import KVCache
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
@@ -27,8 +28,8 @@ ATTENTION, OTHERS = -1, -2
 class TimedLane:
     """A lane to be measured; closing it is its owner's."""
 
-    def __init__(self, timed: Timed, spec: ModelSpec, limits: Limits) -> None:
-        self._timed, self._spec, self._limits = timed, spec, limits
+    def __init__(self, op_times: OpTimes, spec: ModelSpec, limits: Limits) -> None:
+        self._op_times, self._spec, self._limits = op_times, spec, limits
         self._layers = frozenset(stage.name for stage in spec.stages if stage.name.startswith("blk."))
         self._stage_of = {id(op): stage.name for stage in spec.stages for op in stage.ops}
         self._gates = {
@@ -47,7 +48,7 @@ class TimedLane:
         step = placed_step(self._limits, n_tokens, n_cached)
         part = None if n_layers is None else frozenset(f"blk.{n}" for n in range(n_layers))
         layers = self._layers if part is None else part
-        runs = [self._seconds(self._timed.time_ops(step, part), layers) for _ in range(n_runs + 1)]
+        runs = [self._seconds(self._op_times.time_ops(step, part), layers) for _ in range(n_runs + 1)]
         return [self._pass_times(n_tokens, n_cached, layers, seconds) for seconds in runs[1:]]
 
     def _pass_times(

@@ -1,7 +1,7 @@
 """A device's rates, from timed passes of synthetic models: one per quant format.
 
 In: a device key and options, formats, how many bytes no cache holds. Out: rates of products, attention and elements,
-and what a pass takes outside of its ops. The device must have lanes that are `Timed`.
+and what a pass takes outside of its ops. The device must have lanes that time their ops.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Lane, Staffed, Timed, open_device
+from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, open_device
+from edgeinfer.backends.capabilities import Workers
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.limits import limits_for
 from edgeinfer.engine.probing.lane_times import TimedLane
@@ -98,12 +99,13 @@ class FormatProbe:
             model = self._open.enter_context(synthetic_model(self._shape, form))
             device = open_device(key, options)
             self._open.callback(device.close)
-            self._lane: Lane = device.compile(model.spec, model.file, limits)
-            if not isinstance(self._lane, Timed):
+            lane = device.compile(model.spec, model.file, limits)
+            self._workers, op_times = lane.capabilities.workers, lane.capabilities.op_times
+            if op_times is None:
                 raise DeviceUnavailable(f"{device.name} cannot time its ops, so nothing can be predicted of it")
-            executor = Executor(device, self._lane, limits, "synthetic", replace(options, adapts=common))
+            executor = Executor(device, lane, limits, "synthetic", replace(options, adapts=common))
             self._executor = self._open.enter_context(executor)
-            self._times = TimedLane(self._lane, model.spec, limits)
+            self._times = TimedLane(op_times, model.spec, limits)
         except BaseException:
             self._open.close()
             raise
@@ -122,7 +124,7 @@ class FormatProbe:
                 if n_tokens in self._sizes:
                     self._time(n_tokens, DEEP, FEW_LAYERS, 1)
             for n_tokens, seconds in self._outside.items():
-                seconds += _outside_of(self._executor, self._lane, n_tokens)
+                seconds += _outside_of(self._executor, self._workers, n_tokens)
             self._time_alone()
 
     def result(self) -> FormatRates:
@@ -159,16 +161,16 @@ class FormatProbe:
 
     def _time_alone(self) -> None:
         """Seconds of one layer's products by each worker alone, where there are several."""
-        lane = self._lane
-        if not isinstance(lane, Staffed) or lane.n_workers == 1:
+        workers = self._workers
+        if workers is None or workers.n_workers == 1:
             return
-        before = lane.crew
-        for worker in range(lane.n_workers):
-            lane.crew = Crew((worker,), (0, WHOLE))
+        before = workers.crew
+        for worker in range(workers.n_workers):
+            workers.crew = Crew((worker,), (0, WHOLE))
             for times in self._times.passes(CORE_TOKENS, n_runs=2, n_layers=1):
                 seconds = sum(each.seconds for each in times.products)
                 self._alone[worker] = min(seconds, self._alone.get(worker, math.inf))
-        lane.crew = before
+        workers.crew = before
 
 
 def bytes_per_weight(form: str) -> float:
@@ -179,10 +181,10 @@ def bytes_per_weight(form: str) -> float:
     return kind.block_bytes / kind.block_size
 
 
-def _outside_of(executor: Executor, lane: Lane, n_tokens: int) -> list[float]:
+def _outside_of(executor: Executor, workers: Workers | None, n_tokens: int) -> list[float]:
     """Seconds of passes that the lane's own workers do not see, with the adapting that goes on in use."""
     sequence = executor.create()
-    crew = lane.crew if isinstance(lane, Staffed) else None
+    crew = None if workers is None else workers.crew
     order, spent = np.arange(n_tokens, dtype=np.int32), []
     for run in range(OUTSIDE_RUNS):
         positions = order + np.int32(executor.n_cached(sequence))
@@ -191,11 +193,11 @@ def _outside_of(executor: Executor, lane: Lane, n_tokens: int) -> list[float]:
         started = time.perf_counter()
         executor.evaluate(batch)
         executor.commit(sequence, order)
-        inside = lane.seconds if isinstance(lane, Staffed) else 0.0
+        inside = 0.0 if workers is None else workers.seconds
         spent.append(time.perf_counter() - started - inside)
     executor.free(sequence)
-    if isinstance(lane, Staffed) and crew is not None:
-        lane.crew = crew
+    if workers is not None and crew is not None:
+        workers.crew = crew
     return spent[1:]
 
 

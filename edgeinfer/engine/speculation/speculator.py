@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from edgeinfer.engine.speculation.tree import Draft, Walk
 from edgeinfer.graph.step import Floats, Int32s
@@ -81,6 +81,10 @@ class Speculator(Protocol):
         """
         ...
 
+    def sources(self, path: Int32s) -> list[str | None]:
+        """Who drafted the nodes of a path through the last draft, the root left out."""
+        ...
+
     def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:
         """What was chosen of the pass that was looked at last, and what everything took, if it had the pass alone."""
         ...
@@ -89,17 +93,12 @@ class Speculator(Protocol):
         """The numbers of the text since `begin`, if they were kept."""
         ...
 
+    def take_notices(self) -> tuple[str, ...]:
+        """What has happened since this was last asked that a user should know."""
+        ...
+
 
 class ClosingSpeculator(Speculator, Protocol):
     """One whose owner closes it."""
 
     def close(self) -> None: ...
-
-
-@runtime_checkable
-class Attributing(Protocol):
-    """A speculator that knows whose each drafted token is."""
-
-    def sources(self, path: Int32s) -> list[str | None]:
-        """Who drafted the nodes of a path through the last draft, the root left out."""
-        ...

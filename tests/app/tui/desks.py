@@ -11,7 +11,7 @@ from edgeinfer.app.sessions.autosave import Autosave
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.app import ChatApp
 from edgeinfer.app.tui.desk import Desk
-from edgeinfer.app.tui.engine import Opening
+from edgeinfer.app.tui.engine import LoadedModel, Opening
 from edgeinfer.app.tui.tuning import Tuning
 from tests.app.tui.scripted import Script, ScriptedModel
 
@@ -31,7 +31,7 @@ def chat_app(folder: Path) -> Iterator[Callable[..., ChatApp]]:
                     autosave=autosave,
                     tuning=Tuning(overrides),
                     personas=Personas(folder / "personas"),
-                    opening=opening or (lambda settings, face: ScriptedModel(script)),
+                    opening=opening or (lambda settings, face: LoadedModel(ScriptedModel(script))),
                     folder=folder,
                 )
             )

@@ -11,6 +11,7 @@ from textual.events import Key
 
 from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.widgets.waiting_line import WaitingLine
 from edgeinfer.errors import ModelNotFound
 from edgeinfer.settings import Settings
@@ -242,9 +243,9 @@ async def test_a_question_asked_while_the_model_loads_is_answered_then(make: Mak
     ready = threading.Event()
     script = Script("Hello")
 
-    def slow(settings: Settings, face: WatchedFace) -> ScriptedModel:
+    def slow(settings: Settings, face: WatchedFace) -> LoadedModel:
         ready.wait(20)
-        return ScriptedModel(script)
+        return LoadedModel(ScriptedModel(script))
 
     app = make(script, opening=slow)
     async with app.run_test(size=(100, 40)) as pilot:
@@ -259,11 +260,11 @@ async def test_no_model_is_said_and_another_one_can_be_opened(make: Make) -> Non
     script = Script("Hello")
     names: list[str | None] = []
 
-    def missing(settings: Settings, face: WatchedFace) -> ScriptedModel:
+    def missing(settings: Settings, face: WatchedFace) -> LoadedModel:
         names.append(settings.model.model)
         if len(names) == 1:
             raise ModelNotFound("no model is called 'x'; there are: y")
-        return ScriptedModel(script, "y")
+        return LoadedModel(ScriptedModel(script, "y"))
 
     app = make(script, opening=missing)
     async with app.run_test(size=(100, 40)) as pilot:

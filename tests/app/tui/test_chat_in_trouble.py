@@ -16,6 +16,7 @@ from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.sessions import database
 from edgeinfer.app.sessions.store import SessionStore
 from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.launch import open_model
 from edgeinfer.app.tui.screens.branches import BranchesScreen
 from edgeinfer.errors import DoesNotFit, ModelNotFound
@@ -77,9 +78,9 @@ async def test_a_model_that_cannot_begin_is_closed_and_the_one_before_stays(make
         def session(self) -> ScriptedSession:
             raise ValueError("no room for keys and values")
 
-    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
+    def opening(settings: Settings, face: WatchedFace) -> LoadedModel:
         models.append(Broken(script) if len(models) == 1 else ScriptedModel(script))
-        return models[-1]
+        return LoadedModel(models[-1])
 
     app = make(script, opening=opening)
     async with app.run_test(size=SIZE) as pilot:
@@ -122,13 +123,13 @@ async def test_without_room_for_both_the_one_before_is_closed_and_opened_again_i
     models: list[ScriptedModel] = []
     seen: list[tuple[str | None, bool, bool]] = []
 
-    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
+    def opening(settings: Settings, face: WatchedFace) -> LoadedModel:
         name = settings.model.model
         seen.append((name, face.is_beside, bool(models) and models[-1].closed))
         if name == "large":
             raise DoesNotFit("large has no room") if face.is_beside else ValueError("it is broken inside")
         models.append(ScriptedModel(script))
-        return models[-1]
+        return LoadedModel(models[-1])
 
     app = make(script, opening=opening, model="small")
     async with app.run_test(size=SIZE) as pilot:
@@ -154,12 +155,12 @@ async def test_another_model_does_not_wait_for_the_one_that_is_being_opened(make
     script = Script("Hello")
     looks = threading.Event()
 
-    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
+    def opening(settings: Settings, face: WatchedFace) -> LoadedModel:
         while settings.model.model == "slow":
             looks.set()
             threading.Event().wait(0.01)
             face.check()
-        return ScriptedModel(script, str(settings.model.model))
+        return LoadedModel(ScriptedModel(script, str(settings.model.model)))
 
     app = make(script, opening=opening, model="slow")
     async with app.run_test(size=SIZE) as pilot:

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from edgeinfer.app.opening_face import Download, WatchedFace
 from edgeinfer.app.tui.actions import switching
 from edgeinfer.app.tui.app import ChatApp
-from edgeinfer.app.tui.engine import Opening
+from edgeinfer.app.tui.engine import LoadedModel, Opening
 from edgeinfer.app.tui.screens.download_question import DownloadQuestion
 from edgeinfer.settings import Settings
 from edgeinfer.steps import COMPILING
@@ -43,10 +43,10 @@ def page(app: ChatApp) -> str:
 def asking(script: Script, fetched: list[bool]) -> Opening:
     """Opens a model that would have to be fetched."""
 
-    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
+    def opening(settings: Settings, face: WatchedFace) -> LoadedModel:
         face.agree(STARTER)
         fetched.append(True)
-        return ScriptedModel(script)
+        return LoadedModel(ScriptedModel(script))
 
     return opening
 
@@ -85,12 +85,12 @@ async def test_a_long_step_goes_on_moving_and_one_may_send_meanwhile(
     monkeypatch.setattr(switching, "REDRAW_S", 0.02)
     ready, script = threading.Event(), Script("Hello")
 
-    def slow(settings: Settings, face: WatchedFace) -> ScriptedModel:
+    def slow(settings: Settings, face: WatchedFace) -> LoadedModel:
         face.chosen("Tiny-1M", 98_400_000)
         with face.loading() as progress:
             progress(COMPILING, 0, 9)
             ready.wait(60)
-        return ScriptedModel(script)
+        return LoadedModel(ScriptedModel(script))
 
     app = make(script, opening=slow)
     async with app.run_test(size=(100, 40)) as pilot:

@@ -12,6 +12,7 @@ from textual.widgets import DataTable, Input, Static
 
 from edgeinfer.app.opening_face import WatchedFace
 from edgeinfer.app.tui.app import ChatApp
+from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.screens.settings import SettingsScreen
 from edgeinfer.settings import Settings, declared_options, user_config_path
 from tests.app.tui.desks import chat_app
@@ -163,9 +164,9 @@ async def test_what_the_command_line_overrides_says_so(make: Make) -> None:
 async def test_another_context_opens_the_model_again(make: Make) -> None:
     asked: list[int | None] = []
 
-    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
+    def opening(settings: Settings, face: WatchedFace) -> LoadedModel:
         asked.append(settings.generation.ctx)
-        return ScriptedModel(Script())
+        return LoadedModel(ScriptedModel(Script()))
 
     app = make(Script(), opening=opening)
     async with app.run_test(size=SIZE) as pilot:
@@ -181,9 +182,9 @@ async def test_another_context_opens_the_model_again(make: Make) -> None:
 async def test_leaving_without_a_change_opens_nothing_again(make: Make) -> None:
     asked: list[Settings] = []
 
-    def opening(settings: Settings, face: WatchedFace) -> ScriptedModel:
+    def opening(settings: Settings, face: WatchedFace) -> LoadedModel:
         asked.append(settings)
-        return ScriptedModel(Script())
+        return LoadedModel(ScriptedModel(Script()))
 
     app = make(Script(), opening=opening)
     async with app.run_test(size=SIZE) as pilot:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeinfer.app.tui.engine import LoadedModel
 from edgeinfer.app.tui.launch import opened
 from edgeinfer.app.tui.widgets.unsaved_banner import UnsavedBanner
 from tests.app.tui.flows import branch, quiet, say
@@ -62,7 +63,7 @@ def unwritable(
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_chat_opens_unsaved_with_a_banner(unwritable: str, size: tuple[int, int]) -> None:
     script = Script("Hello")
-    with opened({}, lambda settings, face: ScriptedModel(script)) as app:
+    with opened({}, lambda settings, face: LoadedModel(ScriptedModel(script))) as app:
         async with app.run_test(size=size) as pilot:
             await wait_until(pilot, lambda: app.desk.model is not None)
             banner = app.chat_screen.query_one(UnsavedBanner)
@@ -77,7 +78,7 @@ async def test_the_chat_opens_unsaved_with_a_banner(unwritable: str, size: tuple
 
 
 async def test_where_chats_are_saved_there_is_no_banner(home: Path) -> None:
-    with opened({}, lambda settings, face: ScriptedModel(Script("Hello"))) as app:
+    with opened({}, lambda settings, face: LoadedModel(ScriptedModel(Script("Hello")))) as app:
         async with app.run_test(size=(100, 40)) as pilot:
             await wait_until(pilot, lambda: app.desk.model is not None)
             await pilot.pause()

@@ -10,6 +10,7 @@ import zlib
 import numpy as np
 
 from edgeinfer.backends.base import Limits, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.graph.step import PAGE, Step
 
 EMPTY = -1
@@ -25,7 +26,7 @@ class SlotLane:
         self.closed = False
 
     resident_bytes = 1234
-    states = windows = None
+    capabilities = LaneCapabilities()
 
     def run(self, step: Step) -> np.ndarray:
         batch = step.batch
@@ -68,6 +69,7 @@ class SlotDevice:
 
     name = "slots"
     batch_invariant = True
+    capabilities = DeviceCapabilities()
 
     def __init__(self, n_vocab: int = 64) -> None:
         self.closed = False

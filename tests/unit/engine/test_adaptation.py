@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from edgeinfer.backends.base import WHOLE, Crew, DeviceOptions, Timing
+from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine import adaptation
 from edgeinfer.engine.adaptation import Adaptation
 from edgeinfer.engine.executor import Executor
@@ -31,6 +32,14 @@ class StaffedLane(SlotLane):
         self.crew = Crew.even(self.n_workers)
         self.crews: list[Crew] = []
         self._timing = Timing(0.0, (0.0,) * self.n_workers)
+
+    @property
+    def capabilities(self) -> LaneCapabilities:
+        return LaneCapabilities(workers=self)
+
+    @property
+    def affinity(self) -> tuple[tuple[int, ...], ...]:
+        return ()
 
     @property
     def seconds(self) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from edgeinfer.backends.stopping import StopFlag
 from edgeinfer.backends.stored import Reading
-from edgeinfer.engine.evaluators import FromDisk, open_evaluator, open_subject
+from edgeinfer.engine.evaluators import open_evaluator, open_subject
 from edgeinfer.engine.isolation.child import Server
 from edgeinfer.engine.isolation.messages import Call, Plain, Reply
 from edgeinfer.engine.isolation.process import Child
@@ -49,7 +49,6 @@ def test_the_process_tells_what_it_read(tiny_model: Path, monkeypatch: pytest.Mo
 
 def test_readings_of_processes_add_up(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with isolated(tiny_model) as apart:
-        assert isinstance(apart, FromDisk)
         sequence = apart.create()
         feed(apart, sequence, [1, 2])
         assert apart.reading == Reading()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -19,6 +20,7 @@ import pytest
 import edgeinfer
 from edgeinfer.backends.base import DeviceOptions, Limits
 from edgeinfer.backends.stopping import Interrupted, StopFlag
+from edgeinfer.engine.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.evaluators import SequenceEvaluator, open_evaluator, open_subject
 from edgeinfer.engine.isolation import process
 from edgeinfer.engine.isolation.child import Server
@@ -291,7 +293,8 @@ def test_the_process_tells_what_is_new(direct: SequenceEvaluator, monkeypatch: p
     server = Server(direct, 8)
     assert server.facts()["notices"] == ["from the start"]
     assert server._news() is None
-    monkeypatch.setattr(direct, "take_notices", lambda: ("changed",), raising=False)
+    changed = EvaluatorCapabilities(eventful=SimpleNamespace(take_notices=lambda: ("changed",)))
+    monkeypatch.setattr(type(direct), "capabilities", changed)
     monkeypatch.setattr(type(direct), "device", "second")
     assert server._news() == [["changed"], "second", direct.batch_invariant]
 

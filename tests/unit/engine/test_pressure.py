@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeinfer.backends.stored import Reading, Streaming
+from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.pressure import CALM_S, HIGH, LEAST_LOW_BYTES, MOST_LOW_BYTES, SPARE, Pressure
 
 PIECE = 8 << 20
@@ -16,7 +16,7 @@ class Machine:
     """A lane with pieces on a machine whose free memory others change; a clock that is moved."""
 
     def __init__(self, n_pieces: int, others_leave: int, n_cached: int = 0, least_cached: int = 0) -> None:
-        self.reading = Reading()
+        self.reading, self.fired = Reading(), None
         self.pinned: Mapping[int, int] = dict.fromkeys(range(n_pieces), PIECE)
         self._all = n_pieces + n_cached
         self.cache_bytes, self._most_cached, self._least_cached = n_cached * PIECE, n_cached, least_cached
@@ -53,7 +53,6 @@ def looked(machine: Machine, pressure: Pressure, seconds: float = 2.0) -> int:
 
 def opened(n_pieces: int, others_leave: int) -> tuple[Machine, Pressure]:
     machine = Machine(n_pieces, others_leave)
-    assert isinstance(machine, Streaming)
     return machine, Pressure(machine, machine.available, lambda: machine.now, 24 << 30)
 
 

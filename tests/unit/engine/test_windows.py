@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.engine.kvcache import KVCache, pages_for
 from edgeinfer.errors import ContextOverflow, DoesNotFit
 from edgeinfer.graph.state import Windows
@@ -24,10 +25,13 @@ class WindowLane(SlotLane):
 
     def __init__(self) -> None:
         super().__init__(N_PAGES)
-        self.windows = self
         self.places = np.full(N_PAGES, -1, np.int32)
         self.kept = np.full(WINDOWS.n_pages * PAGE, EMPTY, np.int32)
         self.in_window: list[list[int]] = []
+
+    @property
+    def capabilities(self) -> LaneCapabilities:
+        return LaneCapabilities(windows=self)
 
     def assign(self, pages: Int32s, places: Int32s) -> None:
         assert len(set(places.tolist())) == len(places)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Limits, OpSeconds, Progress, Timing, no_progress
+from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities
 from edgeinfer.backends.cpu import catalogue
 from edgeinfer.backends.cpu.bundles.contents import Bundle, Contents, contents_of
 from edgeinfer.backends.cpu.feeding import Feed, turns
@@ -23,7 +24,7 @@ from edgeinfer.backends.cpu.lane import CpuLane
 from edgeinfer.backends.cpu.library import KernelLibrary
 from edgeinfer.backends.cpu.memory import paged
 from edgeinfer.backends.cpu.packing import Weights
-from edgeinfer.backends.cpu.profile import OpTime, call_times, op_times
+from edgeinfer.backends.cpu.profile import call_times, op_times
 from edgeinfer.backends.cpu.step import address
 from edgeinfer.backends.cpu.streaming.compiled_slots import CompiledSlots, Place, can_fill
 from edgeinfer.backends.cpu.streaming.experts import ExpertCache
@@ -165,6 +166,10 @@ class StreamedLane(CpuLane):
         self._ring = np.zeros(0, np.uint8)
 
     @property
+    def capabilities(self) -> LaneCapabilities:
+        return replace(super().capabilities, streaming=self)
+
+    @property
     def reading(self) -> Reading:
         """What passes have read so far."""
         found = self._read_before + self._window.reading
@@ -254,7 +259,7 @@ class StreamedLane(CpuLane):
         walk.leave()
         return self._logits(step)
 
-    def profile(self, step: Step) -> list[OpTime]:
+    def profile(self, step: Step) -> list[KernelTime]:
         """Evaluate a step and say what took how long once its weights were there. For measurements."""
         calls = self._alone_calls if len(step.batch.tokens) == 1 else self._calls
         return op_times(calls, self._profiled(step, calls))

@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import FragmentDevice, FragmentLane, Limits, PartsDevice, Progress
+from edgeinfer.backends.base import Device, FragmentLane, Limits, Progress
 from edgeinfer.engine.kvcache import pages_for
+from edgeinfer.engine.lanes.compiling import compiled_fragments
 from edgeinfer.engine.lanes.overlap.flights import Companies, Company, Flight
 from edgeinfer.engine.lanes.overlap.parts import Parts
 from edgeinfer.engine.lanes.overlap.rows import RowStore
@@ -28,14 +29,14 @@ class Accelerator:
 
     def __init__(
         self,
-        device: FragmentDevice,
+        device: Device,
         parts: Parts,
         file: GGUFFile,
         limits: Limits,
         store: RowStore,
         progress: Progress,
     ) -> None:
-        """Compile the products; there is no room for keys and values before `keep`."""
+        """Compile the products; there is no room for keys and values before `keep`. Raises as `compiled_fragments`."""
         self._device, self._parts, self._file, self._limits, self._store = device, parts, file, limits, store
         self._n_vocab = parts.products[-1].spec.buffer(parts.logits).width
         self._spans: list[Span] = []
@@ -43,7 +44,7 @@ class Accelerator:
         self._entering, self._attending = Companies(limits), Companies(limits)
         self.memory = ResidentMemory()
         try:
-            self._compile(parts.products, _without_cache(limits), self._products, progress)
+            self._products += compiled_fragments(device, parts.products, file, _without_cache(limits), progress)
         except BaseException:
             self.close()
             raise
@@ -52,21 +53,11 @@ class Accelerator:
         """Compile attention, with room for so many pages; none: without any."""
         limits = replace(self._limits, n_pages=n_pages)
         try:
-            self._compile(self._parts.attentions if n_pages else (), limits, self.memory.lanes, progress)
+            fragments = self._parts.attentions if n_pages else ()
+            self.memory.lanes += compiled_fragments(self._device, fragments, self._file, limits, progress)
         except BaseException:
             self.close()
             raise
-
-    def _compile(
-        self, fragments: Sequence[Fragment], limits: Limits, lanes: list[FragmentLane], progress: Progress
-    ) -> None:
-        """Add a lane for each fragment; they share memory where the device shares it out."""
-        if isinstance(self._device, PartsDevice):
-            if fragments:
-                lanes += self._device.compile_fragments(fragments, self._file, limits, progress)
-            return
-        for fragment in fragments:
-            lanes.append(self._device.compile_fragment(fragment, self._file, limits, progress))
 
     @property
     def resident_bytes(self) -> int:

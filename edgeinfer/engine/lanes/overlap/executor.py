@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from edgeinfer.backends.base import DeviceOptions, Limits, Progress, no_progress
-from edgeinfer.engine.evaluators import Tally
+from edgeinfer.backends.stored import Reading
+from edgeinfer.engine.capabilities import EvaluatorCapabilities, Tally
 from edgeinfer.engine.executor import MAGIC, Executor
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.flights import Flight
@@ -43,6 +44,7 @@ class OverlapExecutor:
     """
 
     batch_invariant = False
+    reading = Reading()
 
     def __init__(
         self,
@@ -93,6 +95,10 @@ class OverlapExecutor:
         device = self._open().host_device
         lane = compiled(device, spec, file, limits, progress)
         return Executor(device, lane, limits, fingerprint, self._options, is_guest=True, regime=self.regime)
+
+    @property
+    def capabilities(self) -> EvaluatorCapabilities:
+        return EvaluatorCapabilities(overlapping=self)
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:

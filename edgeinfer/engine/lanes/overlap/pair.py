@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from edgeinfer.backends.base import Device, FragmentDevice, Limits, Progress, no_progress
-from edgeinfer.backends.host import HostDevice
+from edgeinfer.backends.base import Device, Limits, Progress, no_progress
 from edgeinfer.engine.lanes.overlap.accelerator import Accelerator
 from edgeinfer.engine.lanes.overlap.attending import HostAttention
 from edgeinfer.engine.lanes.overlap.parts import parts_of
@@ -65,17 +64,16 @@ def paired(
     Raises DeviceUnavailable for devices that take no parts, UnsupportedModel, MemoryError, and as devices and `pages`
     do.
     """
-    if not isinstance(host, HostDevice):
+    sections = host.capabilities.sections
+    if sections is None:
         raise DeviceUnavailable(f"the device {host.name} cannot attend beside an accelerator; cpu can")
-    if not isinstance(device, FragmentDevice):
-        raise DeviceUnavailable(f"the device {device.name} cannot run part of a model; use it alone")
     parts = parts_of(spec)
     store = RowStore(parts.widths)
     accelerator = Accelerator(device, parts, file, limits, store, progress)
     try:
         resident, offloaded = (replace(limits, n_pages=n) for n in pages(accelerator.resident_bytes))
         accelerator.keep(resident.n_pages, progress)
-        lane = host.compile_sections(parts.host.spec, parts.host.exposed, file, offloaded, progress)
+        lane = sections.compile_sections(parts.host.spec, parts.host.exposed, file, offloaded, progress)
     except BaseException:
         accelerator.close()
         raise

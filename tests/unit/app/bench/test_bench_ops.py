@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from edgeinfer.app.bench.messages import Job, Opening, OpTime
 from edgeinfer.app.bench.op_times import OpTimes
 from edgeinfer.app.bench.subject import NotMeasurable
+from edgeinfer.backends.base import OpSeconds
+from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.graph.step import PAGE, Step
 
 CONTEXT = 1300
@@ -23,14 +24,22 @@ class ProfilingLane:
     def __init__(self) -> None:
         self.steps: list[Step] = []
 
-    def profile(self, step: Step) -> list[SimpleNamespace]:
+    @property
+    def capabilities(self) -> LaneCapabilities:
+        return LaneCapabilities(op_times=self)
+
+    def time_ops(self, step: Step, stages: Collection[str] | None = None) -> list[OpSeconds]:
+        """Not asked for."""
+        return []
+
+    def profile(self, step: Step) -> list[KernelTime]:
         """Times that grow with each pass."""
         self.steps.append(step)
-        return [SimpleNamespace(op="MatMul", kernel="product", calls=4, busy_s=float(len(self.steps)), waiting_s=0.5)]
+        return [KernelTime("MatMul", "product", float(len(self.steps)), 0.5, 4)]
 
-    def overhead(self) -> SimpleNamespace:
+    def overhead(self) -> Overhead:
         """A launch, a call, a barrier."""
-        return SimpleNamespace(launch_s=3.0, call_s=2.0, barrier_s=1.0)
+        return Overhead(3.0, 2.0, 1.0)
 
     def close(self) -> None:
         """Nothing is held."""

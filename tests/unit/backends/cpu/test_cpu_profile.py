@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import Crew
+from edgeinfer.backends.capabilities import KernelTime
 from edgeinfer.backends.cpu.library import KernelLibrary
-from edgeinfer.backends.cpu.profile import OpTime, op_times, overhead
+from edgeinfer.backends.cpu.profile import op_times, overhead
 from edgeinfer.backends.cpu.tape import Call
 from edgeinfer.backends.cpu.team import CallTimes, Team
 from edgeinfer.graph.op import Op
@@ -25,9 +26,9 @@ def test_times_are_summed_by_kind_and_waits_belong_to_the_call_before() -> None:
     busy = np.array([[1.0, 2, 3, 4, 0], [3, 2, 1, 0, 0]])
     waiting = np.array([[0, 8.0, 0, 6, 1], [0, 0, 0, 2, 5]])
     assert op_times(calls, CallTimes(waiting, busy)) == [
-        OpTime("RMSNorm", WRITE.name, 2 + 2, 4 + 3, 2),
-        OpTime("Add", WRITE.name, 2, 0, 1),
-        OpTime("Add", READ.name, 2, 4, 1),
+        KernelTime("RMSNorm", WRITE.name, 2 + 2, 4 + 3, 2),
+        KernelTime("Add", WRITE.name, 2, 0, 1),
+        KernelTime("Add", READ.name, 2, 4, 1),
     ]
 
 

@@ -21,7 +21,7 @@ from edgeinfer.backends.cuda.layout import slab_bytes
 from edgeinfer.backends.cuda.model import CudaModel, together
 from edgeinfer.backends.cuda.placing import Weights, stage_weights
 from edgeinfer.backends.cuda.step import Shape
-from edgeinfer.engine.evaluators import SequenceEvaluator, Telling, open_evaluator, open_subject
+from edgeinfer.engine.evaluators import SequenceEvaluator, open_evaluator, open_subject
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.fragments import fragment_of
 from edgeinfer.engine.lanes.partition import partition
@@ -328,8 +328,9 @@ def test_a_gpu_that_fails_beside_the_cpu_is_dropped(measured: None, monkeypatch:
             found, expected = (logits_of(e, s, part) for e, s in zip((evaluator, alone), pair, strict=True))
             assert distance(found, expected) < 1e-6
         assert evaluator.device == "cpu"
-        assert isinstance(evaluator, Telling)
-        (told,) = evaluator.take_notices()
+        eventful = evaluator.capabilities.eventful
+        assert eventful is not None
+        (told,) = eventful.take_notices()
         assert told.startswith("cpu+cuda failed and was dropped; cpu goes on (")
         with pytest.raises(
             EdgeInferError, match="saved by the device cpu\\+cuda; load the model with --device cpu,cuda"

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from edgeinfer.backends.base import DeviceOptions, Limits
+from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.engine.lanes import opening
 from edgeinfer.engine.lanes.opening import open_model
 from edgeinfer.engine.lanes.shared import SharedLane
@@ -120,6 +121,7 @@ class Sized:
 
     def __init__(self, memory_bytes: int | None, closed: list[str]) -> None:
         self.memory_bytes, self._closed = memory_bytes, closed
+        self.capabilities = DeviceCapabilities(memory=self)
 
     def close(self) -> None:
         self._closed.append("closed")

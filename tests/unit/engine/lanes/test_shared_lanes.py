@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.executor import Executor
 from edgeinfer.engine.lanes.order import turns_of
@@ -36,6 +37,7 @@ class Together:
 
     name = "together"
     batch_invariant = False
+    capabilities = DeviceCapabilities()
 
     def __init__(self, placement: Placement | str, others: Mapping[str, Device]) -> None:
         self._cpu = DEVICES.get("cpu").open(DeviceOptions(n_workers=2))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.base import Joined, Limits, Progress, no_progress
+from edgeinfer.backends.capabilities import DeviceCapabilities, LaneCapabilities
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
@@ -35,7 +36,7 @@ class NoPages:
     """KV memory that keeps nothing and takes no time."""
 
     __slots__ = ()
-    states = windows = None
+    capabilities = LaneCapabilities()
 
     def copy_slots(self, sources: Int32s, targets: Int32s) -> None: ...
 
@@ -78,6 +79,7 @@ class KnownDevice:
     def __init__(self, clock: Clock, rates: DeviceRates) -> None:
         self.clock, self.rates = clock, rates
         self.joined = Joined(1024, 1.5e11)
+        self.capabilities = DeviceCapabilities(joined=self.joined)
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
         work = work_of(spec, file.tensors)
@@ -152,6 +154,10 @@ class KnownHost:
     name: str = "cpu"
     batch_invariant: bool = True
 
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        return DeviceCapabilities(sections=self)
+
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
         raise NotImplementedError
 
@@ -178,6 +184,10 @@ class KnownOther:
     away_s: float
     name: str = "other"
     batch_invariant: bool = False
+
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        return DeviceCapabilities(fragments=self)
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> Lane:
         raise NotImplementedError

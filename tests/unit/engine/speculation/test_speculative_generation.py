@@ -13,7 +13,7 @@ from edgeinfer.engine.generate import Generation
 from edgeinfer.engine.request import Request
 from edgeinfer.engine.speculation.speculator import ALONE, Beside, Speculator
 from edgeinfer.engine.speculation.tree import ROOT, Draft, Walk
-from edgeinfer.graph.step import Floats
+from edgeinfer.graph.step import Floats, Int32s
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.text import Tokenizer
 from tests.unit.engine.test_generate import EOG, make_pool, request
@@ -59,6 +59,12 @@ class Drafting:
 
     def look(self, draft: Draft, logits: Floats, peaks: Floats | None) -> Sequence[int]:
         assert logits.shape[0] == len(draft.tokens)
+        return ()
+
+    def sources(self, path: Int32s) -> list[str | None]:
+        return [None] * (len(path) - 1)
+
+    def take_notices(self) -> tuple[str, ...]:
         return ()
 
     def learn(self, draft: Draft, walked: Walk, seconds: float | None) -> None:

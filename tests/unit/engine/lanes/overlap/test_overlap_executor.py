@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from edgeinfer.backends.base import Limits, Progress, no_progress
-from edgeinfer.engine.evaluators import Overlapping, SequenceEvaluator
+from edgeinfer.backends.capabilities import DeviceCapabilities
+from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.lanes.overlap.choosing import Choosing
 from edgeinfer.engine.lanes.overlap.executor import OverlapExecutor
 from edgeinfer.engine.lanes.overlap.pair import paired
@@ -59,7 +60,7 @@ def read(executor: SequenceEvaluator, sequence: int, tokens: Sequence[int]) -> F
 def test_it_is_an_evaluator() -> None:
     with overlapping(GOLDEN, accelerator("reference"), "overlap") as executor:
         evaluator: SequenceEvaluator = executor
-        assert isinstance(evaluator, Overlapping)
+        assert evaluator.capabilities.overlapping is executor
         assert evaluator.device == "cpu+reference"
         assert executor.in_flight == frozenset()
         assert executor.advance([]) == {}
@@ -243,7 +244,7 @@ def test_devices_that_take_no_parts_are_refused() -> None:
 class Silent:
     """A device that runs whole models only."""
 
-    name, batch_invariant = "silent", True
+    name, batch_invariant, capabilities = "silent", True, DeviceCapabilities()
 
     def compile(self, spec: ModelSpec, file: GGUFFile, limits: Limits, progress: Progress = no_progress) -> object:
         raise AssertionError

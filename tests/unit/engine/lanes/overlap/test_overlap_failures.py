@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from edgeinfer.backends.base import Lane, Limits, Progress, no_progress
-from edgeinfer.backends.host import HostDevice, HostLane
+from edgeinfer.backends.capabilities import DeviceCapabilities
+from edgeinfer.backends.host import HostLane
 from edgeinfer.backends.reference import ReferenceDevice, ReferenceFragment
 from edgeinfer.engine.lanes.overlap.attending import HostAttention, Job
 from edgeinfer.engine.lanes.overlap.pair import paired
@@ -168,6 +169,10 @@ class Meeting:
             self.n_begun += 1
             self.changed.notify_all()
 
+    @property
+    def capabilities(self) -> DeviceCapabilities:
+        return DeviceCapabilities(sections=self)
+
     def sent(self) -> None:
         """Attention is sent away."""
         with self.changed:
@@ -184,8 +189,9 @@ class Meeting:
         limits: Limits,
         progress: Progress = no_progress,
     ) -> HostLane:
-        assert isinstance(self._cpu, HostDevice)
-        lane, device = self._cpu.compile_sections(spec, exposed, file, limits, progress), self
+        sections, device = self._cpu.capabilities.sections, self
+        assert sections is not None
+        lane = sections.compile_sections(spec, exposed, file, limits, progress)
         run_section = lane.run_section
 
         def lingering(number: int) -> None:
