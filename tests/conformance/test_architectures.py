@@ -66,8 +66,10 @@ def check_layers(spec: ModelSpec) -> None:
         (attend,) = [op for op in stage.ops if isinstance(op, Attention)]
         assert stage.ops.index(store) < stage.ops.index(attend)
         assert store.layer == attend.layer == number
-        assert (store.kv_heads, store.head_width) == (kept.kv_heads, kept.head_width)
-        assert (attend.kv_heads, attend.head_width, attend.window) == (kept.kv_heads, kept.head_width, kept.window)
+        widths = kept.key_width, kept.value_width
+        assert (store.kv_heads, store.key_width, store.value_width) == (kept.kv_heads, *widths)
+        assert (attend.kv_heads, attend.key_width, attend.value_width) == (kept.kv_heads, *widths)
+        assert attend.window == kept.window
         assert attend.heads % attend.kv_heads == 0
         assert all(op.table.rotary_width <= op.head_width for op in stage.ops if isinstance(op, Rope))
 

@@ -126,17 +126,12 @@ def processor(target: str, available: list[str]) -> str:
 
 def state_forms(fragment: Fragment) -> list[StateForm]:
     """The states that a fragment's graph keeps, layer by layer."""
-    capped = capped_layers(fragment.spec)
-    return [
-        StateForm(
-            state_name(layer, part),
-            fragment.spec.kv[layer].kv_heads,
-            fragment.spec.kv[layer].head_width,
-            layer in capped,
-        )
-        for layer in signature_of(fragment).layers
-        for part in ("key", "value")
-    ]
+    capped, forms = capped_layers(fragment.spec), []
+    for layer in signature_of(fragment).layers:
+        kept = fragment.spec.kv[layer]
+        for part, width in (("key", kept.key_width), ("value", kept.value_width)):
+            forms.append(StateForm(state_name(layer, part), kept.kv_heads, width, layer in capped))
+    return forms
 
 
 def _failure(reason: RuntimeError, target: str) -> Exception:

@@ -71,10 +71,11 @@ def _token_bytes(spec: ModelSpec, limits: Limits) -> int:
     n_bytes, capped = 0, capped_layers(spec)
     for number, layer in enumerate(spec.kv):
         if number in capped:
-            row_bytes = FLOAT_BYTES * layer.head_width
+            n_bytes += FLOAT_BYTES * layer.numbers
+        elif limits.kv == "int8":
+            n_bytes += layer.numbers + 2 * layer.kv_heads * SCALE_BYTES
         else:
-            row_bytes = layer.head_width + SCALE_BYTES if limits.kv == "int8" else 2 * layer.head_width
-        n_bytes += 2 * layer.kv_heads * row_bytes
+            n_bytes += 2 * layer.numbers
     return n_bytes
 
 
