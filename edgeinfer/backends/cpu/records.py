@@ -221,6 +221,25 @@ ROPE = np.dtype(
 )
 """`kernels.rotary`."""
 
+JOIN_HEADS = np.dtype(
+    [
+        ("first", "i8"),
+        ("first_stride", "i8"),  # bytes between tokens
+        ("first_head_stride", "i8"),  # bytes between heads
+        ("first_width", "i8"),
+        ("second", "i8"),
+        ("second_stride", "i8"),
+        ("second_head_stride", "i8"),  # 0: all have the same
+        ("second_width", "i8"),
+        ("out", "i8"),
+        ("out_stride", "i8"),
+        ("out_head_stride", "i8"),
+        ("heads", "i8"),
+        ("count", "i8"),  # address of the number of tokens
+    ]
+)
+"""`kernels.rotary`."""
+
 STORE_KV = np.dtype(
     [
         ("key", "i8"),

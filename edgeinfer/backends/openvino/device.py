@@ -12,7 +12,7 @@ import openvino as ov
 from edgeinfer.backends.base import DeviceOptions, Joined, Limits, Progress, no_progress
 from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.feeding import Feed
-from edgeinfer.backends.openvino.footprint import capped_layers, fragment_footprint
+from edgeinfer.backends.openvino.footprint import float_layers, fragment_footprint
 from edgeinfer.backends.openvino.graph import Lowering
 from edgeinfer.backends.openvino.holder import StateForm
 from edgeinfer.backends.openvino.kept import KeptGraphs, default_folder, key_of
@@ -126,11 +126,11 @@ def processor(target: str, available: list[str]) -> str:
 
 def state_forms(fragment: Fragment) -> list[StateForm]:
     """The states that a fragment's graph keeps, layer by layer."""
-    capped, forms = capped_layers(fragment.spec), []
+    floats, forms = float_layers(fragment.spec), []
     for layer in signature_of(fragment).layers:
         kept = fragment.spec.kv[layer]
         for part, width in (("key", kept.key_width), ("value", kept.value_width)):
-            forms.append(StateForm(state_name(layer, part), kept.kv_heads, width, layer in capped))
+            forms.append(StateForm(state_name(layer, part), kept.kv_heads, width, layer in floats))
     return forms
 
 
