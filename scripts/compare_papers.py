@@ -59,7 +59,7 @@ class Shape:
         sides += [("ffn_up", self.ffn, self.width), ("ffn_down", self.width, self.ffn)]
         products = tuple(Product(kind, "F16", F16_BYTES, rows, columns) for kind, rows, columns in sides)
         elements = 6 * self.width + 2 * self.ffn + 3 * kv_width
-        layer = StageShape(products, Heads(self.heads, self.kv_heads, 128), elements, len(products) + 8)
+        layer = StageShape(products, Heads(self.heads, self.kv_heads, 128, 128), elements, len(products) + 8)
         head = StageShape(
             (Product("output", "F16", F16_BYTES, self.vocabulary, self.width),), None, 2 * self.width, 3, True
         )

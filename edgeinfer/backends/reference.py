@@ -99,9 +99,9 @@ class ReferenceLane:
         self._load(file, limits, progress)
         kv_type = np.float16 if kv == "f16" else np.float32
         self.limited = [limits.windows is not None and limits.windows.limit(kv) for kv in spec.kv]
-        n_slots = [PAGE * n_pages for n_pages in self._layer_pages(limits)]
-        self.keys = [np.zeros((n, kv.kv_heads, kv.head_width), kv_type) for n, kv in zip(n_slots, spec.kv, strict=True)]
-        self.cached_values = [np.zeros_like(keys) for keys in self.keys]
+        sizes = [(PAGE * n, kept) for n, kept in zip(self._layer_pages(limits), spec.kv, strict=True)]
+        self.keys = [np.zeros((n, kept.kv_heads, kept.key_width), kv_type) for n, kept in sizes]
+        self.cached_values = [np.zeros((n, kept.kv_heads, kept.value_width), kv_type) for n, kept in sizes]
         self.windows = ReferenceWindows(self, limits.n_pages) if any(self.limited) else None
         n_states = n_state_slots(spec.states, limits.n_pages, limits.max_outputs)
         self.states = ReferenceStates(spec.states, n_states) if n_states else None

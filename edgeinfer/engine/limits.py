@@ -96,7 +96,8 @@ def unknown_need(metadata: Metadata, tensors: Mapping[str, TensorInfo], limits: 
 
     heads = count("attention.head_count")
     head_width = count("attention.key_length", count("embedding_length") // heads if heads else 0)
-    numbers = 2 * count("block_count") * count("attention.head_count_kv", heads) * head_width
+    both_widths = head_width + count("attention.value_length", head_width)
+    numbers = count("block_count") * count("attention.head_count_kv", heads) * both_widths
     per_token = numbers * (1 if limits.kv == "int8" else 2)
     weight_bytes = sum(info.nbytes for info in tensors.values())
     return MemoryNeed(weight_bytes, per_token, per_token * PAGE * limits.n_pages, 0, limits.n_context)

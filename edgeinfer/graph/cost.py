@@ -38,16 +38,27 @@ class Products:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Attention of one layer: query heads, key/value heads, their width, and the window if there is one."""
+    """Attention of one layer: query heads, key/value heads, widths of keys and values, and the window, if any."""
 
     heads: int
     kv_heads: int
-    head_width: int
+    key_width: int
+    value_width: int
     window: int | None = None
 
     def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
         """Bytes that a cached token takes in this layer."""
-        return 2 * self.kv_heads * self.head_width * element_bytes
+        return self.kv_heads * (self.key_width + self.value_width) * element_bytes
+
+    @property
+    def n_taken(self) -> int:
+        """Numbers of a token that attention takes in: queries, keys and values."""
+        return self.heads * self.key_width + self.kv_heads * (self.key_width + self.value_width)
+
+    @property
+    def n_given(self) -> int:
+        """Numbers that it gives for a token."""
+        return self.heads * self.value_width
 
     def reach(self, n_tokens: int, n_cached: int) -> int:
         """Cached positions that a pass of so many tokens looks at, the tokens' own included."""
@@ -61,7 +72,7 @@ class Heads:
         else:
             below = max(0, self.window - first + 1)  # tokens that see everything before them
             seen = (first + first + below - 1) * below / 2 + (n_tokens - below) * self.window
-        return 2 * self.heads * self.head_width * seen
+        return self.heads * (self.key_width + self.value_width) * seen
 
 
 @dataclass(frozen=True, slots=True)

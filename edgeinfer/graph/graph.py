@@ -42,9 +42,9 @@ class RankHead:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model. Its last op writes what is wanted into the buffer `logits`: float32[O, n_vocab], or hidden rows where a
-    model has no logits. `dense`: matrices that a pooled row of hidden states is multiplied by, one after the other.
-    `rank`: what a reranker makes of a row.
+    """A model. `head_width` is that of its keys. Its last op writes what is wanted into the buffer `logits`:
+    float32[O, n_vocab], or hidden rows where a model has no logits. `dense`: matrices that a pooled row of hidden
+    states is multiplied by, one after the other. `rank`: what a reranker makes of a row.
     """
 
     architecture: str
@@ -105,7 +105,15 @@ class ModelSpec:
             return "is a mixture of experts"
         if self.inputs.row_width:
             return "is opened for rows of numbers"
+        if self.shares_kv:
+            return "has layers that attend to the keys and values of others"
         return "has states besides keys and values" if self.states else None
+
+    @property
+    def shares_kv(self) -> bool:
+        """Whether layers attend to the keys and values that an earlier one keeps, and keep none."""
+        layers = [op.layer for op in self.ops() if isinstance(op, Attention)]
+        return len(set(layers)) < len(layers)
 
     def matrices(self) -> Iterator[Weight]:
         """Those of the weights that are matrices: rows of numbers, not single ones."""

@@ -83,7 +83,7 @@ class OpContext(Protocol):
         ...
 
     def cache(self, layer: int) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-        """Keys and values of a layer: float[slots, G, K] each, to be read and written."""
+        """Keys and values of a cache: float[slots, G, key or value width], to be read and written."""
         ...
 
 

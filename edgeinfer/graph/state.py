@@ -14,16 +14,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PagedKV:
-    """What one layer keeps per cached token: `kv_heads` keys and values of `head_width`; `window` limits its reach."""
+    """What one layer keeps of each token: `kv_heads` keys of `key_width` and values of `value_width`.
+
+    `window` limits its reach. Later layers may attend to it too, if they reach no further.
+    """
 
     kv_heads: int
-    head_width: int
+    key_width: int
+    value_width: int
     window: int | None = None
 
     @property
     def numbers(self) -> int:
         """Numbers of a token's keys and values."""
-        return 2 * self.kv_heads * self.head_width
+        return self.kv_heads * (self.key_width + self.value_width)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ Raises BadGGUF where tensors are missing or of other shapes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import get_args
 
-from edgeinfer.errors import UnsupportedModel
+from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.activations import Activation
 from edgeinfer.graph.buffers import Rows
 from edgeinfer.graph.graph import ModelSpec, RankHead
@@ -127,45 +129,52 @@ def attention(
     whole_norms: bool = False,
     gated: bool = False,
     causal: bool = True,
+    shared: int | None = None,
     source: str = "normed",
     out: str = "x",
-) -> None:
-    """Projections of `source`, rotary embedding, cache, attention and output projection.
+) -> int:
+    """Projections of `source`, rotary embedding, cache, attention and output projection; the number of the cache.
 
     `rope`: None where positions are learned, or in layers that see none. `paired`: rotary pairs are neighbours in the
     file, not halves of a head. `window`, `soft_cap`, `scale`: as in `ops.Attention`, a scale of None being 1 /
     sqrt(head width). `head_norms`: queries and keys are normed per head. `whole_norms`: over all heads at once.
     `gated`: after each head's rows of the query projection come those of a gate, whose sigmoid multiplies what the head
-    gives. Not `causal`, or where the file says so (`attention.causal`): tokens see those after them too.
+    gives. Not `causal`, or where the file says so (`attention.causal`): tokens see those after them too. `shared`: the
+    cache of an earlier layer, which is attended to with queries of this one.
     """
     hp, sizes = g.hp, g.sizes
-    heads, kv_heads, width = sizes.heads, sizes.kv_heads, sizes.head_width
+    heads, width = sizes.heads, sizes.head_width
+    kept = PagedKV(sizes.kv_heads, width, sizes.value_width, window)
+    parts = ("query", "key", "value") if shared is None else ("query",)
     scale = hp.number("attention.scale", 0.0) or (width**-0.5 if scale is None else scale)
     causal = hp.flag("attention.causal", default=causal)
-    query, key, value = _qkv(g, source, paired=paired, gated=gated)
+    heads_in = _project_heads(g, source, parts, paired=paired, gated=gated)
+    rotated = {heads_in[part]: heads if part == "query" else sizes.kv_heads for part in parts if part != "value"}
     if head_norms:
-        _head_norms(g, query, key)
+        _head_norms(g, rotated)
     if whole_norms:
-        _whole_norms(g, query, key)
+        _whole_norms(g, rotated)
     if rope is not None:
-        g.add(Rope(query, heads, width, rope), Rope(key, kv_heads, width, rope))
-    layer = g.cache(PagedKV(kv_heads, width, window))
-    attended, sinks = (
-        g.buffer("attended", sizes.query_width, heads=heads),
-        hp.bias(f"{g.prefix}attn_sinks.weight", heads),
-    )
-    g.add(
-        StoreKV(key, value, layer, kv_heads, width),
-        Attention(query, attended, layer, heads, kv_heads, width, scale, window, soft_cap, sinks, causal),
-    )
+        g.add(*(Rope(name, count, width, rope) for name, count in rotated.items()))
+    layer = g.cache(kept) if shared is None else _shared_cache(g, shared, kept)
+    widths = width, kept.value_width
+    if shared is None:
+        g.add(StoreKV(heads_in["key"], heads_in["value"], layer, kept.kv_heads, *widths))
+    attended = g.buffer("attended", sizes.attended_width, heads=heads)
+    sinks = hp.bias(f"{g.prefix}attn_sinks.weight", heads)
+    query = heads_in["query"]
+    g.add(Attention(query, attended, layer, heads, kept.kv_heads, *widths, scale, window, soft_cap, sinks, causal))
     if gated:
-        gate, both = g.buffer("attention_gate", sizes.query_width, heads=heads), 2 * sizes.query_width
+        gate = g.buffer("attention_gate", sizes.attended_width, heads=heads)
+        both = sizes.query_width + sizes.attended_width
         is_fused = f"{g.prefix}attn_qkv.weight" in hp.tensors
-        tensor, total = ("attn_qkv", both + 2 * sizes.kv_width) if is_fused else ("attn_q", both)
-        rows, order = (width, both), Every(width, 2 * width)
+        others = sizes.key_width + sizes.values_width
+        tensor, total = ("attn_qkv", both + others) if is_fused else ("attn_q", both)
+        rows, order = (width, both), Every(kept.value_width, width + kept.value_width)
         weight = hp.matrix(f"{g.prefix}{tensor}.weight", (total, sizes.width), rows, order)
-        g.add(MatMul(source, gate, weight), GatedAct(gate, attended, attended, sizes.query_width, "sigmoid"))
-    project(g, attended, "attn_output", sizes.query_width, out)
+        g.add(MatMul(source, gate, weight), GatedAct(gate, attended, attended, sizes.attended_width, "sigmoid"))
+    project(g, attended, "attn_output", sizes.attended_width, out)
+    return layer
 
 
 def feed_forward(
@@ -216,46 +225,59 @@ def _norm(g: ModelGraph, source: str, out: str, tensor: str) -> LayerNorm | RMSN
     return LayerNorm(source, out, weight, bias, sizes.width, sizes.epsilon)
 
 
-def _qkv(g: ModelGraph, source: str, *, paired: bool, gated: bool = False) -> tuple[str, str, str]:
-    """Query, key and value projections, from three tensors or from the row ranges of one; their buffers."""
+def _shared_cache(g: ModelGraph, layer: int, wanted: PagedKV) -> int:
+    """The number of an earlier layer's cache, which has what a layer attends to. Raises BadGGUF where it has not."""
+    kept = g.kept(layer)
+    if replace(kept, window=None) != replace(wanted, window=None):
+        raise BadGGUF(f"{g.prefix}attn attends to keys and values of another layer, which are of other sizes")
+    if kept.window is not None and (wanted.window is None or wanted.window > kept.window):
+        reach = "all positions" if wanted.window is None else f"{wanted.window} positions"
+        raise BadGGUF(f"{g.prefix}attn reaches {reach} in keys and values of a layer that keeps {kept.window}")
+    return layer
+
+
+def _project_heads(
+    g: ModelGraph, source: str, parts: Sequence[str], *, paired: bool, gated: bool = False
+) -> dict[str, str]:
+    """Query, key and value projections, from a tensor each or from the row ranges of one; the buffer of each."""
     hp, sizes, prefix = g.hp, g.sizes, g.prefix
     unpair = Unpair(sizes.head_width, sizes.rotary_width) if paired else None
-    heights = {"query": sizes.query_width, "key": sizes.kv_width, "value": sizes.kv_width}
-    taken = {**heights, "query": sizes.query_width * (2 if gated else 1)}
+    heights = {"query": sizes.query_width, "key": sizes.key_width, "value": sizes.values_width}
+    taken = {**heights, "query": sizes.query_width + (sizes.attended_width if gated else 0)}
     fused = f"{prefix}attn_qkv.weight" in hp.tensors
-    start, buffers = 0, []
+    start, buffers = 0, {}
     counts = {"query": sizes.heads, "key": sizes.kv_heads, "value": sizes.kv_heads}
-    for out, height in heights.items():
-        own = f"{prefix}attn_{out[0]}"
+    for out in parts:
+        height, own = heights[out], f"{prefix}attn_{out[0]}"
         tensor = f"{prefix}attn_qkv" if fused else own
         total = sum(taken.values()) if fused else taken[out]
         rows = (start, start + height)
         order: Unpair | Every | None = None if out == "value" else unpair
         if gated and out == "query":
-            rows = (0, 2 * height - sizes.head_width)
-            order = Every(sizes.head_width, 2 * sizes.head_width)
+            rows = (0, taken[out] - sizes.value_width)
+            order = Every(sizes.head_width, sizes.head_width + sizes.value_width)
         weight = hp.matrix(f"{tensor}.weight", (total, sizes.width), rows, order)
         bias = hp.bias(f"{tensor}.bias", total, rows, order)
         if fused and bias is None:
             bias = hp.bias(f"{own}.bias", height, order=order)
-        buffers.append(g.buffer(out, height, heads=counts[out]))
-        g.add(MatMul(source, buffers[-1], weight, bias))
+        buffers[out] = g.buffer(out, height, heads=counts[out])
+        g.add(MatMul(source, buffers[out], weight, bias))
         start += taken[out] if fused else 0
-    query, key, value = buffers
-    return query, key, value
+    return buffers
 
 
-def _head_norms(g: ModelGraph, query: str, key: str) -> None:
-    """RMSNorm of each query and key head."""
+def _head_norms(g: ModelGraph, counts: Mapping[str, int]) -> None:
+    """RMSNorm of each head of these buffers."""
     sizes = g.sizes
-    for name, heads in ((query, sizes.heads), (key, sizes.kv_heads)):
+    for name, heads in counts.items():
         weight = g.hp.vector(f"{g.prefix}attn_{name[0]}_norm.weight", sizes.head_width)
         g.add(RMSNorm(name, name, weight, sizes.head_width, sizes.epsilon, heads))
 
 
-def _whole_norms(g: ModelGraph, query: str, key: str) -> None:
-    """RMSNorm of all query and of all key heads."""
-    for name, width in ((query, g.sizes.query_width), (key, g.sizes.kv_width)):
+def _whole_norms(g: ModelGraph, counts: Mapping[str, int]) -> None:
+    """RMSNorm of all heads of each of these buffers."""
+    for name, heads in counts.items():
+        width = heads * g.sizes.head_width
         weight = g.hp.vector(f"{g.prefix}attn_{name[0]}_norm.weight", width)
         g.add(RMSNorm(name, name, weight, width, g.sizes.epsilon))
 

@@ -59,6 +59,10 @@ class ModelGraph:
         self._kv.append(layer)
         return len(self._kv) - 1
 
+    def kept(self, layer: int) -> PagedKV:
+        """What the KV cache of that number keeps."""
+        return self._kv[layer]
+
     def state(self, state: LayerState) -> int:
         """A state for a layer; its number. Raises UnsupportedModel where tokens are to see those after them too."""
         if not self.hp.flag("attention.causal", default=True):

@@ -30,9 +30,9 @@ class LayerSizes:
 class Sizes:
     """What every family has: layers, widths, heads, vocabulary, trained context, and its norms.
 
-    `heads`, `kv_heads` and `ffn_width` are the largest of all layers, `layers` those of each. `attends`: which layers
-    have attention; in families without others all of them. `norms`: RMSNorms, or LayerNorms, of which some have no bias
-    and some not even a weight; `epsilon` is theirs.
+    `heads`, `kv_heads` and `ffn_width` are the largest of all layers, `layers` those of each. `head_width`: of queries
+    and keys; `value_width`: of values. `attends`: which layers have attention; in families without others all of them.
+    `norms`: RMSNorms, or LayerNorms, of which some have no bias and some not even a weight; `epsilon` is theirs.
     """
 
     n_layers: int
@@ -40,6 +40,7 @@ class Sizes:
     heads: int
     kv_heads: int
     head_width: int
+    value_width: int
     rotary_width: int
     ffn_width: int
     n_vocab: int
@@ -65,9 +66,8 @@ class Sizes:
             )
         n_layers = _n_layers(hp)
         width, (attends, layers) = hp.integer("embedding_length"), _layers(hp, n_layers, hybrid=hybrid)
-        head_width = hp.integer("attention.key_length", width // layers[0].heads)
-        if hp.integer("attention.value_length", head_width) != head_width:
-            raise UnsupportedModel(f"{hp.architecture} with keys and values of different width is not supported")
+        usual_width = width // layers[0].heads
+        head_width = hp.integer("attention.key_length", usual_width)
         rotary_width = hp.integer("rope.dimension_count", head_width, least=2)
         if rotary_width > head_width or rotary_width % 2:
             raise BadGGUF(f"{hp.architecture}.rope.dimension_count is {rotary_width}: not even, or above {head_width}")
@@ -77,6 +77,7 @@ class Sizes:
             heads=max(layer.heads for layer in layers),
             kv_heads=max(layer.kv_heads for layer in layers),
             head_width=head_width,
+            value_width=hp.integer("attention.value_length", usual_width),
             rotary_width=rotary_width,
             ffn_width=max(layer.ffn_width for layer in layers),
             n_vocab=embedding.shape[0],
@@ -98,9 +99,19 @@ class Sizes:
         return self.heads * self.head_width
 
     @property
-    def kv_width(self) -> int:
-        """Width of all key (or value) heads together."""
+    def key_width(self) -> int:
+        """Width of all key heads together."""
         return self.kv_heads * self.head_width
+
+    @property
+    def values_width(self) -> int:
+        """Width of all value heads together."""
+        return self.kv_heads * self.value_width
+
+    @property
+    def attended_width(self) -> int:
+        """Width of what all heads of attention give together."""
+        return self.heads * self.value_width
 
 
 def _n_layers(hp: Hyperparameters) -> int:

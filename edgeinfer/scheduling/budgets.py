@@ -37,9 +37,7 @@ class Caching:
 
     def stage_bytes(self, shape: StageShape) -> float:
         """Bytes of one stage's cache, wherever it attends."""
-        if shape.attention is None:
-            return 0.0
-        return shape.attention.kv_bytes_per_token(KV_ELEMENT_BYTES[self.kv]) * self.n_context * self.n_sequences
+        return shape.kv_bytes_per_token(KV_ELEMENT_BYTES[self.kv]) * self.n_context * self.n_sequences
 
 
 @dataclass(frozen=True, slots=True)

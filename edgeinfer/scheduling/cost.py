@@ -83,7 +83,7 @@ class DeviceCost:
 
     def attention(self, heads: Heads, step: Pass, kv: str = "f16") -> float:
         """Attention of one layer for all sequences of a pass."""
-        rates = self.rates.attention_rates(heads.head_width)
+        rates = self.rates.attention_rates((heads.key_width + heads.value_width) // 2)
         if rates.cached_only and not step.n_cached:
             return 0.0
         own = heads.multiply_adds(step.n_tokens, 0) if rates.cached_only else 0.0

@@ -97,7 +97,7 @@ def attention_rates(heads: Heads, passes: Sequence[PassTimes]) -> AttentionRates
     call_s = slopes[sizes[0]][1]
     rows = tuple(max(LEAST_S, (slopes[size][1] - call_s) / (size * heads.heads)) for size in sizes)
     return AttentionRates(
-        heads.head_width, Curve(sizes, tuple(1 / slopes[size][0] for size in sizes)), call_s, Curve(sizes, rows)
+        heads.key_width, Curve(sizes, tuple(1 / slopes[size][0] for size in sizes)), call_s, Curve(sizes, rows)
     )
 
 

@@ -147,10 +147,8 @@ class PassCosts:
 
     def attention(self, heads: Heads, home: str, device: str) -> tuple[float, float, float]:
         """Seconds of moving there and back, of the call, and of attending."""
-        queries = heads.heads * heads.head_width
-        keys = 2 * heads.kv_heads * heads.head_width
         n_bytes = self.step.n_rows * ACTIVATION_BYTES
-        moved = self.move_s(home, device, (queries + keys) * n_bytes) + self.move_s(device, home, queries * n_bytes)
+        moved = self.move_s(home, device, heads.n_taken * n_bytes) + self.move_s(device, home, heads.n_given * n_bytes)
         cost = self.devices[device]
         return moved, cost.rates.op_s, cost.attention(heads, self.step, self.kv)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from edgeinfer.graph.cost import Heads, Products, share_read
 from edgeinfer.graph.graph import ModelSpec, Stage
+from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.gguf import TensorInfo
 
 
@@ -51,7 +52,8 @@ class Product:
 class StageShape:
     """The work of a stage but for its name. `n_elements`: numbers that other ops write for a token.
 
-    `for_outputs`: its products are computed for the tokens whose logits are wanted alone.
+    `for_outputs`: its products are computed for the tokens whose logits are wanted alone. `shares_kv`: it attends to
+    keys and values that an earlier stage keeps.
     """
 
     products: tuple[Product, ...]
@@ -59,6 +61,13 @@ class StageShape:
     n_elements: int
     n_ops: int
     for_outputs: bool = False
+    shares_kv: bool = False
+
+    def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
+        """Bytes that a cached token takes in this stage."""
+        if self.attention is None or self.shares_kv:
+            return 0.0
+        return self.attention.kv_bytes_per_token(element_bytes)
 
     @property
     def weight_bytes(self) -> float:
@@ -103,8 +112,7 @@ class ModelWork:
 
     def kv_bytes_per_token(self, element_bytes: float = 2.0) -> float:
         """Bytes that a cached token takes in all layers."""
-        heads = (stage.shape.attention for stage in self.stages)
-        return sum(each.kv_bytes_per_token(element_bytes) for each in heads if each is not None)
+        return sum(stage.shape.kv_bytes_per_token(element_bytes) for stage in self.stages)
 
 
 def work_of(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> ModelWork:
@@ -122,7 +130,9 @@ def _shape(stage: Stage, tensors: Mapping[str, TensorInfo]) -> StageShape:
     costs = [op.cost for op in stage.ops]
     products = tuple(_product(each, tensors) for cost in costs for each in cost.products)
     attention = next((cost.attention for cost in costs if cost.attention is not None), None)
-    return StageShape(products, attention, _elements(stage), len(stage.ops), any(op.takes_outputs for op in stage.ops))
+    shares_kv = attention is not None and not any(isinstance(op, StoreKV) for op in stage.ops)
+    for_outputs = any(op.takes_outputs for op in stage.ops)
+    return StageShape(products, attention, _elements(stage), len(stage.ops), for_outputs, shares_kv)
 
 
 def _product(products: Products, tensors: Mapping[str, TensorInfo]) -> Product:

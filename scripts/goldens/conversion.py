@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from goldens import further, gpt_oss, lfm2, opt, qwen35
+from goldens import further, gpt_oss, lfm2, minicpm3, opt, qwen35
 from goldens.tokenizer import add_tokenizer
 from goldens.weights import Type, Types, learned, quantise
 
@@ -128,7 +128,9 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         further.add_norms(writer, config, architecture)
     if architecture.startswith(DELTA_NETS):
         qwen35.add_sizes(writer, config)
-    explicit = getattr(config, "head_dim", None)
+    if architecture == "minicpm3":
+        minicpm3.add_sizes(writer, config)
+    explicit = None if architecture == "minicpm3" else getattr(config, "head_dim", None)
     usual = config.hidden_size // config.num_attention_heads
     if explicit is not None and (explicit != usual or architecture == "openelm"):
         writer.add_key_length(explicit)

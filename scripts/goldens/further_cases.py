@@ -28,7 +28,8 @@ from transformers import (
 )
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer
 
-from goldens.cases import SQUARE, WIDE_SQUARE, YARN, Case, Sizes
+from goldens import minicpm3
+from goldens.cases import SMALL, SQUARE, WIDE_SQUARE, YARN, Case, Sizes
 
 PERIODIC = Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=64, layers=5)
 """A period of four layers, and a layer more."""
@@ -165,4 +166,6 @@ FURTHER_CASES = (
     Case("glm4moe", "glm4moe", glm4moe, MIXED, WIDE_KINDS, turn=1),
     Case("openelm", "openelm", openelm, FLOATS, GROWING, model=growing),
     Case("openelm", "openelm", openelm, MIXED, WIDE_GROWING, turn=2, model=growing),
+    Case("minicpm3", "minicpm3", minicpm3.config, FLOATS, SMALL),
+    Case("minicpm3", "minicpm3", minicpm3.config, MIXED, WIDE_SQUARE, turn=3),
 )

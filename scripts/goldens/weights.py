@@ -15,6 +15,7 @@ import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import PretrainedConfig
 
 Type = gguf.GGMLQuantizationType
 WIDE_TYPES = (Type.Q4_K, Type.Q6_K, Type.Q3_K, Type.Q5_K, Type.IQ4_XS, Type.Q2_K)
@@ -55,7 +56,16 @@ def randomise(model: torch.nn.Module, seed: int, quiet: float) -> None:
             values = 0.5 * noise + (quiet if name.endswith(FIRST_OF_FFN) else 0.0)
         else:
             values = noise * _gain(name) / parameter.shape[-1] ** 0.5
+        values /= _scale(name, model.config)
         parameter.data = torch.from_numpy(values.astype(np.float32))
+
+
+def _scale(name: str, config: PretrainedConfig) -> float:
+    """What a model multiplies embeddings or logits by (MiniCPM3)."""
+    if "embed_tokens" in name:
+        return getattr(config, "scale_emb", 1.0)
+    base = getattr(config, "dim_model_base", None)
+    return base / config.hidden_size if base is not None and "lm_head" in name else 1.0
 
 
 def holds_differences(model: str, name: str) -> bool:

@@ -92,8 +92,9 @@ def attention_rows(device: CudaDevice, model: Model, size: Size, best: Ceilings)
             lane.model.send(placed_step(limits, count, depth))
             shape = Shape(count, 1, chunk_bound(depth + count - 1, limits.n_context // PAGE + 1))
             taken = _seconds(device, lane, shape, size)
-            n_bytes = sum(2 * 2 * op.kv_heads * op.head_width * min(depth, op.window or depth) for op in ops)
-            done = sum(4 * op.heads * op.head_width * min(depth, op.window or depth) for op in ops) * count
+            seen = [(op, (op.key_width + op.value_width) * min(depth, op.window or depth)) for op in ops]
+            n_bytes = sum(2 * op.kv_heads * numbers for op, numbers in seen)
+            done = sum(2 * op.heads * numbers for op, numbers in seen) * count
             rows.append((count, depth, *_rates(n_bytes, done, taken, best, best.fma_s)))
     return rows
 

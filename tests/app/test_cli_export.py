@@ -127,7 +127,7 @@ def test_models_that_cannot_be_exported_are_refused_with_what_works(
     assert code == 1
     assert "edgeinfer export --onnx DIR" in err
     with open_model(tiny_model, 64) as model:
-        odd = replace(model.spec, kv=tuple(replace(layer, head_width=12) for layer in model.spec.kv))
+        odd = replace(model.spec, kv=tuple(replace(layer, key_width=12, value_width=12) for layer in model.spec.kv))
         with pytest.raises(UnsupportedModel, match=r"heads are 12 wide.*multiples of 8; --device onnx runs"):
             export_graph(odd, model.file, 64, no_progress)
 

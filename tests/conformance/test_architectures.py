@@ -52,7 +52,10 @@ def check_buffers(spec: ModelSpec) -> None:
 
 
 def check_layers(spec: ModelSpec) -> None:
-    """Each layer stores keys and values, then attends, with what the spec says of its cache, or keeps a state."""
+    """Each layer stores keys and values, then attends, with what the spec says of its cache, or keeps a state.
+
+    One that stores nothing attends to the cache of an earlier layer, no further than that reaches.
+    """
     assert [stage.name for stage in spec.stages] == ["embed", *(f"blk.{i}" for i in range(spec.n_layers)), "head"]
     attending = [stage for stage in spec.stages if any(isinstance(op, Attention) for op in stage.ops)]
     convolving = [op for op in spec.ops() if isinstance(op, CausalConv)]
@@ -61,15 +64,23 @@ def check_layers(spec: ModelSpec) -> None:
     shapes = {op.state: (op.taps - 1, op.width) for op in convolving}
     shapes |= {op.state: (op.value_heads, op.head_width, op.head_width) for op in recurring}
     assert [shapes[number] for number in range(len(shapes))] == [state.shape for state in spec.states]
-    for number, (stage, kept) in enumerate(zip(attending, spec.kv, strict=True)):
-        (store,) = [op for op in stage.ops if isinstance(op, StoreKV)]
+    n_stored = 0
+    for stage in attending:
         (attend,) = [op for op in stage.ops if isinstance(op, Attention)]
-        assert stage.ops.index(store) < stage.ops.index(attend)
-        assert store.layer == attend.layer == number
-        assert (store.kv_heads, store.head_width) == (kept.kv_heads, kept.head_width)
-        assert (attend.kv_heads, attend.head_width, attend.window) == (kept.kv_heads, kept.head_width, kept.window)
+        kept = spec.kv[attend.layer]
+        sizes = kept.kv_heads, kept.key_width, kept.value_width
+        for store in (op for op in stage.ops if isinstance(op, StoreKV)):
+            assert stage.ops.index(store) < stage.ops.index(attend)
+            assert store.layer == attend.layer == n_stored
+            assert (store.kv_heads, store.key_width, store.value_width) == sizes
+            assert attend.window == kept.window
+            n_stored += 1
+        assert attend.layer < n_stored
+        assert (attend.kv_heads, attend.key_width, attend.value_width) == sizes
+        assert kept.window is None or (attend.window is not None and attend.window <= kept.window)
         assert attend.heads % attend.kv_heads == 0
         assert all(op.table.rotary_width <= op.head_width for op in stage.ops if isinstance(op, Rope))
+    assert n_stored == len(spec.kv)
 
 
 def check_weights(path: Path, spec: ModelSpec) -> None:

@@ -37,6 +37,7 @@ FAMILIES = (
     "olmo-q8_0",
     "glm4moe-q8_0",
     "openelm-q8_0",
+    "minicpm3-q8_0",
 )
 ALL_OPS = ("cpu", "null", "reference")
 """Devices that have every op."""

@@ -158,6 +158,11 @@ def one_norm(op: Op) -> Op:
     return replace(op, source="normed") if isinstance(op, MatMul) and op.source == "normed_ffn" else op
 
 
+def without_latent_norms(op: Op) -> Op | None:
+    """No norms of the rows that queries, keys and values come from."""
+    return None if isinstance(op, RMSNorm) and op.source.startswith("latent") else op
+
+
 def shifted_positions(op: Op) -> Op:
     """Positions from the first row of the table on."""
     if not isinstance(op, PositionEmbed):
@@ -273,6 +278,11 @@ MISTAKES = {
     "glm4moe: one group": ("glm4moe-f32", change(Router, groups=1, active_groups=1)),
     "glm4moe: chosen without biases": ("glm4moe-f32", change(Router, bias=None)),
     "glm4moe: shares whole": ("glm4moe-f32", change(Router, scale=1.0)),
+    "minicpm3: branches whole": ("minicpm3-f32", scaled_as("branch", 1.0)),
+    "minicpm3: logits whole": ("minicpm3-f32", scaled_as("logits", 1.0)),
+    "minicpm3: no embedding scale": ("minicpm3-f32", change(Embed, scale=1.0)),
+    "minicpm3: rotation in no head": ("minicpm3-f32", lambda op: None if isinstance(op, Rope) else op),
+    "minicpm3: no norms of latent rows": ("minicpm3-f32", without_latent_norms),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 

@@ -26,7 +26,7 @@ from tests.unit.engine.test_executor import chain
 Floats = NDArray[np.float32]
 
 NAMES = [path.stem for path in RESULTS]
-FAMILIES = ("llama-q4_0", "mistral-window-q8_0", "qwen3-k", "gemma2-k", "gemma3-q4_0", "phi3-f16")
+FAMILIES = ("llama-q4_0", "mistral-window-q8_0", "qwen3-k", "gemma2-k", "gemma3-q4_0", "phi3-f16", "minicpm3-mix")
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
 
 

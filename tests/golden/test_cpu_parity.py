@@ -47,6 +47,8 @@ FAMILIES = (
     "cohere2-q8_0",
     "glm4moe-q8_0",
     "openelm-mix",
+    "minicpm3-q8_0",
+    "minicpm3-mix",
 )
 CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66])
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]

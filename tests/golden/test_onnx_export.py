@@ -57,7 +57,7 @@ def test_exported_graphs_give_the_logits_of_transformers(name: str, tmp_path: Pa
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     wanted = {value.name for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
-    empty = [np.zeros((1, layer.kv_heads, 0, layer.head_width), np.float32) for layer in spec.kv]
+    empty = [np.zeros((1, layer.kv_heads, 0, layer.key_width), np.float32) for layer in spec.kv]
     past = {f"past_key_values.{layer}.{kind}": rows for layer, rows in enumerate(empty) for kind in ("key", "value")}
     logits, at = [], 0
     for chunk in np.split(golden.tokens, [7, 8, 9, 40]):

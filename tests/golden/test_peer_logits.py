@@ -21,6 +21,7 @@ NAMES = (
     "gptneox-serial-f32",
     "glm4moe-f32",
     "openelm-f32",
+    "minicpm3-f32",
 )
 HALVES = 0.005
 """Distance that float16 keys and values make."""

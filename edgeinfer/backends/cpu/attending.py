@@ -67,9 +67,11 @@ class Attending:
     def store(self, op: StoreKV, alone: bool) -> Call:
         pool = self._pools[op.layer]
         args = np.zeros(1, records.STORE_KV)
-        args["key"], args["value"] = address(self._values.buffers[op.key]), address(self._values.buffers[op.value])
-        args["stride"], args["head_stride"] = self._values.at(op.key)[1], padded(op.head_width) * 4
-        args["kv_heads"], args["head_width"], args["step"] = op.kv_heads, op.head_width, self._step.n_tokens_at
+        args["key"], args["key_stride"] = self._values.at(op.key)
+        args["value"], args["value_stride"] = self._values.at(op.value)
+        args["key_width"], args["key_head_stride"] = op.key_width, padded(op.key_width) * 4
+        args["value_width"], args["value_head_stride"] = op.value_width, padded(op.value_width) * 4
+        args["kv_heads"], args["step"] = op.kv_heads, self._step.n_tokens_at
         args["keys"], args["values"] = address(pool.keys), address(pool.values)
         args["bank_pages"], args["bank_bytes"], args["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
@@ -78,7 +80,7 @@ class Attending:
         return Call(catalogue.store_kv(pool.layout), args, reads, writes, shared)
 
     def attention(self, op: Attention) -> list[Call]:
-        pool, heads = self._pools[op.layer], self._values.heads[op.query]
+        pool = self._pools[op.layer]
         scratch, partials = self._attention_memory()
         args = np.zeros(1, records.ATTENTION)
         args["query"], args["query_stride"] = self._values.at(op.query)
@@ -87,7 +89,8 @@ class Attending:
         args["bank_pages"], args["bank_bytes"], args["places"] = pool.bank_pages, pool.bank_bytes, address(pool.places)
         args["key_bytes"], args["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
         args["heads"], args["kv_heads"] = op.heads, op.kv_heads
-        args["head_width"], args["head_padded"] = op.head_width, heads.padded
+        args["key_width"], args["key_padded"] = op.key_width, padded(op.key_width)
+        args["value_width"], args["value_padded"] = op.value_width, padded(op.value_width)
         args["window"] = op.window or NO_WINDOW
         args["scratch"], args["scratch_stride"] = address(scratch), scratch.shape[1]
         args["tile_rows"] = tile_tokens(self._spec) * op.heads // op.kv_heads

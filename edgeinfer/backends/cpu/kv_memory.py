@@ -50,7 +50,7 @@ class CpuKV:
         limited = [kept is not None and kept.limit(layer) for layer in layers]
         everywhere, places = np.arange(limits.n_pages, dtype=np.int32), np.zeros(limits.n_pages, np.int32)
         n_kept = 0 if kept is None else kept.n_pages
-        layouts, heads = [PageLayout(limits.kv, kv.head_width) for kv in layers], [kv.kv_heads for kv in layers]
+        layouts, heads = [PageLayout.of(limits.kv, kv) for kv in layers], [kv.kv_heads for kv in layers]
         groups = {}
         for is_limited, n_pages, where in ((False, limits.n_pages, everywhere), (True, n_kept, places)):
             own = [number for number, each in enumerate(limited) if each is is_limited]
@@ -85,7 +85,7 @@ def kv_bytes(layers: Sequence[PagedKV], limits: Limits) -> tuple[int, int, int]:
     per_token = {True: 0, False: 0}
     for layer in layers:
         is_limited = limits.windows is not None and limits.windows.limit(layer)
-        per_token[is_limited] += layer.kv_heads * PageLayout(limits.kv, layer.head_width).position_bytes
+        per_token[is_limited] += layer.kv_heads * PageLayout.of(limits.kv, layer).position_bytes
     n_kept = 0 if limits.windows is None else limits.windows.n_pages
     in_windows = per_token[True] * PAGE * n_kept
     return in_windows + per_token[False] * PAGE * limits.n_pages, in_windows, per_token[False]

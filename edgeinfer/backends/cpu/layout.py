@@ -85,9 +85,9 @@ def heads_of(spec: ModelSpec) -> dict[str, Heads]:
     found: dict[str, Heads] = {}
     for op in spec.ops():
         if isinstance(op, Attention):
-            found[op.query] = Heads(op.heads, op.head_width)
+            found[op.query] = Heads(op.heads, op.key_width)
         elif isinstance(op, StoreKV):
-            found[op.key] = found[op.value] = Heads(op.kv_heads, op.head_width)
+            found[op.key], found[op.value] = Heads(op.kv_heads, op.key_width), Heads(op.kv_heads, op.value_width)
         elif isinstance(op, Rope):
             found[op.value] = Heads(op.heads, op.head_width)
     return found
@@ -106,6 +106,8 @@ def parts_of(spec: ModelSpec) -> dict[str, int]:
         if isinstance(op, Attention | StoreKV):
             for name in (op.query,) if isinstance(op, Attention) else (op.key, op.value):
                 found[name] = math.gcd(found.get(name, 0), op.kv_heads)
+        elif isinstance(op, Rope):
+            found[op.value] = math.gcd(found.get(op.value, 0), op.heads)
     return found
 
 
@@ -178,8 +180,8 @@ class BufferLayout:
 
     @property
     def partials_shape(self) -> tuple[int, int, int, int]:
-        """Attention partials of small passes: float32[tokens, heads, chunks, 16 + head_padded]."""
-        width = LANES + padded(self._spec.head_width)
+        """Attention partials of small passes: float32[tokens, heads, chunks, 16 + value_padded] at the widest."""
+        width = LANES + padded(max((layer.value_width for layer in self._spec.kv), default=self._spec.head_width))
         return SPLIT_TOKENS, self._spec.heads, self._limits.n_context // CHUNK + 1, width
 
     @property

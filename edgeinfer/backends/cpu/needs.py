@@ -103,7 +103,7 @@ def _kernels_of_layer(layer: SparseLayer, isa_name: str) -> list[Kernel]:
 
 def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[Kernel | Function]:
     """What a Llama of these types of weights needs, before anything else is known of it."""
-    attention = catalogue.attention(PageLayout(kv, 1), isa_name)
+    attention = catalogue.attention(PageLayout(kv, 1, 1), isa_name)
     found: list[Kernel | Function] = [attention.by_tile, attention.by_chunk, attention.join]
     for panel in {panel_for(format_of(each)) for each in ggml_types}:
         if isinstance(panel, FloatPanel):
@@ -112,4 +112,4 @@ def usual_kernels(kv: KVKind, isa_name: str, ggml_types: Sequence[int]) -> list[
             tiles = catalogue.product_tiles(panel, isa_name)
             found += [catalogue.product(panel, isa_name), *([tiles] if tiles else [])]
     found += [*TEAM, catalogue.PACK_PANELS, catalogue.copy_slots(kv), catalogue.FIND_PEAKS, catalogue.ROUND_ROWS]
-    return [*found, catalogue.ROPE, catalogue.store_kv(PageLayout(kv, 1))]
+    return [*found, catalogue.ROPE, catalogue.store_kv(PageLayout(kv, 1, 1))]

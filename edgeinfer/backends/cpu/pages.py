@@ -1,9 +1,10 @@
 """How cached keys and values lie in memory: pages of PAGE positions of one kv head, as float16 or as int8 with scales.
 
 Positions are the lanes of the score kernels, so keys come by columns:
-  f16   keys float16[head_width, PAGE]; values float16[PAGE, head_padded]
+  f16   keys float16[key_width, PAGE]; values float16[PAGE, value_padded]
   int8  keys uint8[blocks, 8, PAGE, 4] (code + 128, four columns of each position side by side), then their scales
-        float16[blocks, PAGE]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]
+        float16[blocks, PAGE]; values int8[blocks, PAGE, 32], then their scales float16[blocks, PAGE]; as many blocks as
+        the keys, or the values, have
 Pages come in banks of about BANK_PAGES: a bank holds them layer by layer, in a layer head by head, keys before values.
 So a long sequence is read in few long runs, as caches like it, and a short one touches little memory.
 A layer that keeps only a window has fewer pages; `places` says which of its own each page of the KV memory lies at.
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from edgeinfer.backends.cpu import records
 from edgeinfer.backends.cpu.layout import BLOCK, CHUNK_PAGES, LANES, SCORE_BYTES, padded
 from edgeinfer.backends.cpu.memory import aligned
+from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Int32s
 from edgeinfer.settings import KVKind
 
@@ -39,41 +41,47 @@ class PageLayout:
     """Sizes of the keys and of the values of one kv head in a page."""
 
     kind: KVKind
-    head_width: int
+    key_width: int
+    value_width: int
 
-    @property
-    def blocks(self) -> int:
-        """Blocks of 32 columns of an int8 page."""
-        return padded(self.head_width, BLOCK) // BLOCK
-
-    @property
-    def codes_bytes(self) -> int:
-        """Bytes of the codes of an int8 page; the scales follow."""
-        return PAGE * BLOCK * self.blocks
+    @classmethod
+    def of(cls, kind: KVKind, layer: PagedKV) -> PageLayout:
+        """How a layer's keys and values lie."""
+        return cls(kind, layer.key_width, layer.value_width)
 
     @property
     def key_bytes(self) -> int:
-        return self._rounded_bytes if self.kind == "int8" else PAGE * 2 * self.head_width
+        return _rounded_bytes(self.key_width) if self.kind == "int8" else PAGE * 2 * self.key_width
 
     @property
     def value_bytes(self) -> int:
-        return self._rounded_bytes if self.kind == "int8" else PAGE * 2 * padded(self.head_width)
+        return _rounded_bytes(self.value_width) if self.kind == "int8" else PAGE * 2 * padded(self.value_width)
 
     @property
     def position_bytes(self) -> int:
         """Bytes of a key and a value of one position."""
         return (self.key_bytes + self.value_bytes) // PAGE
 
-    @property
-    def _rounded_bytes(self) -> int:
-        return self.codes_bytes + PAGE * SCALE_BYTES * self.blocks
+
+def n_blocks(width: int) -> int:
+    """Blocks of 32 columns of keys or values of this width in an int8 page."""
+    return padded(width, BLOCK) // BLOCK
+
+
+def _codes_bytes(width: int) -> int:
+    """Bytes of the codes of the keys, or values, of an int8 page; the scales follow."""
+    return PAGE * BLOCK * n_blocks(width)
+
+
+def _rounded_bytes(width: int) -> int:
+    return _codes_bytes(width) + PAGE * SCALE_BYTES * n_blocks(width)
 
 
 def attention_scratch_bytes(tile_rows: int, layout: PageLayout) -> int:
     """Bytes of scratch of an attention worker: five parts per query row, a chunk's pages, a page as float32."""
-    head = padded(layout.head_width)
-    rows = tile_rows * (head * 4 + 2 * SCORE_BYTES + 2 * (LANES + head) * 4)
-    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes) + 4 * PAGE * head
+    key, value = padded(layout.key_width), padded(layout.value_width)
+    rows = tile_rows * (key * 4 + 2 * SCORE_BYTES + 2 * (LANES + value) * 4)
+    return rows + CHUNK_PAGES * (layout.key_bytes + layout.value_bytes) + 4 * PAGE * max(key, value)
 
 
 def banks_of(n_pages: int) -> tuple[int, int]:
@@ -133,17 +141,18 @@ class KVPool:
     def parts(self) -> tuple[NDArray[Any], ...]:
         """Views of all that slots hold: keys and values, or their codes and scales, each [`place`, G, ...].
 
-        f16: keys float16[..., head_width], values float16[..., head_padded]. int8: key codes uint8[..., blocks * 8, 4],
+        f16: keys float16[..., key_width], values float16[..., value_padded]. int8: key codes uint8[..., blocks * 8, 4],
         key scales float16[..., blocks], value codes int8[..., blocks, 32], value scales float16[..., blocks].
         """
         layout, start = self.layout, self.keys.shape[:3]
         if layout.kind == "f16":
-            keys = self.keys.view(np.float16).reshape(*start, layout.head_width, PAGE)
+            keys = self.keys.view(np.float16).reshape(*start, layout.key_width, PAGE)
             values = self.values.view(np.float16).reshape(*start, PAGE, -1)
             return keys.transpose(0, 2, 4, 1, 3), values.transpose(0, 2, 3, 1, 4)
-        codes, blocks = layout.codes_bytes, layout.blocks
+        codes, blocks = _codes_bytes(layout.key_width), n_blocks(layout.key_width)
         key_codes = self.keys[..., :codes].reshape(*start, blocks * VECTORS, PAGE, 4)
         key_scales = self.keys[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
+        codes, blocks = _codes_bytes(layout.value_width), n_blocks(layout.value_width)
         value_codes = self.values[..., :codes].view(np.int8).reshape(*start, blocks, PAGE, BLOCK)
         value_scales = self.values[..., codes:].view(np.float16).reshape(*start, blocks, PAGE)
         return (
@@ -172,8 +181,8 @@ def slot_copying(pools: list[KVPool]) -> NDArray[np.void]:
         layer["bank_pages"], layer["bank_bytes"] = pool.bank_pages, pool.bank_bytes
         layer["places"] = pool.places.ctypes.data
         layer["key_bytes"], layer["value_bytes"] = pool.layout.key_bytes, pool.layout.value_bytes
-        layer["kv_heads"], layer["head_width"] = pool.keys.shape[1], pool.layout.head_width
-        layer["head_padded"] = padded(pool.layout.head_width)
+        layer["kv_heads"], layer["key_width"] = pool.keys.shape[1], pool.layout.key_width
+        layer["value_width"], layer["value_padded"] = pool.layout.value_width, padded(pool.layout.value_width)
     return layers
 
 

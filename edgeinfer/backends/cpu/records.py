@@ -221,14 +221,36 @@ ROPE = np.dtype(
 )
 """`kernels.rotary`."""
 
+JOIN_HEADS = np.dtype(
+    [
+        ("first", "i8"),
+        ("first_stride", "i8"),  # bytes between tokens
+        ("first_head_stride", "i8"),  # bytes between heads
+        ("first_width", "i8"),
+        ("second", "i8"),
+        ("second_stride", "i8"),
+        ("second_head_stride", "i8"),  # 0: all have the same
+        ("second_width", "i8"),
+        ("out", "i8"),
+        ("out_stride", "i8"),
+        ("out_head_stride", "i8"),
+        ("heads", "i8"),
+        ("count", "i8"),  # address of the number of tokens
+    ]
+)
+"""`kernels.rotary`."""
+
 STORE_KV = np.dtype(
     [
         ("key", "i8"),
+        ("key_stride", "i8"),  # bytes between tokens
+        ("key_head_stride", "i8"),  # bytes between heads
         ("value", "i8"),
-        ("stride", "i8"),  # bytes between tokens, of both
-        ("head_stride", "i8"),  # bytes between heads, of both
+        ("value_stride", "i8"),
+        ("value_head_stride", "i8"),
         ("kv_heads", "i8"),
-        ("head_width", "i8"),
+        ("key_width", "i8"),
+        ("value_width", "i8"),
         ("keys", "i8"),  # uint8[banks, G, bank_pages, key_bytes]
         ("values", "i8"),  # uint8[banks, G, bank_pages, value_bytes]
         ("bank_pages", "i8"),
@@ -251,8 +273,9 @@ COPY_SLOTS = np.dtype(
         ("key_bytes", "i8"),
         ("value_bytes", "i8"),
         ("kv_heads", "i8"),
-        ("head_width", "i8"),
-        ("head_padded", "i8"),
+        ("key_width", "i8"),
+        ("value_width", "i8"),
+        ("value_padded", "i8"),
     ]
 )
 """`kernels.moving`."""
@@ -272,15 +295,17 @@ ATTENTION = np.dtype(
         ("value_bytes", "i8"),
         ("heads", "i8"),
         ("kv_heads", "i8"),
-        ("head_width", "i8"),
-        ("head_padded", "i8"),
+        ("key_width", "i8"),
+        ("key_padded", "i8"),
+        ("value_width", "i8"),
+        ("value_padded", "i8"),
         ("full", "i8"),  # 1: a token sees all of its text, or what is less than `window` away
         ("window", "i8"),  # positions a token sees, itself included
         ("scratch", "i8"),
         ("scratch_stride", "i8"),  # bytes between workers
         ("tile_rows", "i8"),
         ("ahead", "i8"),  # 1: ask for keys and values early
-        ("partials", "i8"),  # float32[T, H, max_chunks, 16 + head_padded]
+        ("partials", "i8"),  # float32[T, H, max_chunks, 16 + value_padded]
         ("max_chunks", "i8"),
         ("step", "i8"),
         ("sinks", "i8"),  # float32[H]; 0: none

@@ -23,12 +23,12 @@ class Caches:
     def __init__(self, driver: Driver, layers: tuple[PagedKV, ...], limits: Limits) -> None:
         self._driver, self._n_pages = driver, limits.n_pages
         self._pools: list[tuple[GpuArray, int]] = []
-        self.layers = [self._layer(KVForm.of(layer, limits), limits.n_pages * PAGE) for layer in layers]
+        self.layers = [self._layer(*KVForm.of(layer, limits), limits.n_pages * PAGE) for layer in layers]
 
-    def _layer(self, form: KVForm, n_slots: int) -> Cache:
+    def _layer(self, keys: KVForm, values: KVForm, n_slots: int) -> Cache:
         """The arrays of a layer; where there are no scales, the words stand for them."""
         found: list[GpuArray] = []
-        for _ in ("keys", "values"):
+        for form in (keys, values):
             words = self._driver.zeros(n_slots * form.row_words, np.uint32)
             self._pools.append((words, form.row_words))
             scales = words.view(np.uint16)
@@ -36,7 +36,7 @@ class Caches:
                 scales = self._driver.zeros(n_slots * form.row_scales, np.uint16)
                 self._pools.append((scales, form.row_scales))
             found += [words, scales]
-        return Cache(form, *found)
+        return Cache(keys, values, *found)
 
     @property
     def nbytes(self) -> int:

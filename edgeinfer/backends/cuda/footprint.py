@@ -31,6 +31,6 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
     """Bytes of weights, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
     DEVICE_OPS.check_kinds(spec.ops())
     weights = sum(slab_bytes(list(regions.values())) for regions in weight_regions(spec, tensors).values())
-    per_position = sum(2 * KVForm.of(layer, limits).row_bytes for layer in spec.kv)
+    per_position = sum(form.row_bytes for layer in spec.kv for form in KVForm.of(layer, limits))
     buffers = BufferLayout(spec, tensors, limits).total_bytes
     return Footprint(weights, per_position, per_position * PAGE * limits.n_pages, buffers)

@@ -163,8 +163,9 @@ class KVForm:
         return 4 * self.row_words + 2 * self.row_scales
 
     @classmethod
-    def of(cls, layer: PagedKV, limits: Limits) -> KVForm:
-        return cls(limits.kv, layer.kv_heads, layer.head_width)
+    def of(cls, layer: PagedKV, limits: Limits) -> tuple[KVForm, KVForm]:
+        """Of the keys and of the values of a layer."""
+        return cls(limits.kv, layer.kv_heads, layer.key_width), cls(limits.kv, layer.kv_heads, layer.value_width)
 
 
 class BufferLayout:
@@ -209,8 +210,8 @@ class BufferLayout:
 
     @property
     def partial_floats(self) -> int:
-        """Attention partials of small passes: [tokens, heads, chunks, 2 + padded head]; 0 without attention."""
-        widest = max((padded(layer.head_width) for layer in self._spec.kv), default=-2)
+        """Attention partials of small passes: [tokens, heads, chunks, 2 + padded values]; 0 without attention."""
+        widest = max((padded(layer.value_width) for layer in self._spec.kv), default=-2)
         return min(SPLIT_TOKENS, self._limits.max_tokens) * self._spec.heads * self.n_chunks * (2 + widest)
 
     @property

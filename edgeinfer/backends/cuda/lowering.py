@@ -33,7 +33,8 @@ class Rounded:
 class Cache:
     """Keys and values of a layer: words and float16 scales of each (f16: no scales, the words stand for them)."""
 
-    form: KVForm
+    key_form: KVForm
+    value_form: KVForm
     keys: GpuArray
     key_scales: GpuArray
     values: GpuArray

@@ -2,8 +2,8 @@
 
 In: queries, keys and values as they come. Out: attended values; new keys and values go to the cache. A mask says what
 each token sees: no order of rows is assumed. Layouts of the cache: [1, G, rows, K], written in place, for
-GroupQueryAttention; [rows, G, K] for plain operators, which read what is there and put out the new rows. Knows
-no steps.
+GroupQueryAttention, whose keys and values are of one width and of one layer; [rows, G, width] for plain operators,
+which read what is there and put out the new rows. Knows no steps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, Graph
 from edgeinfer.backends.onnx.lowering import Lowering, input_name
 from edgeinfer.backends.onnx.values import Part, Turned, Value
 from edgeinfer.errors import UnsupportedModel
+from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.position_embed import PositionEmbed
@@ -22,6 +23,14 @@ HEAD_MULTIPLE = 8
 ROTATED_MULTIPLE = 16
 """and those of heads and their rotated parts where it rotates them."""
 POSITIONS, OUTPUTS, LAST, TOTAL = "positions", "outputs", "last", "total"
+
+
+def fits_grouped(spec: ModelSpec) -> bool:
+    """Whether GroupQueryAttention takes the heads of all layers."""
+    kept = spec.kv
+    return not spec.shares_kv and all(
+        layer.key_width == layer.value_width and layer.key_width % HEAD_MULTIPLE == 0 for layer in kept
+    )
 
 
 def mask_name(window: int | None) -> str:
@@ -62,6 +71,7 @@ class LaneSurroundings:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._rows: dict[int, tuple[str, str]] = {}
 
     def embedded(self, lowering: Lowering, op: Embed) -> str:
         """The rows of the embedding, which the host looks up."""
@@ -98,12 +108,12 @@ class LaneSurroundings:
 
     def attended(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> str:
         """Attention in plain operators: products, softmax and joins."""
-        graph, groups, width = self._graph, op.kv_heads, op.head_width
+        graph, groups = self._graph, op.kv_heads
         repeats = op.heads // groups
-        query = graph.reshape(lowering.tensor(op.query), -1, groups, repeats, width)
+        query = graph.reshape(lowering.tensor(op.query), -1, groups, repeats, op.key_width)
         query = graph.node("Transpose", (query,), perm=(1, 2, 0, 3))
-        keys, values = (self._all_rows(lowering.plain(new), op, index) for index, new in enumerate((key, value)))
-        scores = graph.node("MatMul", (graph.reshape(query, groups, -1, width), keys))
+        keys, values = self._all_rows(lowering, op, key, value)
+        scores = graph.node("MatMul", (graph.reshape(query, groups, -1, op.key_width), keys))
         scores = graph.node("Mul", (scores, graph.scalar(op.scale)))
         if op.soft_cap is not None:
             scores = lowering.capped(scores, op.soft_cap)
@@ -112,18 +122,30 @@ class LaneSurroundings:
         masked = graph.node("Add", (graph.node("Reshape", (scores, by_head)), mask))
         shares = graph.node("Softmax", (masked,), axis=-1)
         flat = graph.node("Reshape", (shares, graph.node("Shape", (scores,))))
-        attended = graph.reshape(graph.node("MatMul", (flat, values)), groups, repeats, -1, width)
+        attended = graph.reshape(graph.node("MatMul", (flat, values)), groups, repeats, -1, op.value_width)
         turned = graph.node("Transpose", (attended,), perm=(2, 0, 1, 3))
-        return graph.reshape(turned, -1, op.heads * width)
+        return graph.reshape(turned, -1, op.heads * op.value_width)
 
-    def _all_rows(self, new: str, op: Attention, index: int) -> str:
-        """Cached and new rows per head: keys as [G, K, rows], values as [G, rows, K]; the new ones are put out."""
-        graph, (inputs, outputs) = self._graph, cache_names(op.layer)
-        rows = graph.node("Reshape", (new, graph.numbers(-1, op.kv_heads, op.head_width)), out=outputs[index])
-        graph.output(outputs[index], FLOAT, ("tokens", op.kv_heads, op.head_width))
-        cached = graph.input(inputs[index], FLOAT, ("cached", op.kv_heads, op.head_width))
-        together = graph.node("Concat", (cached, rows), axis=0)
-        return graph.node("Transpose", (together,), perm=(1, 2, 0) if index == 0 else (1, 0, 2))
+    def _all_rows(self, lowering: Lowering, op: Attention, key: Value, value: Value) -> tuple[str, str]:
+        """Cached and new rows per head: keys as [G, width, rows], values as [G, rows, width]; the new ones are put out.
+
+        Once for all layers that attend to them.
+        """
+        if op.layer not in self._rows:
+            (inputs, outputs), found = cache_names(op.layer), []
+            parts = (key, op.key_width, (1, 2, 0)), (value, op.value_width, (1, 0, 2))
+            for (new, width, order), name, out in zip(parts, inputs, outputs, strict=True):
+                found.append(self._joined(lowering.plain(new), (name, out), (op.kv_heads, width), order))
+            self._rows[op.layer] = found[0], found[1]
+        return self._rows[op.layer]
+
+    def _joined(self, new: str, names: tuple[str, str], head: tuple[int, int], order: tuple[int, ...]) -> str:
+        """New rows behind those of the cache, in an order of (rows, kv head, width)."""
+        graph, (name, out) = self._graph, names
+        rows = graph.node("Reshape", (new, graph.numbers(-1, *head)), out=out)
+        graph.output(out, FLOAT, ("tokens", *head))
+        together = graph.node("Concat", (graph.input(name, FLOAT, ("cached", *head)), rows), axis=0)
+        return graph.node("Transpose", (together,), perm=order)
 
 
 class GroupedSurroundings(LaneSurroundings):
@@ -136,11 +158,11 @@ class GroupedSurroundings(LaneSurroundings):
         parts = grouped_inputs(lowering, query, key, value)
         heads = (op.heads + 2 * op.kv_heads, 0, 0) if not parts[1] else (op.heads, op.kv_heads, op.kv_heads)
         sources = [
-            graph.reshape(part, 1, -1, count * op.head_width) if part else ""
+            graph.reshape(part, 1, -1, count * op.key_width) if part else ""
             for part, count in zip(parts, heads, strict=True)
         ]
         inputs, outputs = cache_names(op.layer)
-        shape = (1, op.kv_heads, "slots", op.head_width)
+        shape = (1, op.kv_heads, "slots", op.key_width)
         past = [graph.input(name, FLOAT, shape) for name in inputs]
         for name in outputs:
             graph.output(name, FLOAT, shape)
@@ -157,7 +179,7 @@ class GroupedSurroundings(LaneSurroundings):
             softcap=op.soft_cap or 0.0,
             do_rotary=int(rotation is not None),
         )
-        return graph.reshape(attended[0], -1, op.heads * op.head_width)
+        return graph.reshape(attended[0], -1, op.heads * op.value_width)
 
 
 def surroundings(graph: Graph, *, grouped: bool) -> LaneSurroundings:

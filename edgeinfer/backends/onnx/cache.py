@@ -21,16 +21,16 @@ LOOK_EVERY = 64
 
 
 class Cache:
-    """Rows of all layers. `grouped`: arrays are [1, G, rows, K], else [rows, G, K]."""
+    """Rows of all layers. `grouped`: arrays are [1, G, rows, width], else [rows, G, width]."""
 
     def __init__(self, layers: Sequence[PagedKV], sizes: Sizes, *, grouped: bool) -> None:
         self._sizes, self._rows = sizes, CacheRows(sizes.n_slots)
         self.arrays: list[tuple[Floats, Floats]] = []
         self._by_row: list[Floats] = []
         for layer in layers:
-            n_rows, groups, width = sizes.cache_rows, layer.kv_heads, layer.head_width
-            shape = (1, groups, n_rows, width) if grouped else (n_rows, groups, width)
-            pair = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+            n_rows, groups = sizes.cache_rows, layer.kv_heads
+            start = (1, groups, n_rows) if grouped else (n_rows, groups)
+            pair = np.zeros((*start, layer.key_width), np.float32), np.zeros((*start, layer.value_width), np.float32)
             self.arrays.append(pair)
             self._by_row += [array[0].transpose(1, 0, 2) if grouped else array for array in pair]
         self._next_look = LOOK_EVERY

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from edgeinfer.backends.base import Progress
 from edgeinfer.backends.onnx import matrices
-from edgeinfer.backends.onnx.attention import HEAD_MULTIPLE, grouped_inputs, rotary_inputs
+from edgeinfer.backends.onnx.attention import HEAD_MULTIPLE, fits_grouped, grouped_inputs, rotary_inputs
 from edgeinfer.backends.onnx.graph import CONTRIB, FLOAT, INT32, INT64, Graph
 from edgeinfer.backends.onnx.lowering import Lowering
 from edgeinfer.backends.onnx.matrices import BlockForm, form_of
@@ -33,18 +33,26 @@ PRESENT = ("present.%d.key", "present.%d.value")
 def export_graph(spec: ModelSpec, file: GGUFFile, n_context: int, progress: Progress) -> Graph:
     """The model as a graph. Raises UnsupportedModel where GroupQueryAttention does not take its heads."""
     DEVICE_OPS.check(spec.ops())
-    odd = [layer.head_width for layer in spec.kv if layer.head_width % HEAD_MULTIPLE]
-    if odd:
-        raise UnsupportedModel(
-            f"heads are {odd[0]} wide, and GroupQueryAttention takes multiples of {HEAD_MULTIPLE}; "
-            "--device onnx runs this model, by plain operators"
-        )
+    if not fits_grouped(spec):
+        raise UnsupportedModel(f"{_why_not_grouped(spec)}; --device onnx runs this model, by plain operators")
     graph = Graph()
     around = _Exported(graph)
     named = Lowering(graph, file, around, n_context).lower(whole(spec), progress)
     graph.node("Reshape", (named[spec.logits], around.by_sequence()), out=LOGITS)
     graph.output(LOGITS, FLOAT, ("batch_size", "sequence_length", spec.n_vocab))
     return graph
+
+
+def _why_not_grouped(spec: ModelSpec) -> str:
+    """Why GroupQueryAttention does not take the heads of a model."""
+    if spec.shares_kv:
+        return "layers attend to the keys and values of others, and GroupQueryAttention has those of its own"
+    for layer in spec.kv:
+        if layer.key_width != layer.value_width:
+            widths = f"keys are {layer.key_width} wide and values {layer.value_width}"
+            return f"{widths}, and GroupQueryAttention takes one width for both"
+    odd = next(layer.key_width for layer in spec.kv if layer.key_width % HEAD_MULTIPLE)
+    return f"heads are {odd} wide, and GroupQueryAttention takes multiples of {HEAD_MULTIPLE}"
 
 
 class _Exported:
@@ -121,7 +129,7 @@ class _Exported:
         parts = grouped_inputs(lowering, query, key, value)
         sources = [graph.node("Reshape", (part, self._by_sequence)) if part else "" for part in parts]
         past_shape, present_shape = (
-            ("batch_size", op.kv_heads, rows, op.head_width)
+            ("batch_size", op.kv_heads, rows, op.key_width)
             for rows in ("past_sequence_length", "total_sequence_length")
         )
         past = [graph.input(name % op.layer, FLOAT, past_shape) for name in PAST]
@@ -141,4 +149,4 @@ class _Exported:
             do_rotary=int(rotation is not None),
             local_window_size=-1 if op.window is None else op.window,
         )
-        return graph.reshape(attended[0], -1, op.heads * op.head_width)
+        return graph.reshape(attended[0], -1, op.heads * op.value_width)

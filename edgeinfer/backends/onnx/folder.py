@@ -46,7 +46,7 @@ def write_folder(
     folder: Path, spec: ModelSpec, file: GGUFFile, n_context: int, special: SpecialIds, progress: Progress
 ) -> list[Path]:
     """Write the files into an existing folder; gives their paths. Raises UnsupportedModel, OSError."""
-    if len({(op.heads, op.kv_heads, op.head_width) for op in spec.ops() if isinstance(op, Attention)}) > 1:
+    if len({(op.heads, op.kv_heads, op.key_width) for op in spec.ops() if isinstance(op, Attention)}) > 1:
         raise UnsupportedModel(
             f"layers of this {spec.architecture} have heads of their own, and {SETTINGS_FILE} has one number for all; "
             "--device onnx runs this model"

@@ -18,12 +18,12 @@ from edgeinfer.backends import weights
 from edgeinfer.backends.base import PATIENCE_S, Limits, Progress
 from edgeinfer.backends.capabilities import LaneCapabilities
 from edgeinfer.backends.onnx.attention import (
-    HEAD_MULTIPLE,
     LAST,
     OUTPUTS,
     POSITIONS,
     TOTAL,
     cache_names,
+    fits_grouped,
     mask_name,
     surroundings,
 )
@@ -62,7 +62,7 @@ class OnnxFragmentLane:
     ) -> None:
         spec = fragment.spec
         self._fragment, self._sizes = fragment, Sizes.of(limits)
-        grouped = providers[0] == CPU and all(layer.head_width % HEAD_MULTIPLE == 0 for layer in spec.kv)
+        grouped = providers[0] == CPU and fits_grouped(spec)
         graph = Graph()
         lowering = Lowering(graph, file, surroundings(graph, grouped=grouped), self._sizes.table_rows)
         for name, tensor in lowering.lower(fragment, progress).items():

@@ -52,6 +52,7 @@ class Lowering:
         self.packed_bytes = 0
         self.values: dict[str, Value] = {}
         self.stored: dict[int, tuple[Value, Value]] = {}
+        self.attended: set[int] = set()
         self._splits: dict[str, tuple[str, ...]] = {}
         self.sums: dict[tuple[str, int], str] = {}
 
@@ -65,8 +66,9 @@ class Lowering:
             for op in joined(stage.ops, self.file.tensors):
                 DEVICE_OPS.of(op.ops[0] if isinstance(op, Product) else op).lower(self, op)
             progress("loading weights", done + 1, len(stages))
-        if self.stored:
-            raise UnsupportedModel(f"keys of layer {min(self.stored)} are stored where no attention reads them")
+        if self.stored.keys() - self.attended:
+            layer = min(self.stored.keys() - self.attended)
+            raise UnsupportedModel(f"keys of layer {layer} are stored where no attention reads them")
         return {name: self.tensor(name) for name in fragment.outputs}
 
     def value(self, buffer: str) -> Value:

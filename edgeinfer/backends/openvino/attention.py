@@ -1,7 +1,7 @@
 """Keys and values as state of a graph, and attention over them.
 
 In: keys, values and queries split into heads. Out: nodes of attention, and the sinks that keep the state. A state is
-float32[1, kv heads, rows, K] and grows by the step's tokens; which of its rows a token sees is said by a mask. Where
+float32[1, kv heads, rows, width] and grows by the step's tokens; a mask says which of its rows a token sees. Where
 scores have no cap, the nodes have the form that plugins run as one op with a cache that grows in place.
 """
 
@@ -36,12 +36,15 @@ class Caches:
 
     def append(self, each: StoreKV, key: Node, value: Node) -> None:
         """Add the step's keys and values, float32[1, kv heads, T, K], to a layer's state."""
-        self._rows[each.layer] = (self._grown(each, "key", key), self._grown(each, "value", value))
+        self._rows[each.layer] = (
+            self._grown(each, "key", key, each.key_width),
+            self._grown(each, "value", value, each.value_width),
+        )
 
-    def _grown(self, each: StoreKV, part: str, new: Node) -> Node:
+    def _grown(self, each: StoreKV, part: str, new: Node, width: int) -> Node:
         name = state_name(each.layer, part)
-        empty = op.constant(np.zeros((1, each.kv_heads, 0, each.head_width), np.float32))
-        shape = ov.PartialShape([-1, each.kv_heads, -1, each.head_width])
+        empty = op.constant(np.zeros((1, each.kv_heads, 0, width), np.float32))
+        shape = ov.PartialShape([-1, each.kv_heads, -1, width])
         kept = opset6.read_value(empty, name, ov.Type.f32, shape)
         kept = op.gather(kept, self._parameters["beam"], numbers(0))
         grown = op.concat([kept, new], 2)
@@ -49,10 +52,11 @@ class Caches:
         return grown
 
     def attend(self, each: Attention, query: Node, mask: Node) -> Node:
-        """Attention of queries float32[1, heads, T, K], the same shape out. Raises UnsupportedModel."""
+        """Attention of queries float32[1, heads, T, key width]; [1, heads, T, value width]. Raises UnsupportedModel."""
         if each.layer not in self._rows:
             raise UnsupportedModel(f"attention of layer {each.layer} is in a part that does not store its keys")
-        key, value = (self._repeated(each, rows) for rows in self._rows[each.layer])
+        key_rows, value_rows = self._rows[each.layer]
+        key, value = _repeated(each, key_rows, each.key_width), _repeated(each, value_rows, each.value_width)
         if each.soft_cap is None:
             scale = op.constant(np.array(each.scale, np.float32))
             return op.scaled_dot_product_attention(query, key, value, mask, scale, causal=False)
@@ -60,14 +64,15 @@ class Caches:
         capped = op.add(op.multiply(op.tanh(scores), _constant(each.soft_cap)), mask)
         return op.matmul(op.softmax(capped, 3), value, False, False)
 
-    def _repeated(self, each: Attention, rows: Node) -> Node:
-        """Rows of kv heads float32[1, G, S, K], once for each query head."""
-        repeats = each.heads // each.kv_heads
-        if repeats == 1:
-            return rows
-        apart = op.unsqueeze(rows, numbers(2))
-        wide = op.broadcast(apart, indices(1, 1, repeats, 1, 1), broadcast_spec="BIDIRECTIONAL")
-        return op.reshape(wide, indices(0, each.heads, -1, each.head_width), True)
+
+def _repeated(each: Attention, rows: Node, width: int) -> Node:
+    """Rows of kv heads float32[1, G, S, width], once for each query head."""
+    repeats = each.heads // each.kv_heads
+    if repeats == 1:
+        return rows
+    apart = op.unsqueeze(rows, numbers(2))
+    wide = op.broadcast(apart, indices(1, 1, repeats, 1, 1), broadcast_spec="BIDIRECTIONAL")
+    return op.reshape(wide, indices(0, each.heads, -1, width), True)
 
 
 def _constant(value: float) -> Node:

@@ -13,7 +13,7 @@ from edgeinfer.backends.base import DeviceOptions, Joined, Limits, Progress, no_
 from edgeinfer.backends.capabilities import DeviceCapabilities
 from edgeinfer.backends.openvino.attention import state_name
 from edgeinfer.backends.openvino.feeding import Feed
-from edgeinfer.backends.openvino.footprint import capped_layers, fragment_footprint
+from edgeinfer.backends.openvino.footprint import float_layers, fragment_footprint
 from edgeinfer.backends.openvino.graph import Lowering
 from edgeinfer.backends.openvino.holder import StateForm
 from edgeinfer.backends.openvino.kept import KeptGraphs, default_folder, key_of
@@ -128,17 +128,12 @@ def processor(target: str, available: list[str]) -> str:
 
 def state_forms(fragment: Fragment) -> list[StateForm]:
     """The states that a fragment's graph keeps, layer by layer."""
-    capped = capped_layers(fragment.spec)
-    return [
-        StateForm(
-            state_name(layer, part),
-            fragment.spec.kv[layer].kv_heads,
-            fragment.spec.kv[layer].head_width,
-            layer in capped,
-        )
-        for layer in signature_of(fragment).layers
-        for part in ("key", "value")
-    ]
+    floats, forms = float_layers(fragment.spec), []
+    for layer in signature_of(fragment).layers:
+        kept = fragment.spec.kv[layer]
+        for part, width in (("key", kept.key_width), ("value", kept.value_width)):
+            forms.append(StateForm(state_name(layer, part), kept.kv_heads, width, layer in floats))
+    return forms
 
 
 def _failure(reason: RuntimeError, target: str) -> Exception:

@@ -9,6 +9,7 @@ where it lies.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from edgeinfer.backends.base import Footprint, Limits
@@ -61,20 +62,23 @@ def _weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
     return n_bytes
 
 
-def capped_layers(spec: ModelSpec) -> frozenset[int]:
-    """Layers whose scores have a cap: they are computed by plain ops and keep float32."""
-    return frozenset(op.layer for op in spec.ops() if isinstance(op, Attention) and op.soft_cap is not None)
+def float_layers(spec: ModelSpec) -> frozenset[int]:
+    """Caches of float32: those that several layers attend to, or one whose scores have a cap. Plain ops read them."""
+    ops = [op for op in spec.ops() if isinstance(op, Attention)]
+    counts = Counter(op.layer for op in ops)
+    return frozenset(op.layer for op in ops if op.soft_cap is not None or counts[op.layer] > 1)
 
 
 def _token_bytes(spec: ModelSpec, limits: Limits) -> int:
     """Bytes of the keys and values of a token."""
-    n_bytes, capped = 0, capped_layers(spec)
+    n_bytes, floats = 0, float_layers(spec)
     for number, layer in enumerate(spec.kv):
-        if number in capped:
-            row_bytes = FLOAT_BYTES * layer.head_width
+        if number in floats:
+            n_bytes += FLOAT_BYTES * layer.numbers
+        elif limits.kv == "int8":
+            n_bytes += layer.numbers + 2 * layer.kv_heads * SCALE_BYTES
         else:
-            row_bytes = layer.head_width + SCALE_BYTES if limits.kv == "int8" else 2 * layer.head_width
-        n_bytes += 2 * layer.kv_heads * row_bytes
+            n_bytes += 2 * layer.numbers
     return n_bytes
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from edgeinfer.errors import UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec, Stage
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
@@ -98,6 +99,10 @@ def _pieces(stage: Stage, placed: StagePlacement, host: str) -> Iterator[_Run | 
                 while not isinstance(together[-1], Attention):
                     together.append(next(ops))
                 yield _Run(placed.attention or placed.home, tuple(together))
+            case Attention():
+                raise UnsupportedModel(
+                    f"{stage.name} attends to keys and values of another layer, so one device runs all"
+                )
             case _:
                 yield _Run(placed.home, (op,))
 

@@ -17,6 +17,9 @@ from edgeinfer.graph.weights import Weight
 class Attention(Op):
     """out = softmax(cap(scale * query @ keys)) @ values over a token's ancestors and itself, per head.
 
+    `layer`: the KV cache that is read, of this layer or of an earlier one. Queries are as wide as keys, and what a head
+    gives is as wide as values.
+
     `window` w: only positions > own position - w. Not `causal`: over all tokens of its text, which must be in one pass,
     with a window those less than w positions away. `soft_cap` c: scores become c * tanh(score / c). `sinks`: a score
     for each head that joins the softmax and brings no value (Xiao et al., arXiv 2309.17453; gpt-oss).
@@ -27,7 +30,8 @@ class Attention(Op):
     layer: int
     heads: int
     kv_heads: int
-    head_width: int
+    key_width: int
+    value_width: int
     scale: float
     window: int | None = None
     soft_cap: float | None = None
@@ -36,8 +40,8 @@ class Attention(Op):
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
-        width = self.heads * self.head_width
-        return (Access(self.query, width),), (Access(self.out, width),)
+        query, out = self.heads * self.key_width, self.heads * self.value_width
+        return (Access(self.query, query),), (Access(self.out, out),)
 
     @property
     def vectors(self) -> tuple[Weight, ...]:
@@ -45,14 +49,15 @@ class Attention(Op):
 
     @property
     def cost(self) -> Cost:
-        return Cost(vectors=self.vectors, attention=Heads(self.heads, self.kv_heads, self.head_width, self.window))
+        heads = Heads(self.heads, self.kv_heads, self.key_width, self.value_width, self.window)
+        return Cost(vectors=self.vectors, attention=heads)
 
     def evaluate(self, context: OpContext) -> None:
         all_keys, all_values = context.cache(self.layer)
-        queries = context.queried(self, self.query, self.scale, self.head_width)
-        queries = queries.reshape(len(queries), self.kv_heads, -1, self.head_width)
+        queries = context.queried(self, self.query, self.scale, self.key_width)
+        queries = queries.reshape(len(queries), self.kv_heads, -1, self.key_width)
         sinks = None if self.sinks is None else context.vector(self.sinks).reshape(self.kv_heads, -1, 1)
-        attended = np.empty((len(queries), self.heads * self.head_width), np.float32)
+        attended = np.empty((len(queries), self.heads * self.value_width), np.float32)
         for token, query in enumerate(queries):
             slots = context.located(self.layer, self._slots(context, token))
             keys, values = all_keys[slots].astype(np.float32), all_values[slots].astype(np.float32)
@@ -70,9 +75,9 @@ class Attention(Op):
         return slots[max(0, position - window + 1) : position + window]
 
     def _attend(self, query: Floats, keys: Floats, values: Floats, sinks: Floats | None) -> Floats:
-        """One token: query float32[G, H / G, K], keys and values float32[S, G, K], sinks float32[G, H / G, 1].
+        """One token: query float32[G, H / G, K], keys float32[S, G, K], values float32[S, G, V], sinks [G, H / G, 1].
 
-        Returns float32[H * K].
+        Returns float32[H * V].
         """
         scores = np.einsum("grk,sgk->grs", query, keys)
         if self.soft_cap is not None:
@@ -82,7 +87,7 @@ class Attention(Op):
         powers = np.exp(scores - largest)
         total = powers.sum(axis=-1, keepdims=True)
         shares = powers / (total if sinks is None else total + np.exp(sinks - largest))
-        attended: Floats = np.einsum("grs,sgk->grk", shares, values).reshape(-1)
+        attended: Floats = np.einsum("grs,sgv->grv", shares, values).reshape(-1)
         return attended
 
 

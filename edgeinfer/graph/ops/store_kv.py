@@ -10,28 +10,32 @@ from edgeinfer.graph.op import Access, Op, OpContext
 
 @dataclass(frozen=True, slots=True)
 class StoreKV(Op):
-    """Write key and value rows [T, G * K] into the KV cache of `layer` at the slots of the step."""
+    """Write rows of keys [T, G * key_width] and values [T, G * value_width] into the KV cache `layer`.
+
+    They go to the slots of the step. Later layers may read the cache too.
+    """
 
     key: str
     value: str
     layer: int
     kv_heads: int
-    head_width: int
+    key_width: int
+    value_width: int
 
     @property
     def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
-        width = self.kv_heads * self.head_width
-        return (Access(self.key, width), Access(self.value, width)), ()
+        key = Access(self.key, self.kv_heads * self.key_width)
+        return (key, Access(self.value, self.kv_heads * self.value_width)), ()
 
     @property
     def cost(self) -> Cost:
-        return Cost(n_elements=2 * self.kv_heads * self.head_width)
+        return Cost(n_elements=self.kv_heads * (self.key_width + self.value_width))
 
     def evaluate(self, context: OpContext) -> None:
         slots = context.located(self.layer, context.step.slots)
-        for name, cache in zip((self.key, self.value), context.cache(self.layer), strict=True):
-            rows = context.kept(self, name, self.head_width)
-            cache[slots] = rows.reshape(-1, self.kv_heads, self.head_width)
+        stored = (self.key, self.key_width), (self.value, self.value_width)
+        for (name, width), cache in zip(stored, context.cache(self.layer), strict=True):
+            cache[slots] = context.kept(self, name, width).reshape(-1, self.kv_heads, width)
 
 
 OP = StoreKV

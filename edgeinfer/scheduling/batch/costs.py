@@ -99,8 +99,7 @@ class BatchCosts:
 
     def message_bytes(self, n: int) -> tuple[float, float]:
         """Queries, keys and values of one layer that leave the accelerator, and results that come back."""
-        queries, keys = self._heads.heads * self._heads.head_width, self._heads.kv_heads * self._heads.head_width
-        return n * (queries + 2 * keys) * ACTIVATION_BYTES, n * queries * ACTIVATION_BYTES
+        return n * self._heads.n_taken * ACTIVATION_BYTES, n * self._heads.n_given * ACTIVATION_BYTES
 
     def messages_s(self, n: int) -> tuple[float, float]:
         """Seconds of the two messages of one layer."""

@@ -115,11 +115,11 @@ class Lowering:
         heads, device = shape.attention, attention_device(placed)
         if heads is None:
             return ready
-        row_bytes = costs.step.n_rows * heads.head_width * ACTIVATION_BYTES
+        n_bytes = costs.step.n_rows * ACTIVATION_BYTES
         _, call_s, seconds = costs.attention(heads, placed.home, device)
-        ready = self._move(placed.home, device, (heads.heads + 2 * heads.kv_heads) * row_bytes, ready)
+        ready = self._move(placed.home, device, heads.n_taken * n_bytes, ready)
         ready = (self._compute(device, call_s + seconds, "attention", ready),)
-        return self._move(device, placed.home, heads.heads * row_bytes, ready)
+        return self._move(device, placed.home, heads.n_given * n_bytes, ready)
 
     def _group(
         self, costs: PassCosts, shape: StageShape, placed: StagePlacement, bounds: tuple[int, int], ready: Ends

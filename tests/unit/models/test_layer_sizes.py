@@ -37,7 +37,7 @@ def test_arrays_give_each_layer_its_sizes(tmp_path: Path) -> None:
     attending = [op for op in spec.ops() if isinstance(op, Attention)]
     assert [(op.heads, op.kv_heads, op.window) for op in attending] == [(4, 2, None), (2, 1, 16)]
     assert [op.width for op in spec.ops() if isinstance(op, GatedAct)] == [48, 40]
-    assert spec.kv == (PagedKV(2, 8), PagedKV(1, 8, 16))
+    assert spec.kv == (PagedKV(2, 8, 8), PagedKV(1, 8, 8, 16))
     assert (spec.heads, spec.kv_heads, spec.ffn_width) == (4, 2, 48)
 
 

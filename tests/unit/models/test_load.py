@@ -15,6 +15,7 @@ from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.embed import Embed
 from edgeinfer.graph.ops.rope import Rope, RopeTable
 from edgeinfer.graph.ops.soft_cap import SoftCap
+from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import GGUFFile, parse_header
 from edgeinfer.models.load import open_model, spec_of, weight_bytes
@@ -238,8 +239,12 @@ def test_hostile_hyperparameters(tmp_path: Path, what: str) -> None:
 
 
 def test_values_of_another_width_than_keys(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedModel, match="different width"):
-        spec_of(keyed(tmp_path, "llama", sizes(attention__value_length=16)), llama_tensors())
+    given = keyed(tmp_path, "llama", sizes(attention__value_length=16))
+    wider = [tensor(f"blk.{layer}.attn_v.weight", 32, 32) for layer in range(2)]
+    wider += [tensor(f"blk.{layer}.attn_output.weight", 32, 64) for layer in range(2)]
+    assert spec_of(given, llama_tensors() | {each.name: each for each in wider}).kv == (PagedKV(2, 8, 16),) * 2
+    with pytest.raises(BadGGUF, match=r"blk\.0\.attn_v\.weight"):
+        spec_of(given, llama_tensors())
 
 
 def test_unknown_scaling(tmp_path: Path) -> None:

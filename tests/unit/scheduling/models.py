@@ -15,7 +15,7 @@ def layer(bytes_per_weight: float = 2.0, attends: bool = True) -> StageShape:
     sides = [("attn_q", 256, 256), ("attn_k", 64, 256), ("attn_v", 64, 256), ("attn_output", 256, 256)]
     sides += [("ffn_gate", FFN, WIDTH), ("ffn_up", FFN, WIDTH), ("ffn_down", WIDTH, FFN)]
     products = tuple(Product(kind, "F16", bytes_per_weight, rows, columns) for kind, rows, columns in sides)
-    return StageShape(products, Heads(4, 1, 64) if attends else None, 1000, 16)
+    return StageShape(products, Heads(4, 1, 64, 64) if attends else None, 1000, 16)
 
 
 def model(n_layers: int = 3) -> ModelWork:

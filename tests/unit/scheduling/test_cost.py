@@ -11,7 +11,7 @@ from edgeinfer.scheduling.profile import AttentionRates, Curve, DeviceRates, Lin
 from edgeinfer.scheduling.work import ModelWork, Product, StageShape, StageWork
 
 GB, G = 1e9, 1e9
-HEADS = Heads(8, 2, 64)
+HEADS = Heads(8, 2, 64, 64)
 MATRIX = Product("ffn_up", "Q4_0", 0.5625, 4096, 1024)
 LAYER = StageShape((MATRIX,), HEADS, 4000, 10)
 HEAD = StageShape((Product("output", "Q4_0", 0.5625, 32000, 1024),), None, 1024, 3, for_outputs=True)
@@ -69,7 +69,7 @@ def test_a_pass_adds_up_over_its_stages():
 def test_attention_counts_what_each_token_sees():
     everything = sum(100 + token + 1 for token in range(16))
     assert HEADS.multiply_adds(16, 100) == 2 * 8 * 64 * everything
-    windowed = Heads(8, 2, 64, window=105)
+    windowed = Heads(8, 2, 64, 64, window=105)
     assert windowed.multiply_adds(16, 100) == 2 * 8 * 64 * sum(min(105, 100 + token + 1) for token in range(16))
     assert windowed.multiply_adds(4, 1000) == 2 * 8 * 64 * 4 * 105
 

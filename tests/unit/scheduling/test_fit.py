@@ -15,7 +15,7 @@ from edgeinfer.scheduling.fit import (
     usual,
 )
 
-HEADS = Heads(12, 4, 64)
+HEADS = Heads(12, 4, 64, 64)
 
 
 def pass_times(n_tokens: int, n_cached: int = 0, **changes: float) -> PassTimes:

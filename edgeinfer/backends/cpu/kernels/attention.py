@@ -56,19 +56,19 @@ arguments_at = simd.record_at(ATTENTION)
 
 @inline
 def load_queries(int8, args, tile, kv_head, scratch):
-    """The scaled queries of a tile and kv head, float32[rows, head_padded], or as records of int8 in the same room."""
+    """The scaled queries of a tile and kv head, float32[rows, key_padded], or as records of int8 in the same room."""
     first, n_tokens = simd.load_int32(tile + FIRST), simd.load_int32(tile + N_TOKENS)
     repeats = args.heads // args.kv_heads
     for token in range(n_tokens):
         for repeat in range(repeats):
             head = kv_head * repeats + repeat
-            source = args.query + (first + token) * args.query_stride + head * args.head_padded * 4
-            target = scratch + (token * repeats + repeat) * args.head_padded * 4
+            source = args.query + (first + token) * args.query_stride + head * args.key_padded * 4
+            target = scratch + (token * repeats + repeat) * args.key_padded * 4
             if int8 is None:
-                for index in range(0, args.head_padded * 4, 64):
+                for index in range(0, args.key_padded * 4, 64):
                     simd.store(target + index, simd.mul(simd.load(source + index), simd.splat(args.scale)))
             else:
-                scores_int8.round_query(source, args.scale, args.head_padded, target)
+                scores_int8.round_query(source, args.scale, args.key_padded, target)
 
 
 @inline
@@ -76,27 +76,27 @@ def score_page(int8, floats, isa, args, queries, rows, keys, ahead, wide, to):
     """Scores of a tile's rows over a page; `wide` has room for its keys or values as float32."""
     if int8 is None:
         if scores.is_widened(floats):
-            scores.widen(keys, GROUPS * args.head_width, wide)
+            scores.widen(keys, GROUPS * args.key_width, wide)
             keys, ahead = wide, 0
-        scores.score_page(floats, isa, queries, args.head_padded * 4, rows, keys, args.head_width, ahead, to)
+        scores.score_page(floats, isa, queries, args.key_padded * 4, rows, keys, args.key_width, ahead, to)
     else:
-        blocks = args.value_bytes // scores_int8.VALUE_BLOCK_BYTES
-        scores_int8.score_page(isa, queries, args.head_padded * 4, rows, keys, blocks, ahead, to)
+        blocks = args.key_bytes // scores_int8.VALUE_BLOCK_BYTES
+        scores_int8.score_page(isa, queries, args.key_padded * 4, rows, keys, blocks, ahead, to)
 
 
 @inline
 def blend_page(int8, floats, isa, args, shares, rows, values, first, n_seen, scaled, ahead, wide, out, stride, adds):
     """Blend a page's positions first..n_seen-1 into the results of a tile's rows."""
     if int8 is None:
-        at, n_positions = values + first * args.head_padded * 2, n_seen - first
+        at, n_positions = values + first * args.value_padded * 2, n_seen - first
         if scores.is_widened(floats):
-            scores.widen(at, n_positions * args.head_padded // LANES, wide)
+            scores.widen(at, n_positions * args.value_padded // LANES, wide)
             at, ahead = wide, 0
         of = shares + first * 4
-        scores.blend_page(floats, isa, of, rows, at, args.head_padded, n_positions, ahead, out, stride, adds)
+        scores.blend_page(floats, isa, of, rows, at, args.value_padded, n_positions, ahead, out, stride, adds)
     else:
-        head_padded = args.head_padded
-        scores_int8.blend_page(isa, shares, rows, values, head_padded, first, n_seen, scaled, ahead, out, stride, adds)
+        width = args.value_padded
+        scores_int8.blend_page(isa, shares, rows, values, width, first, n_seen, scaled, ahead, out, stride, adds)
 
 
 @inline
@@ -119,7 +119,7 @@ def attend_chunk(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, g
     rows, start = simd.load_int32(tile + N_TOKENS) * repeats, chunk * CHUNK
     position, last = simd.load_int32(tile + LOWEST), last_of_tile(args, step, tile)
     n_seen, n_unseen = min(CHUNK, last + 1 - start), max(0, position + 1 - args.window - start)
-    shares = scratch + args.tile_rows * args.head_padded * 4
+    shares = scratch + args.tile_rows * args.key_padded * 4
     scaled = shares + args.tile_rows * SCORE_BYTES
     target, wide = gathered, gathered + CHUNK_PAGES * (args.key_bytes + args.value_bytes)
     for part in range(n_unseen // PAGE, (n_seen + PAGE - 1) // PAGE):
@@ -192,7 +192,7 @@ def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
     """
     repeats, n_tokens, start = args.heads // args.kv_heads, simd.load_int32(tile + N_TOKENS), chunk * CHUNK
     rows, forked = n_tokens * repeats, max(simd.load_int32(tile + START), start)
-    shares = scratch + args.tile_rows * args.head_padded * 4
+    shares = scratch + args.tile_rows * args.key_padded * 4
     others = shares + args.tile_rows * SCORE_BYTES
     wide, ahead = gathered + CHUNK_PAGES * (args.key_bytes + args.value_bytes), np.int64(0)
     keys, values = direct_page(args, step, tile, kv_head, chunk)
@@ -223,7 +223,7 @@ def attend_fork(int8, floats, isa, args, step, tile, kv_head, chunk, scratch, ga
         while position < last:
             if place >= 0:
                 slot = path_slot(step, tile, place, position)
-                value = (spare_values if slot // PAGE == spare else values) + slot % PAGE * args.head_padded * 2
+                value = (spare_values if slot // PAGE == spare else values) + slot % PAGE * args.value_padded * 2
                 of = shares + place * repeats * SCORE_BYTES + (position - start) * 4
                 begin, end, n_rows, adds = np.int64(0), np.int64(1), repeats, np.int64(1)
             blend_page(int8, floats, isa, args, of, n_rows, value, begin, end, ahead, ahead, wide, to, stride, adds)
@@ -252,7 +252,7 @@ def last_chunk(args, step, tile):
 @inline
 def start_head(args, head, total):
     """A running result of a head: empty but for its sink, which has a score and no value."""
-    start_total(total, args.head_padded)
+    start_total(total, args.value_padded)
     if args.sinks != 0:
         store_largest_and_sum(total, simd.load_float(args.sinks + 4 * head), np.float32(1.0))
 
@@ -260,9 +260,9 @@ def start_head(args, head, total):
 @inline
 def attend_by_tile(int8, isa, args, step, worker, crew):
     """Large passes: each task is a tile and a kv head, all its chunks in order."""
-    repeats, stride = args.heads // args.kv_heads, (16 + args.head_padded) * 4
+    repeats, stride = args.heads // args.kv_heads, (16 + args.value_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
-    partials = scratch + args.tile_rows * (args.head_padded * 4 + 2 * SCORE_BYTES)
+    partials = scratch + args.tile_rows * (args.key_padded * 4 + 2 * SCORE_BYTES)
     totals = partials + args.tile_rows * stride
     gathered = totals + args.tile_rows * stride
     for task in range(step.n_tiles * args.kv_heads):
@@ -282,11 +282,11 @@ def attend_by_tile(int8, isa, args, step, worker, crew):
                 attend_chunk(
                     int8, "f32", isa, args, step, tile, kv_head, chunk, scratch, gathered, following, partials, stride
                 )
-            join_rows(totals, partials, stride, rows, args.head_padded)
+            join_rows(totals, partials, stride, rows, args.value_padded)
         for row in range(rows):
             head = kv_head * repeats + row % repeats
-            out = args.out + (first + row // repeats) * args.out_stride + head * args.head_width * 4
-            write_result(totals + row * stride, out, args.head_width)
+            out = args.out + (first + row // repeats) * args.out_stride + head * args.value_width * 4
+            write_result(totals + row * stride, out, args.value_width)
 
 
 @inline
@@ -299,9 +299,9 @@ def split_task(args, step, task):
 @inline
 def attend_by_chunk(int8, isa, args, step, worker, crew):
     """Small passes, first half: each task is a tile, a kv head and a chunk; partials are kept."""
-    repeats, stride = args.heads // args.kv_heads, (16 + args.head_padded) * 4
+    repeats, stride = args.heads // args.kv_heads, (16 + args.value_padded) * 4
     scratch = args.scratch + worker * args.scratch_stride
-    partials = scratch + args.tile_rows * (args.head_padded * 4 + 2 * SCORE_BYTES)
+    partials = scratch + args.tile_rows * (args.key_padded * 4 + 2 * SCORE_BYTES)
     gathered = partials + 2 * args.tile_rows * stride
     n_tasks, held = step.n_tiles * args.kv_heads * step.n_chunks, -1
     for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
@@ -332,7 +332,7 @@ def join_chunks(pointer, worker, crew):
     step = step_at(args.step)
     if step.split == 0:
         return
-    stride = (16 + args.head_padded) * 4
+    stride = (16 + args.value_padded) * 4
     total = args.scratch + worker * args.scratch_stride
     n_tasks = step.n_tokens * args.heads
     for task in range(share_start(crew, worker, n_tasks), share_start(crew, worker + 1, n_tasks)):
@@ -342,8 +342,8 @@ def join_chunks(pointer, worker, crew):
         chunk = max(0, position + 1 - args.window) // CHUNK
         kept = args.partials + ((token * args.heads + head) * args.max_chunks + chunk) * stride
         last = last_seen(args, step, token, position)
-        join_run(total, kept, stride, last // CHUNK + 1 - chunk, args.head_padded)
-        write_result(total, args.out + token * args.out_stride + head * args.head_width * 4, args.head_width)
+        join_run(total, kept, stride, last // CHUNK + 1 - chunk, args.value_padded)
+        write_result(total, args.out + token * args.out_stride + head * args.value_width * 4, args.value_width)
 
 
 def by_tile(int8: str | None, isa: str) -> Callable[..., None]:

@@ -1,17 +1,19 @@
-"""Rotary embedding in place.
+"""Rotary embedding in place, and heads put together from a part that is rotated and one that is not.
 
 Memory: value float32[n, stride / 4], heads `head_stride` bytes apart; cosines and sines float32[rows, half], the row of
-a token as the step says. Its NumPy twin is `graph.ops.rope.rotate`.
+a token as the step says; of `join_heads` each buffer as the value, with strides of its own. The twins are the meanings
+of the ops.
 """
 
 from __future__ import annotations
 
 from edgeinfer.backends.cpu import simd
+from edgeinfer.backends.cpu.jit import inline
 from edgeinfer.backends.cpu.kernels.crew import share_start
-from edgeinfer.backends.cpu.records import ROPE
+from edgeinfer.backends.cpu.records import JOIN_HEADS, ROPE
 from edgeinfer.backends.cpu.step import STEP
 
-arguments_at = simd.record_at(ROPE)
+arguments_at, joining_at = simd.record_at(ROPE), simd.record_at(JOIN_HEADS)
 
 step_at = simd.record_at(STEP)
 
@@ -39,3 +41,27 @@ def rope(pointer, worker, crew):
                 cos_last, sin_last = simd.load_float(cosines + index), simd.load_float(sines + index)
                 simd.store_float(first + index, x_last * cos_last - y_last * sin_last)
                 simd.store_float(second + index, x_last * sin_last + y_last * cos_last)
+
+
+@inline
+def copy_floats(source, target, count):
+    """Copy floats, 16 at a time and the rest one by one."""
+    whole = count // 16 * 16
+    for index in range(0, whole * 4, 64):
+        simd.store(target + index, simd.load(source + index))
+    for index in range(whole * 4, count * 4, 4):
+        simd.store_float(target + index, simd.load_float(source + index))
+
+
+def join_heads(pointer, worker, crew):
+    """Each head of a token: what the first buffer has of it, then what the second has."""
+    args = joining_at(pointer)
+    count = simd.load_int64(args.count)
+    for token in range(share_start(crew, worker, count), share_start(crew, worker + 1, count)):
+        first, second = args.first + token * args.first_stride, args.second + token * args.second_stride
+        out = args.out + token * args.out_stride
+        for head in range(args.heads):
+            target = out + head * args.out_head_stride
+            copy_floats(first + head * args.first_head_stride, target, args.first_width)
+            target += args.first_width * 4
+            copy_floats(second + head * args.second_head_stride, target, args.second_width)

@@ -1,7 +1,7 @@
 """The two products of attention over a page of float16 keys and values, a few query rows at a time.
 
-Memory: queries float32[R, stride / 4], keys float16 or float32[head_width, PAGE], scores float32[R,
-CHUNK], values of the same kind [PAGE, head_padded], results float32[R, stride / 4]. The chain of a score runs over the
+Memory: queries float32[R, stride / 4], keys float16 or float32[key_width, PAGE], scores float32[R,
+CHUNK], values of the same kind [PAGE, value_padded], results float32[R, stride / 4]. The chain of a score runs over the
 head's width, the chain of a result over the chunk's positions, in order, whatever the tile.
 """
 
@@ -22,7 +22,7 @@ LOADS = {"f16": (emit.load_halves, 2 * LANES), "f32": (emit.load_floats, 4 * LAN
 
 
 @intrinsic(prefer_literal=True)
-def score_rows(context, floats, isa_name, rows, queries, stride, keys, head_width, ahead, scores):
+def score_rows(context, floats, isa_name, rows, queries, stride, keys, key_width, ahead, scores):
     """scores[r, p] = sum over k of queries[r, k] * keys[k, p] for `rows` rows: 1 to 6 and all positions of a page.
 
     All groups of positions at once where registers hold them.
@@ -31,7 +31,7 @@ def score_rows(context, floats, isa_name, rows, queries, stride, keys, head_widt
     load, n_bytes = LOADS[floats.literal_value]
 
     def generate(context, builder, signature, values):
-        _, _, _, queries, stride, keys, head_width, ahead, scores = values
+        _, _, _, queries, stride, keys, key_width, ahead, scores = values
         early = builder.icmp_signed("!=", ahead, emit.integer(0))
         starts = [builder.add(queries, builder.mul(stride, emit.integer(row))) for row in range(size)]
         for first in range(0, GROUPS, n_groups):
@@ -48,7 +48,7 @@ def score_rows(context, floats, isa_name, rows, queries, stride, keys, head_widt
                     results += [emit.fma(builder, query, *each) for each in zip(columns, own, strict=True)]
                 return results
 
-            sums = emit.loop(builder, head_width, [ZEROS] * (size * n_groups), body)
+            sums = emit.loop(builder, key_width, [ZEROS] * (size * n_groups), body)
             for place, total in enumerate(sums):
                 row, group = divmod(place, n_groups)
                 emit.store(builder, total, scores, SCORE_BYTES * row + 64 * (first + group), align=4)
@@ -164,25 +164,25 @@ def widen(source, count, target):
 
 
 @inline
-def score_page(floats, isa, queries, stride, rows, keys, head_width, ahead, scores):
+def score_page(floats, isa, queries, stride, rows, keys, key_width, ahead, scores):
     """Scores of any number of rows over a page."""
     row, wide = 0, many_registers(isa)
     while row < rows:
         left, at, to = rows - row, queries + row * stride, scores + row * SCORE_BYTES
         if wide and left >= 6 and left != 8:
-            score_rows(floats, isa, 6, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 6, at, stride, keys, key_width, ahead, to)
             row += 6
         elif wide and left >= 4:
-            score_rows(floats, isa, 4, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 4, at, stride, keys, key_width, ahead, to)
             row += 4
         elif left >= 3:
-            score_rows(floats, isa, 3, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 3, at, stride, keys, key_width, ahead, to)
             row += 3
         elif left == 2:
-            score_rows(floats, isa, 2, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 2, at, stride, keys, key_width, ahead, to)
             row += 2
         else:
-            score_rows(floats, isa, 1, at, stride, keys, head_width, ahead, to)
+            score_rows(floats, isa, 1, at, stride, keys, key_width, ahead, to)
             row += 1
         ahead = 0
 
@@ -212,15 +212,15 @@ def blend_columns(floats, isa, shares, rows, values, value_stride, n_positions, 
 
 
 @inline
-def blend_page(floats, isa, shares, rows, values, head_padded, n_positions, ahead, out, stride, adds):
+def blend_page(floats, isa, shares, rows, values, value_padded, n_positions, ahead, out, stride, adds):
     """Results of any number of rows over positions of a page, added to `out` if `adds`."""
     step, column = vector_bytes(floats), 0
-    value_stride = head_padded // 16 * step
-    while head_padded - column >= 64:
+    value_stride = value_padded // 16 * step
+    while value_padded - column >= 64:
         at, to = values + column // 16 * step, out + column * 4
         blend_columns(floats, isa, shares, rows, at, value_stride, n_positions, ahead, to, stride, adds)
         column += 64
-    while column < head_padded:
+    while column < value_padded:
         row, at = 0, values + column // 16 * step
         while rows - row >= 4:
             of, to = shares + row * SCORE_BYTES, out + row * stride + column * 4

@@ -31,12 +31,12 @@ VALUE_BLOCK_BYTES = PAGE * (BLOCK + SCALE_BYTES)
 
 
 @inline
-def round_query(source, scale, head_padded, records):
+def round_query(source, scale, key_padded, records):
     """Round a query times `scale` to int8 per 32 columns."""
     factor = simd.splat(scale)
-    for block in range((head_padded + BLOCK - 1) // BLOCK):
+    for block in range((key_padded + BLOCK - 1) // BLOCK):
         low, high = simd.load(source + 128 * block), simd.splat(np.float32(0.0))
-        if block * BLOCK + LANES < head_padded:
+        if block * BLOCK + LANES < key_padded:
             high = simd.load(source + 128 * block + 64)
         round_block(simd.mul(low, factor), simd.mul(high, factor), records + act.RECORD_BYTES * block)
 
@@ -183,17 +183,17 @@ def blend_block(isa, vectors, shares, rows, values, n_positions, ahead, out, str
 
 
 @inline
-def blend_page(isa, shares, rows, values, head_padded, first, n_seen, scaled, ahead, out, stride, adds):
+def blend_page(isa, shares, rows, values, value_padded, first, n_seen, scaled, ahead, out, stride, adds):
     """Results of any number of rows over positions first..n_seen-1 of a page, added to `out` if `adds`.
 
     `scaled` is scratch of float32[R, CHUNK]; shares beyond n_seen, up to a whole vector, must be numbers.
     """
-    blocks = (head_padded + BLOCK - 1) // BLOCK
+    blocks = (value_padded + BLOCK - 1) // BLOCK
     scales = values + PAGE * BLOCK * blocks
     for block in range(blocks):
         scale_shares(shares, rows, scales + 2 * PAGE * block, n_seen, scaled)
         at, to, count = values + (PAGE * block + first) * BLOCK, out + 128 * block, n_seen - first
-        if block * BLOCK + LANES < head_padded:
+        if block * BLOCK + LANES < value_padded:
             blend_block(isa, 2, scaled + 4 * first, rows, at, count, ahead, to, stride, adds)
         else:
             blend_block(isa, 1, scaled + 4 * first, rows, at, count, ahead, to, stride, adds)

@@ -30,17 +30,17 @@ def page_in_place(args, kv_head, page):
 def copy_halves(args, keys, values, place, to_keys, to_values, to_place):
     """Copy one position of a float16 page."""
     keys, to_keys = keys + place * 2, to_keys + to_place * 2
-    for index in range(0, args.head_width * PAGE * 2, PAGE * 2):
+    for index in range(0, args.key_width * PAGE * 2, PAGE * 2):
         simd.copy_2_bytes(to_keys + index, keys + index)
-    for index in range(0, args.head_padded * 2, 16):
-        at = args.head_padded * 2
+    for index in range(0, args.value_padded * 2, 16):
+        at = args.value_padded * 2
         simd.copy_16_bytes(to_values + to_place * at + index, values + place * at + index)
 
 
 @inline
 def copy_rounded(args, keys, values, place, to_keys, to_values, to_place):
     """Copy one position of an int8 page."""
-    blocks = (args.head_width + BLOCK - 1) // BLOCK
+    blocks = (args.key_width + BLOCK - 1) // BLOCK
     codes = PAGE * BLOCK * blocks
     for block in range(blocks):
         start = block * PAGE * BLOCK
@@ -48,6 +48,10 @@ def copy_rounded(args, keys, values, place, to_keys, to_values, to_place):
             simd.store_int32(to_keys + vector + to_place * 4, simd.load_int32(keys + vector + place * 4))
         at, to = block * PAGE + place, block * PAGE + to_place
         simd.copy_2_bytes(to_keys + codes + to * 2, keys + codes + at * 2)
+    blocks = (args.value_width + BLOCK - 1) // BLOCK
+    codes = PAGE * BLOCK * blocks
+    for block in range(blocks):
+        at, to = block * PAGE + place, block * PAGE + to_place
         simd.copy_16_bytes(to_values + to * BLOCK, values + at * BLOCK)
         simd.copy_16_bytes(to_values + to * BLOCK + 16, values + at * BLOCK + 16)
         simd.copy_2_bytes(to_values + codes + to * 2, values + codes + at * 2)

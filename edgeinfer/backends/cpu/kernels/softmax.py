@@ -1,7 +1,7 @@
 """The softmax of attention, chunk by chunk: shares of one chunk's positions, and joining partial results.
 
-Memory: scores float32[CHUNK] of a row. A partial or a total is float32[16 + head_padded]: largest score, sum of shares,
-padding, blend of values; partials are joined in order of position.
+Memory: scores float32[CHUNK] of a row. A partial or a total is float32[16 + padded]: largest score, sum of shares,
+padding, blend of values as wide as whole vectors hold them; partials are joined in order of position.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def join_factors(factors):
 
 
 @inline
-def join_partial(total, partial, head_padded, factor):
+def join_partial(total, partial, padded, factor):
     """Add a later chunk's partial to the running one; a partial without any position changes nothing.
 
     `factor`: address of the total's factor; the partial's lies 64 bytes on.
@@ -126,13 +126,13 @@ def join_partial(total, partial, head_padded, factor):
     simd.store(total, simd.fma(simd.splat(simd.load_float(partial + 4)), take, share))
     simd.store_float(total + 4, simd.load_float(total))
     simd.store_float(total, largest)
-    for index in range(64, 64 + head_padded * 4, 64):
+    for index in range(64, 64 + padded * 4, 64):
         kept = simd.mul(simd.load(total + index), keep)
         simd.store(total + index, simd.fma(simd.load(partial + index), take, kept))
 
 
 @inline
-def join_rows(totals, partials, stride, rows, head_padded):
+def join_rows(totals, partials, stride, rows, padded):
     """Add the partials of a later chunk to the totals of some rows, `stride` bytes apart."""
     factors = simd.stack_space(FACTORS_BYTES)
     for first in range(0, rows, 16):
@@ -143,11 +143,11 @@ def join_rows(totals, partials, stride, rows, head_padded):
             simd.store_float(factors + 64 + 4 * row, simd.load_float(partial + row * stride))
         join_factors(factors)
         for row in range(count):
-            join_partial(total + row * stride, partial + row * stride, head_padded, factors + 4 * row)
+            join_partial(total + row * stride, partial + row * stride, padded, factors + 4 * row)
 
 
 @inline
-def join_run(total, partials, stride, count, head_padded):
+def join_run(total, partials, stride, count, padded):
     """Add `count` partials of chunks that follow one another, `stride` bytes apart, to one total."""
     factors = simd.stack_space(FACTORS_BYTES)
     for first in range(0, count, 16):
@@ -159,23 +159,23 @@ def join_run(total, partials, stride, count, head_padded):
             largest = max(largest, new)
         join_factors(factors)
         for place in range(group):
-            join_partial(total, partials + (first + place) * stride, head_padded, factors + 4 * place)
+            join_partial(total, partials + (first + place) * stride, padded, factors + 4 * place)
 
 
 @inline
-def start_total(total, head_padded):
+def start_total(total, padded):
     """An empty running result."""
-    for index in range(0, 64 + head_padded * 4, 64):
+    for index in range(0, 64 + padded * 4, 64):
         simd.store(total + index, simd.splat(np.float32(0.0)))
     simd.store_float(total, np.float32(LOWEST))
 
 
 @inline
-def write_result(total, out, head_width):
+def write_result(total, out, width):
     """out[k] = blend / sum, for the head's real width."""
     inverse = np.float32(1.0) / simd.load_float(total + 4)
-    whole = head_width // 16 * 16
+    whole = width // 16 * 16
     for index in range(0, whole * 4, 64):
         simd.store(out + index, simd.mul(simd.load(total + 64 + index), simd.splat(inverse)))
-    for index in range(whole * 4, head_width * 4, 4):
+    for index in range(whole * 4, width * 4, 4):
         simd.store_float(out + index, simd.load_float(total + 64 + index) * inverse)

@@ -1,6 +1,6 @@
 """Writing keys and values into KV pages, as float16 or rounded to int8 with a scale per position and 32 columns.
 
-Memory: key and value float32[n, stride / 4], heads `head_stride` bytes apart and padded to whole vectors; pages as
+Memory: key and value float32[n, stride / 4], heads a `head_stride` apart and padded to whole vectors; pages as
 `backends.cpu.pages` lays them out. Twins: the pages hold the same numbers as float16, or as
 `backends.reference.round_cached` rounds them. int8: a scale is largest / 127, and at most the largest float16, so that
 numbers beyond 127 * 65504 shrink with their block to that size and nothing becomes infinite or not-a-number.
@@ -34,10 +34,10 @@ SIGN_BITS = -0x7F7F7F80
 def store_halves(args, key, value, keys, values, offset):
     """Write one key and one value into a float16 page."""
     keys += offset * 2
-    values += offset * args.head_stride // 2
-    for index in range(args.head_width):
+    values += offset * args.value_head_stride // 2
+    for index in range(args.key_width):
         simd.store_half(keys + index * PAGE * 2, simd.load_float(key + index * 4))
-    for index in range(0, args.head_stride // 4, LANES):
+    for index in range(0, args.value_head_stride // 4, LANES):
         simd.store_halves(values + index * 2, simd.load(value + index * 4))
 
 
@@ -61,28 +61,33 @@ def round_block(source, has_second, codes, scale):
 def store_rounded(args, key, value, keys, values, offset):
     """Round one key and one value into an int8 page."""
     codes = simd.stack_space(BLOCK)
-    blocks = (args.head_width + BLOCK - 1) // BLOCK
-    key_scales, value_scales = keys + PAGE * BLOCK * blocks, values + PAGE * BLOCK * blocks
+    blocks = (args.key_width + BLOCK - 1) // BLOCK
+    scales = keys + PAGE * BLOCK * blocks
     for block in range(blocks):
-        at, has_second = block * BLOCK * 4, (block * BLOCK + LANES) * 4 < args.head_stride
-        place = block * PAGE + offset
-        round_block(key + at, has_second, codes, key_scales + place * 2)
+        at, has_second = block * BLOCK * 4, (block * BLOCK + LANES) * 4 < args.key_head_stride
+        round_block(key + at, has_second, codes, scales + (block * PAGE + offset) * 2)
         to = keys + block * PAGE * BLOCK + offset * 4
         for vector in range(VECTORS):
             simd.store_int32(to + vector * PAGE * 4, simd.load_int32(codes + vector * 4) ^ SIGN_BITS)
-        round_block(value + at, has_second, values + place * BLOCK, value_scales + place * 2)
+    blocks = (args.value_width + BLOCK - 1) // BLOCK
+    scales = values + PAGE * BLOCK * blocks
+    for block in range(blocks):
+        at, has_second = block * BLOCK * 4, (block * BLOCK + LANES) * 4 < args.value_head_stride
+        place = block * PAGE + offset
+        round_block(value + at, has_second, values + place * BLOCK, scales + place * 2)
 
 
 @inline
 def store_one(int8, args, step, token, head):
     """Write the key and the value of a token and head into its slot."""
     slot = simd.load_int32(step.slots + 4 * token)
-    at = token * args.stride + head * args.head_stride
+    key = args.key + token * args.key_stride + head * args.key_head_stride
+    value = args.value + token * args.value_stride + head * args.value_head_stride
     keys, values = page_in_place(args, head, slot // PAGE)
     if int8 is None:
-        store_halves(args, args.key + at, args.value + at, keys, values, slot % PAGE)
+        store_halves(args, key, value, keys, values, slot % PAGE)
     else:
-        store_rounded(args, args.key + at, args.value + at, keys, values, slot % PAGE)
+        store_rounded(args, key, value, keys, values, slot % PAGE)
 
 
 def store(int8: str | None) -> Callable[..., None]:

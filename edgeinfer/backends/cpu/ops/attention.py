@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _kernels(choice: Choice, place: int, op: Attention, target: Target) -> list[Kernel]:
-    kernels = catalogue.attention(PageLayout(target.kv, op.head_width), target.isa_name)
+    kernels = catalogue.attention(PageLayout(target.kv, op.key_width, op.value_width), target.isa_name)
     return [kernels.by_tile, kernels.by_chunk, kernels.join]
 
 

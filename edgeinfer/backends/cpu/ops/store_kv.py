@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _kernels(choice: Choice, place: int, op: StoreKV, target: Target) -> list[Kernel]:
-    return [catalogue.store_kv(PageLayout(target.kv, op.head_width))]
+    return [catalogue.store_kv(PageLayout(target.kv, op.key_width, op.value_width))]
 
 
 def _calls(lowering: Lowering, op: StoreKV) -> list[Call]:

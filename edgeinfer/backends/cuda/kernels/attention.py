@@ -73,12 +73,12 @@ def join(state, values, n_values, highest, total):
         state[2 + place] = cuda.fma(values[place], other, state[2 + place] * own)
 
 
-def attention(kind, head_width, padded_width, warps, has_window, has_cap, is_split):
+def attention(kind, key_width, key_padded, value_width, value_padded, warps, has_window, has_cap, is_split):
     """Kernel: a block of (LANES, warps) threads; grid (tokens, kv heads * blocks per group, chunks if split)."""
-    product = key_product(kind, padded_width)
-    value_of = cached_value(kind, padded_width)
-    per_lane, n_threads = -(-head_width // LANES), LANES * warps
-    n_queries, n_powers, n_state = warps * padded_width, warps * PAGE, 2 + per_lane
+    product = key_product(kind, key_padded)
+    value_of = cached_value(kind, value_padded)
+    per_lane, n_threads = -(-value_width // LANES), LANES * warps
+    n_queries, n_powers, n_state = warps * key_padded, warps * PAGE, 2 + per_lane
 
     @cuda.jit
     def attend(
@@ -104,11 +104,11 @@ def attention(kind, head_width, padded_width, warps, has_window, has_cap, is_spl
             if cuda.blockIdx.z < first or cuda.blockIdx.z > last:
                 return
             first = last = np.int64(cuda.blockIdx.z)
-        for column in range(lane, padded_width, LANES):
+        for column in range(lane, key_padded, LANES):
             number = np.float32(0)
-            if column < head_width:
-                number = q[token * stride + head * head_width + column] * scale
-            queries[warp * padded_width + column] = number
+            if column < key_width:
+                number = q[token * stride + head * key_width + column] * scale
+            queries[warp * key_padded + column] = number
         state = cuda.local.array(n_state, np.float32)
         added = cuda.local.array(per_lane, np.float32)
         clear(state, per_lane)
@@ -120,7 +120,7 @@ def attention(kind, head_width, padded_width, warps, has_window, has_cap, is_spl
             for place in range(lane, PAGE, LANES):
                 score = NEVER
                 if slots[place] >= 0:
-                    score = product(queries, warp * padded_width, keys, key_scales, slots[place] * kv_heads + kv_head)
+                    score = product(queries, warp * key_padded, keys, key_scales, slots[place] * kv_heads + kv_head)
                     if has_cap:
                         score = cap * np.float32(math.tanh(score / cap))
                 powers[warp * PAGE + place] = score
@@ -131,7 +131,7 @@ def attention(kind, head_width, padded_width, warps, has_window, has_cap, is_spl
             for place in range(per_lane):
                 added[place] = np.float32(0)
                 column = lane + place * LANES
-                if column < head_width:
+                if column < value_width:
                     for at in range(PAGE):
                         if slots[at] >= 0:
                             number = value_of(values, value_scales, slots[at] * kv_heads + kv_head, column)
@@ -140,30 +140,30 @@ def attention(kind, head_width, padded_width, warps, has_window, has_cap, is_spl
         if member >= group:
             return
         if is_split:
-            at = ((token * kv_heads * group + head) * n_chunks + first) * (2 + padded_width)
+            at = ((token * kv_heads * group + head) * n_chunks + first) * (2 + value_padded)
             if lane == 0:
                 partials[at] = state[0]
                 partials[at + 1] = state[1]
             for place in range(per_lane):
-                if lane + place * LANES < head_width:
+                if lane + place * LANES < value_width:
                     partials[at + 2 + lane + place * LANES] = state[2 + place]
         else:
-            at = token * out_stride + head * head_width
+            at = token * out_stride + head * value_width
             for place in range(per_lane):
-                if lane + place * LANES < head_width:
+                if lane + place * LANES < value_width:
                     out[at + lane + place * LANES] = state[2 + place] / state[1]
 
     return attend
 
 
-def joining(head_width, padded_width, has_window):
+def joining(value_width, value_padded, has_window):
     """Kernel: a block of (LANES, 1) threads; grid (tokens, heads)."""
-    per_lane = -(-head_width // LANES)
+    per_lane = -(-value_width // LANES)
     n_state = 2 + per_lane
 
     @cuda.jit
     def joined(partials, step, places, out, n_chunks, out_stride, window):
-        """partials float32[tokens, heads, n_chunks, 2 + padded_width] -> out float32[tokens, out_stride]."""
+        """partials float32[tokens, heads, n_chunks, 2 + value_padded] -> out float32[tokens, out_stride]."""
         lane, token, head = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y
         position = np.int64(step[places[0] + token])
         lowest = lowest_of(position, window, has_window)
@@ -171,14 +171,14 @@ def joining(head_width, padded_width, has_window):
         added = cuda.local.array(per_lane, np.float32)
         clear(state, per_lane)
         for chunk in range(lowest // PAGE, position // PAGE + 1):
-            at = ((token * cuda.gridDim.y + head) * n_chunks + chunk) * (2 + padded_width)
+            at = ((token * cuda.gridDim.y + head) * n_chunks + chunk) * (2 + value_padded)
             for place in range(per_lane):
                 added[place] = np.float32(0)
-                if lane + place * LANES < head_width:
+                if lane + place * LANES < value_width:
                     added[place] = partials[at + 2 + lane + place * LANES]
             join(state, added, per_lane, partials[at], partials[at + 1])
         for place in range(per_lane):
-            if lane + place * LANES < head_width:
-                out[token * out_stride + head * head_width + lane + place * LANES] = state[2 + place] / state[1]
+            if lane + place * LANES < value_width:
+                out[token * out_stride + head * value_width + lane + place * LANES] = state[2 + place] / state[1]
 
     return joined

@@ -228,6 +228,25 @@ def scaling():
     return scale
 
 
+def joining():
+    """Kernel: a thread per number; grid (width / block width, rows)."""
+
+    @cuda.jit
+    def join(first, second, out, heads, first_width, second_width, second_step, first_stride, second_stride, stride):
+        """A head of out float32[rows, stride]: of first, then of second, with heads `second_step` apart (0: one)."""
+        column, width = cuda.grid(1), first_width + second_width
+        if column >= heads * width:
+            return
+        row, head, place = cuda.blockIdx.y, column // width, column % width
+        if place < first_width:
+            out[row * stride + column] = first[row * first_stride + head * first_width + place]
+        else:
+            at = row * second_stride + head * second_step + place - first_width
+            out[row * stride + column] = second[at]
+
+    return join
+
+
 def taking():
     """Kernel: a thread per number; grid (width / block width, outputs)."""
 

@@ -23,10 +23,11 @@ MOST_WARPS = 8
 def _calls(lowering: Lowering, op: Attention) -> list[Call]:
     lowering.written(op.out)
     memory, cache, n_chunks = lowering.memory, lowering.memory.caches[op.layer], lowering.layout.n_chunks
-    form, group = cache.form, op.heads // op.kv_heads
+    group, value_widths = op.heads // op.kv_heads, (op.value_width, cache.value_form.padded_width)
     warps = min(group, MOST_WARPS)
     has_window, window = op.window is not None, op.window or 0
-    fixed = (form.kind, op.head_width, form.padded_width, warps, has_window, op.soft_cap is not None)
+    widths = (op.key_width, cache.key_form.padded_width, *value_widths)
+    fixed = (cache.key_form.kind, *widths, warps, has_window, op.soft_cap is not None)
     stepped = (lowering.step.array, memory.places)
     arguments = (
         *(memory.buffers[op.query], cache.keys, cache.key_scales, cache.values, cache.value_scales),
@@ -44,7 +45,7 @@ def _calls(lowering: Lowering, op: Attention) -> list[Call]:
         return Launch(kernel, grid, (lowering.sizes.lanes, warps), arguments)
 
     def join(shape: Shape) -> Launch:
-        kernel = lowering.kernels.get("attention", "joining", op.head_width, form.padded_width, has_window)
+        kernel = lowering.kernels.get("attention", "joining", *value_widths, has_window)
         rows = shape.tokens if shape.tokens <= SPLIT_TOKENS else 0
         return Launch(kernel, (rows, op.heads, 1), (lowering.sizes.lanes, 1), joined)
 

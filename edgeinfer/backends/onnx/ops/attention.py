@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def _lower(lowering: Lowering, op: Attention) -> None:
     if op.layer not in lowering.stored:
         raise UnsupportedModel(f"attention of layer {op.layer} stands where no keys are stored for it")
-    lowering.values[op.out] = Plain(lowering.around.attended(lowering, op, *lowering.stored.pop(op.layer)))
+    lowering.values[op.out] = Plain(lowering.around.attended(lowering, op, *lowering.stored[op.layer]))
+    lowering.attended.add(op.layer)
 
 
 OP = OnnxOp(_lower, frozenset({"window", "soft_cap"}))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _lower(lowering: Lowering, each: Attention) -> None:
-    query = lowering.heads(each.query, each.heads, each.head_width)
+    query = lowering.heads(each.query, each.heads, each.key_width)
     mask = lowering.parameters[mask_name(each.window)]
     lowering.set_heads(each.out, lowering.caches.attend(each, query, mask))
 

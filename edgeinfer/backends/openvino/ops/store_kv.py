@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def _lower(lowering: Lowering, each: StoreKV) -> None:
-    key, value = (lowering.heads(name, each.kv_heads, each.head_width) for name in (each.key, each.value))
+    key = lowering.heads(each.key, each.kv_heads, each.key_width)
+    value = lowering.heads(each.value, each.kv_heads, each.value_width)
     lowering.caches.append(each, key, value)
 
 

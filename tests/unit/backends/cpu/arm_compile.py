@@ -52,7 +52,7 @@ def compile_kernel(name: str, folder: Path) -> None:
             catalogue.column_product(ColumnForm.parse(key), "neon") for key in ("u4", "u4-min", "i8", "i8-min", "f16")
         ]
         known.append(catalogue.chosen_product(IntegerPanel.parse("i4-32-f16"), "neon"))
-        for layout in (PageLayout(kind, 64) for kind in get_args(KVKind)):
+        for layout in (PageLayout(kind, 64, 64) for kind in get_args(KVKind)):
             found = catalogue.attention(layout, "neon")
             known += [found.by_tile, found.by_chunk, found.join, catalogue.store_kv(layout)]
         for kernel in known:

@@ -42,6 +42,12 @@ class Shape:
     window: int | None = None
     cap: float = 0.0
     has_sinks: bool = False
+    values: int | None = None
+    """Width of values, where it is another one than that of queries and keys."""
+
+    @property
+    def value_width(self) -> int:
+        return self.width if self.values is None else self.values
 
     @property
     def sinks(self) -> Floats | None:
@@ -58,10 +64,10 @@ class Shape:
 
 
 @cache
-def numbers(heads: int, kv_heads: int, width: int, seed: int) -> tuple[Floats, Floats, Floats]:
+def numbers(heads: int, kv_heads: int, width: int, value_width: int, seed: int) -> tuple[Floats, Floats, Floats]:
     """Random keys and values of all slots, and queries of all positions: not to be written to, for many share them."""
-    random, shape = np.random.default_rng(seed), (N_PAGES * PAGE, kv_heads, width)
-    keys, values = (random.standard_normal(shape, np.float32) for _ in range(2))
+    random, n_slots = np.random.default_rng(seed), N_PAGES * PAGE
+    keys, values = (random.standard_normal((n_slots, kv_heads, each), np.float32) for each in (width, value_width))
     found = keys, values, random.standard_normal((LONGEST, heads, width), np.float32) * 3
     for each in found:
         each.flags.writeable = False
@@ -73,8 +79,8 @@ class Pages:
 
     def __init__(self, library: KernelLibrary, shape: Shape, kind: KVKind = "f16", seed: int = 0) -> None:
         self._library, self.shape = library, shape
-        self.pool = KVPool(PageLayout(kind, shape.width), N_PAGES, shape.kv_heads)
-        keys, values, self._queries = numbers(shape.heads, shape.kv_heads, shape.width, seed)
+        self.pool = KVPool(PageLayout(kind, shape.width, shape.value_width), N_PAGES, shape.kv_heads)
+        keys, values, self._queries = numbers(shape.heads, shape.kv_heads, shape.width, shape.value_width, seed)
         self.fill(keys, values)
 
     def queries(self, step: Step) -> Floats:
@@ -82,13 +88,12 @@ class Pages:
         return self._queries[step.batch.positions]
 
     def fill(self, keys: Floats, values: Floats) -> None:
-        """Store keys and values [slots, kv_heads, width] in all slots, by the store kernel."""
+        """Store keys and values [slots, kv_heads, width of each] in all slots, by the store kernel."""
         self.keys, self.values = keys.astype(np.float32), values.astype(np.float32)
-        head, slots = padded(self.shape.width), np.arange(len(keys), dtype=np.int32)
-        rows = []
+        slots, rows = np.arange(len(keys), dtype=np.int32), []
         for given in (self.keys, self.values):
-            row = aligned((*given.shape[:2], head), np.float32)
-            row[..., : self.shape.width] = given
+            row = aligned((*given.shape[:2], padded(given.shape[2])), np.float32)
+            row[..., : given.shape[2]] = given
             rows.append(row)
         step = np.zeros(1, STEP)
         step["n_tokens"], step["slots"] = len(slots), step_module.address(slots)
@@ -96,11 +101,14 @@ class Pages:
             self._library,
             catalogue.store_kv(self.pool.layout),
             key=rows[0],
+            key_stride=rows[0].strides[0],
+            key_head_stride=rows[0].strides[1],
             value=rows[1],
-            stride=rows[0].strides[0],
-            head_stride=rows[0].strides[1],
+            value_stride=rows[1].strides[0],
+            value_head_stride=rows[1].strides[1],
             kv_heads=self.shape.kv_heads,
-            head_width=self.shape.width,
+            key_width=self.shape.width,
+            value_width=self.shape.value_width,
             keys=self.pool.keys,
             values=self.pool.values,
             bank_pages=self.pool.bank_pages,
@@ -134,7 +142,7 @@ class Pages:
             all_keys, all_values = round_cached(all_keys), round_cached(all_values)
         else:
             all_keys, all_values = all_keys.astype(np.float16), all_values.astype(np.float16)
-        out = np.zeros(queries.shape)
+        out = np.zeros((len(queries), shape.heads, shape.value_width))
         for token in range(len(queries)):
             slots = step.context_slots(token)[-(shape.window or LONGEST) :]
             keys, values = all_keys[slots].astype(np.float64), all_values[slots].astype(np.float64)
@@ -148,14 +156,15 @@ class Pages:
         return out
 
     def run(self, step: Step, split: bool, workers: int = 1, isa: str | None = None) -> Floats:
-        """float32[T, heads, width] by the kernels; `split` cuts by chunks as small passes do, else by tiles."""
-        shape, layout, head, n_tokens = self.shape, self.pool.layout, padded(self.shape.width), len(step.batch.tokens)
+        """float32[T, heads, value width] by the kernels; `split` cuts by chunks as small passes do, else by tiles."""
+        shape, layout, n_tokens = self.shape, self.pool.layout, len(step.batch.tokens)
+        head, value = padded(shape.width), padded(shape.value_width)
         record = StepRecord(Limits(LONGEST, N_PAGES, MOST_TOKENS, MOST_TOKENS, layout.kind), shape.tile_tokens)
         record.fill(step)
         record.record["split"] = split
         query = aligned((n_tokens, shape.heads, head), np.float32)
         query[..., : shape.width] = self.queries(step)
-        out = aligned((n_tokens + 1, shape.heads * shape.width + 16), np.float32)
+        out = aligned((n_tokens + 1, shape.heads * shape.value_width + 16), np.float32)
         out[:] = UNTOUCHED
         size = attention_scratch_bytes(shape.tile_tokens * shape.repeats, layout)
         sinks = None if shape.sinks is None else aligned((padded(shape.heads),), np.float32)
@@ -163,7 +172,7 @@ class Pages:
             sinks[: shape.heads] = shape.sinks
         scratch = aligned((workers, padded(size, 64)), np.uint8)
         scratch[:] = 0xFF  # not-a-number wherever it is read before it is written
-        partials = aligned((n_tokens, shape.heads, LONGEST // CHUNK, 16 + head), np.float32)
+        partials = aligned((n_tokens, shape.heads, LONGEST // CHUNK, 16 + value), np.float32)
         partials[:] = np.nan
         fields = {
             "query": query,
@@ -179,8 +188,10 @@ class Pages:
             "value_bytes": layout.value_bytes,
             "heads": shape.heads,
             "kv_heads": shape.kv_heads,
-            "head_width": shape.width,
-            "head_padded": head,
+            "key_width": shape.width,
+            "key_padded": head,
+            "value_width": shape.value_width,
+            "value_padded": value,
             "window": shape.window or 1 << 30,
             "scratch": scratch,
             "scratch_stride": scratch.shape[1],
@@ -195,10 +206,10 @@ class Pages:
         kernels = catalogue.attention(layout, isa or RUNNABLE[0])
         for kernel in (kernels.by_tile, kernels.by_chunk, kernels.join):
             call(self._library, kernel, workers, **fields)
-        width = shape.heads * shape.width
+        width = shape.heads * shape.value_width
         assert np.all(out[n_tokens] == UNTOUCHED)
         assert np.all(out[:, width:] == UNTOUCHED)
-        return out[:n_tokens, :width].reshape(n_tokens, shape.heads, shape.width).copy()
+        return out[:n_tokens, :width].reshape(n_tokens, shape.heads, shape.value_width).copy()
 
 
 def scale(shape: Shape) -> np.float32:

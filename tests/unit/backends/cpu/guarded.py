@@ -44,7 +44,15 @@ from tests.unit.backends.cpu import (
 PAGE_BYTES = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-MODELS = ("llama-k", "gemma2-q4_0", "phi3-longrope-q8_0@long", "qwen3-bf16", "qwen2-f16", "mistral-window-q8_0")
+MODELS = (
+    "llama-k",
+    "gemma2-q4_0",
+    "phi3-longrope-q8_0@long",
+    "qwen3-bf16",
+    "qwen2-f16",
+    "mistral-window-q8_0",
+    "minicpm3-f32",
+)
 
 
 class Guarded:

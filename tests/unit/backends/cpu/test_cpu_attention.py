@@ -26,6 +26,8 @@ SHAPES = (
     Shape(40, 2, 16, window=1),
     Shape(9, 3, 64, has_sinks=True),
     Shape(8, 2, 24, window=100, cap=30.0, has_sinks=True),
+    Shape(6, 2, 96, values=64),
+    Shape(5, 5, 24, window=90, values=72),
 )
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5, 11, 12]
 

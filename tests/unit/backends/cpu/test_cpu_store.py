@@ -34,11 +34,11 @@ def kind(request: pytest.FixtureRequest) -> KVKind:
 
 def stored(library: KernelLibrary, kind: KVKind, keys: Floats, values: Floats, workers: int = 1) -> KVPool:
     """A pool that holds keys and values [len(SLOTS), kv_heads, width] in SLOTS, and FILLED bytes elsewhere."""
-    kv_heads, width = keys.shape[1:]
-    pool = KVPool(PageLayout(kind, width), N_PAGES, kv_heads)
+    kv_heads, widths = keys.shape[1], (keys.shape[2], values.shape[2])
+    pool = KVPool(PageLayout(kind, *widths), N_PAGES, kv_heads)
     pool.keys[:], pool.values[:] = FILLED, FILLED
     rows = []
-    for given in (keys, values):
+    for given, width in zip((keys, values), widths, strict=True):
         row = aligned((len(SLOTS) + 1, kv_heads, padded(width)), np.float32)
         row[:-1, :, :width] = given
         row[-1] = UNTOUCHED
@@ -50,11 +50,14 @@ def stored(library: KernelLibrary, kind: KVKind, keys: Floats, values: Floats, w
         catalogue.store_kv(pool.layout),
         workers,
         key=rows[0],
+        key_stride=rows[0].strides[0],
+        key_head_stride=rows[0].strides[1],
         value=rows[1],
-        stride=rows[0].strides[0],
-        head_stride=rows[0].strides[1],
+        value_stride=rows[1].strides[0],
+        value_head_stride=rows[1].strides[1],
         kv_heads=kv_heads,
-        head_width=width,
+        key_width=widths[0],
+        value_width=widths[1],
         keys=pool.keys,
         values=pool.values,
         bank_pages=pool.bank_pages,
@@ -78,10 +81,16 @@ def held(pool: KVPool, slots: NDArray[np.int32]) -> list[Floats]:
     return [part.reshape(*part.shape[:2], -1) for part in found]
 
 
-@pytest.mark.parametrize(("kv_heads", "width"), [(1, 16), (3, 24), (2, 80), (2, 96), (1, 128)])
-def test_pages_hold_rounded_keys_and_values(library: KernelLibrary, kind: KVKind, kv_heads: int, width: int) -> None:
-    random = np.random.default_rng(width)
-    given = [random.standard_normal((len(SLOTS), kv_heads, width)).astype(np.float32) * 100 for _ in range(2)]
+WIDTHS = ((1, 16, 16), (3, 24, 24), (2, 80, 80), (2, 96, 96), (1, 128, 128), (2, 96, 64), (3, 24, 80))
+"""KV heads, and widths of keys and of values."""
+
+
+@pytest.mark.parametrize(("kv_heads", "key_width", "value_width"), WIDTHS)
+def test_pages_hold_rounded_keys_and_values(
+    library: KernelLibrary, kind: KVKind, kv_heads: int, key_width: int, value_width: int
+) -> None:
+    random, widths = np.random.default_rng(key_width), (key_width, value_width)
+    given = [random.standard_normal((len(SLOTS), kv_heads, width)).astype(np.float32) * 100 for width in widths]
     given[0][2], given[1][0, 0] = 0, 1e-38
     given[1][1] *= np.float32(1e-9)
     expected = [
@@ -89,7 +98,7 @@ def test_pages_hold_rounded_keys_and_values(library: KernelLibrary, kind: KVKind
     ]
     for workers in (1, 3):
         pool = stored(library, kind, *given, workers)
-        for found, wanted in zip(held(pool, SLOTS), expected, strict=True):
+        for found, wanted, width in zip(held(pool, SLOTS), expected, widths, strict=True):
             assert same_bits(np.ascontiguousarray(found[..., :width]) + 0, wanted + 0)  # + 0: -0 is 0
             assert not found[..., width:].any()
         others = np.setdiff1d(np.arange(N_PAGES * PAGE), SLOTS)
@@ -109,12 +118,12 @@ def test_huge_numbers_in_int8_pages_shrink_and_stay_finite(library: KernelLibrar
         assert np.array_equal(np.sign(found[np.abs(found) > 0]), np.sign(given[np.abs(found) > 0]))
 
 
-@pytest.mark.parametrize("width", [16, 24, 80, 128])
-def test_compiled_copies_are_those_of_the_twin(library: KernelLibrary, kind: KVKind, width: int) -> None:
-    random = np.random.default_rng(width)
+@pytest.mark.parametrize("widths", [(16, 16), (24, 24), (80, 80), (128, 128), (96, 64), (24, 80)])
+def test_compiled_copies_are_those_of_the_twin(library: KernelLibrary, kind: KVKind, widths: tuple[int, int]) -> None:
+    random = np.random.default_rng(widths)
     layers = []
     for kv_heads in (1, 3):
-        keys, values = (random.standard_normal((len(SLOTS), kv_heads, width)).astype(np.float32) for _ in range(2))
+        keys, values = (random.standard_normal((len(SLOTS), kv_heads, width)).astype(np.float32) for width in widths)
         layers.append([stored(library, kind, keys, values) for _ in range(2)])
     targets = np.array([5, 17, 80, 127, 1128, 190, 3], np.int32)
     for twin, _ in layers:
@@ -129,7 +138,7 @@ def test_compiled_copies_are_those_of_the_twin(library: KernelLibrary, kind: KVK
 
 def test_int8_pages_take_about_half_the_bytes() -> None:
     for width in (32, 64, 96, 128, 256):
-        ratio = PageLayout("int8", width).position_bytes / PageLayout("f16", width).position_bytes
+        ratio = PageLayout("int8", width, width).position_bytes / PageLayout("f16", width, width).position_bytes
         assert ratio == 34 / 64
 
 

@@ -251,9 +251,9 @@ def test_sums_caps_scales_and_taken_rows(device: CudaDevice) -> None:
 
 def attended(q: Floats, k: Floats, v: Floats, kv: KVKind, op: Attention) -> Floats:
     """Attention of all positions by the formula, over keys and values rounded as the cache rounds them."""
-    shape = (len(k), op.kv_heads, op.head_width)
-    k, v = ((half_rounded(x) if kv == "f16" else round_cached(x.reshape(shape))).reshape(shape) for x in (k, v))
-    out = np.zeros((len(q), op.heads, op.head_width), np.float32)
+    k, v = (x.reshape(len(x), op.kv_heads, -1) for x in (k, v))
+    k, v = (half_rounded(x) if kv == "f16" else round_cached(x) for x in (k, v))
+    out = np.zeros((len(q), op.heads, op.value_width), np.float32)
     for token in range(len(q)):
         lowest = 0 if op.window is None else max(0, token - op.window + 1)
         for head in range(op.heads):
@@ -272,17 +272,23 @@ def half_rounded(x: Floats) -> Floats:
 
 
 @pytest.mark.parametrize(
-    ("kv", "window", "cap", "width", "heads"),
-    [("f16", None, None, 20, 4), ("int8", 30, 4.0, 36, 2), ("f16", 12, 9.0, 8, 18)],
+    ("kv", "window", "cap", "widths", "heads"),
+    [
+        ("f16", None, None, (20, 20), 4),
+        ("int8", 30, 4.0, (36, 36), 2),
+        ("f16", 12, 9.0, (8, 8), 18),
+        ("f16", None, None, (48, 33), 4),
+        ("int8", None, None, (36, 72), 2),
+    ],
 )
 def test_attention(
-    device: CudaDevice, kv: KVKind, window: int | None, cap: float | None, width: int, heads: int
+    device: CudaDevice, kv: KVKind, window: int | None, cap: float | None, widths: tuple[int, int], heads: int
 ) -> None:
     """Nine tokens after 58 of two kv heads, in a pass that does not split attention and in passes that do."""
-    op = Attention("q", "out", 0, heads, 2, width, 0.3, window, cap)
-    buffers = (Buffer("q", heads * width), Buffer("k", 2 * width), Buffer("v", 2 * width), Buffer("out", heads * width))
-    store, kv_layer = StoreKV("k", "v", 0, 2, width), (PagedKV(2, width, window),)
-    q, k, v = normal(67, heads * width), normal(68, 2 * width)[:67], normal(69, 2 * width)[:67]
+    op, (key, value) = Attention("q", "out", 0, heads, 2, *widths, 0.3, window, cap), widths
+    buffers = (Buffer("q", heads * key), Buffer("k", 2 * key), Buffer("v", 2 * value), Buffer("out", heads * value))
+    store, kv_layer = StoreKV("k", "v", 0, 2, *widths), (PagedKV(2, *widths, window),)
+    q, k, v = normal(67, heads * key), normal(68, 2 * key)[:67], normal(69, 2 * value)[:67]
     limits, file = Limits(192, 4, 64, 8, kv), GGUFFile.open(FILES[0])
     filling = device.compile_fragment(
         Fragment(spec_of((store,), buffers, kv_layer, heads), ("k", "v"), ()), file, limits
@@ -308,7 +314,7 @@ def test_attention(
 
 @pytest.mark.parametrize("kv", ["f16", "int8"])
 def test_slots_are_copied_in_order(device: CudaDevice, kv: KVKind) -> None:
-    spec = dataclasses.replace(spec_of((), (Buffer("x", 32),)), kv=(PagedKV(2, 20), PagedKV(1, 33)))
+    spec = dataclasses.replace(spec_of((), (Buffer("x", 32),)), kv=(PagedKV(2, 20, 20), PagedKV(1, 33, 7)))
     lane = device.compile_fragment(Fragment(spec, (), ()), GGUFFile.open(FILES[0]), Limits(192, 3, 16, 8, kv))
     pages = np.arange(3, dtype=np.int32)
     contents = np.random.default_rng(0).integers(0, 256, lane.read_pages(pages).shape, dtype=np.uint8)
@@ -328,12 +334,13 @@ def slots_of(contents: NDArray[np.uint8], spec: ModelSpec, kv: KVKind) -> list[N
     pools: list[NDArray[np.uint8]] = []
     start = 0
     for layer in spec.kv:
-        numbers = layer.kv_heads * -(-layer.head_width // (8 if kv == "f16" else 32)) * (16 if kv == "f16" else 32)
-        scales = 0 if kv == "f16" else layer.kv_heads * -(-layer.head_width // 32) * 2
-        for size in (numbers, scales) * 2:
-            part = contents[:, start : start + size * PAGE]
-            pools.append(part.reshape(len(contents) * PAGE, size).copy())
-            start += size * PAGE
+        for width in (layer.key_width, layer.value_width):
+            numbers = layer.kv_heads * -(-width // (8 if kv == "f16" else 32)) * (16 if kv == "f16" else 32)
+            scales = 0 if kv == "f16" else layer.kv_heads * -(-width // 32) * 2
+            for size in (numbers, scales):
+                part = contents[:, start : start + size * PAGE]
+                pools.append(part.reshape(len(contents) * PAGE, size).copy())
+                start += size * PAGE
     assert start == contents.shape[1]
     return pools
 

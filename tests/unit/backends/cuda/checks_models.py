@@ -24,6 +24,7 @@ from edgeinfer.graph.ops.attention import Attention
 from edgeinfer.graph.ops.store_kv import StoreKV
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind
+from tests.conformance.test_shared_caches import changed
 from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance, is_cpu_only
 from tests.unit.backends.cuda import quick_blocks
 from tests.unit.backends.cuda.checks_kernels import step_of
@@ -52,6 +53,7 @@ def device() -> Iterator[CudaDevice]:
 
 MODELS = [
     *[("llama-k", "f16"), ("qwen2-q4_0", "int8"), ("gemma2-q8_0", "f16"), ("gemma3-bf16", "f16"), ("phi3-f16", "f16")],
+    *[("minicpm3-q8_0", "int8"), ("minicpm3-f32", "f16")],
     *[("qwen3-k", "int8"), ("phi3-k", "f16"), ("gemma2-k", "f16"), ("llama-f32", "f16"), ("llama-yarn-q8_0", "f16")],
     *[("llama-bias-q8_0", "f16"), ("phi3-longrope-q8_0@long", "f16"), ("opt-q4_0", "int8"), ("opt-f16", "f16")],
     *[("llama-relu-sparse-q4_1", "f16"), ("llama-relu2-k", "f16"), ("granite-q8_0", "f16"), ("cohere2-q8_0", "int8")],
@@ -68,6 +70,17 @@ def test_logits_are_those_of_transformers(device: CudaDevice, name: str, kv: KVK
         logits = player.feed(golden.tokens[:4])
     error = distance(logits[:, golden.columns], golden.logits[: len(logits)])
     assert error < (2e-3 if name.endswith(FLOATS) else 0.05)
+
+
+def test_a_shared_cache_is_as_good_as_a_copy(device: CudaDevice) -> None:
+    """A layer that attends to the keys and values of the layer before it."""
+    golden, logits = Golden.read(SMALL), []
+    with open_model(golden.model, golden.n_context) as model:
+        specs = [changed(model.spec, shares=shares) for shares in (True, False)]
+    for spec in specs:
+        with Player(device, golden, spec) as player:
+            logits.append(np.concatenate([player.feed(golden.tokens[:2]), player.feed(golden.tokens[2:4])]))
+    assert logits[0].tobytes() == logits[1].tobytes()
 
 
 def test_windows_end(device: CudaDevice) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.backends.cuda.simulated import ROOT
 
-MODELS = ["llama-q8_0", "llama-k", "qwen2-q4_0", "gemma2-bf16", "phi3-f16", "mistral-window-q8_0"]
+MODELS = ["llama-q8_0", "llama-k", "qwen2-q4_0", "gemma2-bf16", "phi3-f16", "mistral-window-q8_0", "minicpm3-q8_0"]
 PROBE = "from edgeinfer.backends.cuda.driver import require_compiler; require_compiler()"
 
 

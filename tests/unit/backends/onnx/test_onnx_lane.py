@@ -24,6 +24,7 @@ from tests.unit.backends.onnx.onnx_parts import LIMITS, chain, part
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx.helper")
 
+from edgeinfer.backends.onnx import attention
 from edgeinfer.backends.onnx import lane as lanes
 from edgeinfer.backends.onnx.device import OnnxDevice
 
@@ -84,14 +85,14 @@ def test_rows_come_and_go(monkeypatch: pytest.MonkeyPatch, name: str, plain: boo
     compact = lanes.Cache._compact
     monkeypatch.setattr(lanes.Cache, "_compact", lambda *given: (compactions.append(1), compact(*given)))
     if plain:
-        monkeypatch.setattr(lanes, "HEAD_MULTIPLE", 1 << 20)
+        monkeypatch.setattr(attention, "HEAD_MULTIPLE", 1 << 20)
     assert distance(drafted(device(), name), drafted(ReferenceDevice(), name)) < 1e-5
     assert len(compactions) > 2
 
 
 @pytest.mark.parametrize("name", ["llama-f32", "gemma2-f32", "phi3-longrope-q8_0@long", "qwen3-f32"])
 def test_plain_operators_attend_as_the_one_operator_does(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(lanes, "HEAD_MULTIPLE", 1 << 20)
+    monkeypatch.setattr(attention, "HEAD_MULTIPLE", 1 << 20)
     golden = Golden.read(name)
     with Player(device(), golden) as player:
         logits = np.concatenate([player.feed(chunk) for chunk in np.split(golden.tokens, [10, 11, 40])])

@@ -44,7 +44,7 @@ def small_layer(source: random.Random, width: int) -> StageShape:
     if source.random() < 0.5:
         kinds = [("attn_qkv", width + 128 * kv_heads, width), ("ffn_up", ffn, width), ("ffn_down", width, ffn)]
     products = tuple(Product(kind, *form, n_rows, columns) for kind, n_rows, columns in kinds)
-    return StageShape(products, Heads(heads, kv_heads, 64), 4 * width, len(kinds) + 5)
+    return StageShape(products, Heads(heads, kv_heads, 64, 64), 4 * width, len(kinds) + 5)
 
 
 def small_machine(source: random.Random, n_devices: int) -> Profile:

@@ -22,7 +22,7 @@ def layer(width: int, ffn: int, heads: int, kv_heads: int, form: str = "Q4_K", d
         ("ffn_down", other, width, ffn),
     )
     products = tuple(Product(kind, name, OPS[name], n_rows, columns) for kind, name, n_rows, columns in rows)
-    return StageShape(products, Heads(heads, kv_heads, width // heads), 4 * width + ffn, 14)
+    return StageShape(products, Heads(heads, kv_heads, width // heads, width // heads), 4 * width + ffn, 14)
 
 
 def head(width: int, n_vocab: int, form: str = "Q6_K") -> StageShape:

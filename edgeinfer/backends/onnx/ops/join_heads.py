@@ -1,0 +1,25 @@
+"""Heads put together from two parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeinfer.backends.onnx.op import OnnxOp
+from edgeinfer.backends.onnx.values import Plain
+from edgeinfer.graph.ops.join_heads import JoinHeads
+
+if TYPE_CHECKING:
+    from edgeinfer.backends.onnx.lowering import Lowering
+
+
+def _lower(lowering: Lowering, op: JoinHeads) -> None:
+    graph = lowering.graph
+    first = graph.reshape(lowering.tensor(op.first), -1, op.heads, op.first_width)
+    second = graph.reshape(lowering.tensor(op.second), -1, 1 if op.shared else op.heads, op.second_width)
+    if op.shared:
+        second = graph.node("Expand", (second, graph.numbers(1, op.heads, 1)))
+    joined = graph.node("Concat", (first, second), axis=2)
+    lowering.values[op.out] = Plain(graph.reshape(joined, -1, op.heads * op.width))
+
+
+OP = OnnxOp(_lower, frozenset({"shared"}))
