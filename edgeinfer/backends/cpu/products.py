@@ -66,7 +66,7 @@ class Products:
         args = self._round_arguments(op.out)
         args["source"], args["source_stride"] = self._values.at(source)
         args["rows"] = self._step.outputs_at if taken_from else 0
-        args["weight"] = address(self._values.vector(op.weight, padded(op.width, BLOCK)))
+        args["weight"] = address(self._values.norm_vector(op.weight, op.width, padded(op.width, BLOCK)))
         args["count"], args["width"], args["epsilon"] = self._values.count(op.out), op.width, op.epsilon
         return [self._round_call(op.out, source, args, bool(taken_from))]
 

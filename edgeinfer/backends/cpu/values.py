@@ -48,6 +48,7 @@ class Values:
         self._own_rounded: dict[str, NDArray[np.uint8]] = {}  # one row, a copy for each worker
         self._vectors: dict[tuple[Weight, int], Floats] = {}
         self._constants: dict[tuple[float, int], Floats] = {}
+        self._ones: dict[tuple[int | Heads, int], Floats] = {}
         self.zeros: Floats = aligned((2 * LANES,), np.float32)
 
     @property
@@ -87,6 +88,17 @@ class Values:
                 vector[heads.places(len(values))] = values
             self._vectors[weight, length] = vector
         return self._vectors[weight, length]
+
+    def norm_vector(self, weight: Weight | None, width: int, length: int, heads: Heads | None = None) -> Floats:
+        """What an RMSNorm over `width` columns multiplies by: `vector` of its weight, or ones where it has none."""
+        if weight is not None:
+            return self.vector(weight, length, heads)
+        key = length if heads is None else heads, width
+        if key not in self._ones:
+            ones: Floats = aligned((length,), np.float32)
+            ones[slice(width) if heads is None or width == heads.width else heads.places(width)] = 1.0
+            self._ones[key] = ones
+        return self._ones[key]
 
     def constant(self, value: float, length: int) -> Floats:
         """A vector of so many times the same number, as a norm without a weight or a bias reads it."""

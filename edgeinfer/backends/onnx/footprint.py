@@ -71,7 +71,7 @@ def weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo], sizes: Size
     """Bytes of all initialisers but the few numbers that are shapes."""
     products = {item for stage in spec.stages for item in joined(stage.ops, tensors) if isinstance(item, Product)}
     norms = {vector for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm) for vector in op.vectors}
-    ones = {op.width for op in spec.ops() if isinstance(op, LayerNorm) and op.weight is None}
+    ones = {op.width for op in spec.ops() if isinstance(op, LayerNorm | RMSNorm) and op.weight is None}
     tables = sum(4 * table.rotary_width * sizes.table_rows for table in rope_tables(spec))
     return sum(product.nbytes for product in products) + 4 * (sum(norm.n_rows for norm in norms) + sum(ones)) + tables
 

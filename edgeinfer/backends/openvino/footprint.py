@@ -53,6 +53,7 @@ def _weight_bytes(spec: ModelSpec, tensors: Mapping[str, TensorInfo]) -> int:
     for op in spec.ops():
         if isinstance(op, LayerNorm | RMSNorm):
             n_bytes += sum(FLOAT_BYTES * vector.n_rows for vector in op.vectors)
+            n_bytes += FLOAT_BYTES * op.width if isinstance(op, RMSNorm) and op.weight is None else 0
         elif isinstance(op, MatMul):
             n_bytes += 0 if op.bias is None else FLOAT_BYTES * op.bias.n_rows
             matrices.add(op.weight)

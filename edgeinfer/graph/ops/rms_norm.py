@@ -15,13 +15,16 @@ from edgeinfer.graph.weights import Weight
 
 @dataclass(frozen=True, slots=True)
 class RMSNorm(Op):
-    """out = source / sqrt(mean(source^2) + epsilon) * weight, over each of `groups` slices of `width`."""
+    """out = source / sqrt(mean(source^2) + epsilon) * weight, over each of `groups` slices of `width`.
+
+    `weight` None: nothing multiplies (values of Gemma 4).
+    """
 
     readies_rows: ClassVar[bool] = True
 
     source: str
     out: str
-    weight: Weight
+    weight: Weight | None
     width: int
     epsilon: float
     groups: int = 1
@@ -33,23 +36,24 @@ class RMSNorm(Op):
 
     @property
     def vectors(self) -> tuple[Weight, ...]:
-        return (self.weight,)
+        return () if self.weight is None else (self.weight,)
 
     @property
     def cost(self) -> Cost:
         return Cost(vectors=self.vectors, n_elements=self.width * self.groups)
 
     def evaluate(self, context: OpContext) -> None:
-        source, weight = context.values[self.source], context.vector(self.weight)
+        source, weight = context.values[self.source], None if self.weight is None else context.vector(self.weight)
         context.values[self.out] = rms_norm(source, weight, self.groups, self.epsilon)
 
 
-def rms_norm(source: Floats, weight: Floats, groups: int, epsilon: float) -> Floats:
-    """RMSNorm of each of `groups` slices of rows float32[n, width]."""
+def rms_norm(source: Floats, weight: Floats | None, groups: int, epsilon: float) -> Floats:
+    """RMSNorm of each of `groups` slices of rows float32[n, width]; without a weight where it is None."""
     sliced = source.reshape(len(source), groups, source.shape[1] // groups)
     mean_square = np.mean(sliced * sliced, axis=-1, keepdims=True, dtype=np.float32)
     root: Floats = np.sqrt(mean_square + np.float32(epsilon))
-    normed: Floats = sliced / root * weight
+    normed: Floats = sliced / root
+    normed = normed if weight is None else normed * weight
     return normed.reshape(source.shape)
 
 

@@ -31,7 +31,7 @@ def _calls(lowering: Lowering, op: RMSNorm) -> list[Call]:
     args = np.zeros(1, records.RMS_NORM)
     args["source"], args["source_stride"] = values.at(op.source)
     args["out"], args["out_stride"] = values.at(op.out)
-    args["weight"] = address(values.vector(op.weight, group, heads))
+    args["weight"] = address(values.norm_vector(op.weight, op.width, group, heads))
     args["groups"], args["group_stride"], args["n_vectors"] = op.groups, group * 4, group // LANES
     args["count"], args["width"], args["epsilon"] = values.count(op.source), op.width, op.epsilon
     share = lowering.by_tokens(op.source)

@@ -145,7 +145,9 @@ def _routing(ops: Sequence[Op], place: int, file: GGUFFile) -> Routing | None:
     norm = _maker(ops, place, product.source) if isinstance(product, MatMul) else None
     if not isinstance(product, MatMul) or not isinstance(norm, RMSNorm) or norm.groups != 1:
         return None
-    matrix: Floats = weights.matrix(file, product.weight) * weights.vector(file, norm.weight)
+    matrix: Floats = weights.matrix(file, product.weight)
+    if norm.weight is not None:
+        matrix = matrix * weights.vector(file, norm.weight)
     return Routing(norm.source, matrix, norm.epsilon, experts.active)
 
 

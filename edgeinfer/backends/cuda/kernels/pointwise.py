@@ -16,8 +16,11 @@ LOWEST_POWER = np.float32(-87.0)
 """exp of anything lower is next to nothing, and of its negative no float32."""
 
 
-def rms_norm():
-    """Kernel: a block of (LANES, NORM_WARPS) threads per slice; grid (slices of a row, tokens)."""
+def rms_norm(weighted: bool):
+    """Kernel: a block of (LANES, NORM_WARPS) threads per slice; grid (slices of a row, tokens).
+
+    Not `weighted`: no weight is read.
+    """
 
     @cuda.jit
     def norm(x, weight, out, width, x_stride, out_stride, epsilon):
@@ -40,7 +43,8 @@ def rms_norm():
             total += warp_sums[place]
         root = np.float32(math.sqrt(total / np.float32(width) + epsilon))
         for column in range(thread, width, LANES * NORM_WARPS):
-            out[target + column] = x[start + column] / root * weight[column]
+            value = x[start + column] / root
+            out[target + column] = value * weight[column] if weighted else value
 
     return norm
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def _calls(lowering: Lowering, op: RMSNorm) -> list[Call]:
     lowering.written(op.out)
-    kernel = lowering.kernels.get("pointwise", "rms_norm")
+    kernel = lowering.kernels.get("pointwise", "rms_norm", op.weight is not None)
     buffers, rows = lowering.memory.buffers, lowering.rows(op.source)
     strides = lowering.stride(op.source), lowering.stride(op.out)
-    weight = lowering.place(op.weight).region("values")
+    weight = buffers[op.source] if op.weight is None else lowering.place(op.weight).region("values")
     arguments = (buffers[op.source], weight, buffers[op.out], op.width, *strides, np.float32(op.epsilon))
     block = (lowering.sizes.lanes, lowering.sizes.norm_warps)
     return [lambda shape: Launch(kernel, (op.groups, rows(shape), 1), block, arguments)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from edgeinfer.backends.onnx.graph import CONTRIB
 from edgeinfer.backends.onnx.op import OnnxOp
 from edgeinfer.backends.onnx.values import Plain, Sum
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 def _lower(lowering: Lowering, op: RMSNorm) -> None:
     graph, source = lowering.graph, lowering.value(op.source)
-    weight = lowering.vector(op.weight)
+    ones = graph.weight(f"ones.{op.width}", np.ones(op.width, np.float32)) if op.weight is None else ""
+    weight = ones if op.weight is None else lowering.vector(op.weight)
     if isinstance(source, Sum) and op.groups == 1:
         inputs = (source.left, source.right, weight)
         kind = "SkipSimplifiedLayerNormalization"

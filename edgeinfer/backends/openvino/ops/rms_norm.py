@@ -22,7 +22,8 @@ def _lower(lowering: Lowering, each: RMSNorm) -> None:
 
 
 def _normed(lowering: Lowering, each: RMSNorm) -> Node:
-    weight = weights.vector(lowering.file, each.weight)
+    ones = np.ones(each.width, np.float32)
+    weight = ones if each.weight is None else weights.vector(lowering.file, each.weight)
     if each.groups == 1:
         return _rms_norm(lowering.rows(each.source), weight.reshape(1, 1, -1), each.epsilon)
     split = op.reshape(lowering.rows(each.source), indices(0, 0, each.groups, each.width), True)

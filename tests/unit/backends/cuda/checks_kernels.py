@@ -208,14 +208,18 @@ def test_layer_norms(device: CudaDevice, out: str, weighted: bool, biased: bool)
     assert close(found, layer_norm(x, *held, 1e-5), 2e-6)
 
 
-@pytest.mark.parametrize(("groups", "width", "out"), [(1, 20, "y"), (3, 16, "y"), (1, 20, "x")])
-def test_norms(device: CudaDevice, groups: int, width: int, out: str) -> None:
+@pytest.mark.parametrize(
+    ("groups", "width", "out", "weighted"),
+    [(1, 20, "y", True), (3, 16, "y", True), (1, 20, "x", True), (3, 16, "x", False)],
+)
+def test_norms(device: CudaDevice, groups: int, width: int, out: str, weighted: bool) -> None:
     file = GGUFFile.open(DATA / "llama-q8_0.gguf")
-    weight, total = Weight("blk.0.attn_norm.weight", 0, width, 1), groups * width
+    weight, total = Weight("blk.0.attn_norm.weight", 0, width, 1) if weighted else None, groups * width
     op = RMSNorm("x", out, weight, width, 1e-5, groups)
     x = normal(3, total)
     found = run(device, file, spec_of((op,), (Buffer("x", total), Buffer("y", total))), {"x": x}, out, step_of(3))
-    assert close(found, rms_norm(x, weights.vector(file, weight), groups, 1e-5), 1e-6)
+    held = None if weight is None else weights.vector(file, weight)
+    assert close(found, rms_norm(x, held, groups, 1e-5), 1e-6)
 
 
 def test_rotations(device: CudaDevice) -> None:
