@@ -1,7 +1,8 @@
 """Keys and values on the GPU: their arrays, and pages and slots read, written and copied.
 
 In: the KV layers of a spec, limits. Out: a `Cache` for each layer. A page's bytes are those of each layer in turn:
-keys, their scales, values, their scales.
+keys, their scales, values, their scales. Layers that keep only a window have fewer pages, and a map on the host says at
+which of them a page of the KV memory lies; kernels are given slots and tables that are looked up already (`step`).
 """
 
 from __future__ import annotations
@@ -13,39 +14,116 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cuda.driver import Driver, GpuArray, Launch, Stream
 from edgeinfer.backends.cuda.layout import KVForm, over
 from edgeinfer.backends.cuda.lowering import Cache
+from edgeinfer.backends.cuda.step import located
 from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE, Int32s
 
 
 class Caches:
-    """The KV memory of a lane."""
+    """The KV memory of a lane. `places`: of each page in layers that keep only a window."""
 
-    def __init__(self, driver: Driver, layers: tuple[PagedKV, ...], limits: Limits) -> None:
-        self._driver, self._n_pages = driver, limits.n_pages
-        self._pools: list[tuple[GpuArray, int]] = []
-        self.layers = [self._layer(*KVForm.of(layer, limits), limits.n_pages * PAGE) for layer in layers]
+    def __init__(self, driver: Driver, layers: tuple[PagedKV, ...], limits: Limits, places: Int32s) -> None:
+        self._driver = driver
+        self._whole, self._limited = Pools(driver, limits.n_pages), None
+        if limits.windows is not None and any(map(limits.windows.limit, layers)):
+            self._limited = Pools(driver, limits.windows.n_pages)
+        self.windows = None if self._limited is None else CudaWindows(self._limited, places)
+        self.layers = [self._layer(layer, limits) for layer in layers]
 
-    def _layer(self, keys: KVForm, values: KVForm, n_slots: int) -> Cache:
-        """The arrays of a layer; where there are no scales, the words stand for them."""
-        found: list[GpuArray] = []
-        for form in (keys, values):
-            words = self._driver.zeros(n_slots * form.row_words, np.uint32)
-            self._pools.append((words, form.row_words))
-            scales = words.view(np.uint16)
-            if form.row_scales:
-                scales = self._driver.zeros(n_slots * form.row_scales, np.uint16)
-                self._pools.append((scales, form.row_scales))
-            found += [words, scales]
-        return Cache(keys, values, *found)
+    def _layer(self, layer: PagedKV, limits: Limits) -> Cache:
+        keys, values = KVForm.of(layer, limits)
+        if self._limited is not None and limits.windows is not None and limits.windows.limit(layer):
+            return self._limited.layer(keys, values, is_limited=True)
+        return self._whole.layer(keys, values, is_limited=False)
 
     @property
     def nbytes(self) -> int:
-        return sum(pool.nbytes for pool, _ in self._pools)
+        return self._whole.nbytes + (0 if self._limited is None else self._limited.nbytes)
 
     def copy_slots(self, sources: Int32s, targets: Int32s, stream: Stream) -> None:
         """Copy slots in order in all layers."""
         if not len(sources):
             return
+        self._whole.copy_slots(sources, targets, stream)
+        if self.windows is not None:
+            self.windows.copy_slots(sources, targets, stream)
+
+    def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages of layers that keep everything: uint8[len(pages), page_bytes]."""
+        return self._whole.read_pages(pages)
+
+    def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back contents of pages."""
+        self._whole.write_pages(pages, contents)
+
+    def close(self) -> None:
+        """Drop the arrays."""
+        self._whole.arrays.clear()
+        if self._limited is not None:
+            self._limited.arrays.clear()
+        self.layers, self.windows = [], None
+
+
+class CudaWindows:
+    """Layers that keep only a window. Callers see to it that the GPU is not at work."""
+
+    def __init__(self, pools: Pools, places: Int32s) -> None:
+        self._pools, self._places = pools, places
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a page."""
+        return self._pools.page_bytes
+
+    def assign(self, pages: Int32s, places: Int32s) -> None:
+        """Let pages lie at these places from now on."""
+        self._places[pages] = places
+
+    def read(self, pages: Int32s) -> NDArray[np.uint8]:
+        """Contents of pages that have a place: uint8[len(pages), page_bytes]."""
+        return self._pools.read_pages(self._places[pages])
+
+    def write(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
+        """Put back what `read` gave."""
+        self._pools.write_pages(self._places[pages], contents)
+
+    def copy_slots(self, sources: Int32s, targets: Int32s, stream: Stream) -> None:
+        """Copy slots in order."""
+        self._pools.copy_slots(located(self._places, sources), located(self._places, targets), stream)
+
+
+class Pools:
+    """Arrays of layers that have equally many pages."""
+
+    def __init__(self, driver: Driver, n_pages: int) -> None:
+        self._driver, self._n_pages = driver, n_pages
+        self.arrays: list[tuple[GpuArray, int]] = []
+
+    def layer(self, keys: KVForm, values: KVForm, *, is_limited: bool) -> Cache:
+        """The arrays of a layer; where there are no scales, the words stand for them."""
+        found: list[GpuArray] = []
+        for form in (keys, values):
+            words = self._driver.zeros(self._n_pages * PAGE * form.row_words, np.uint32)
+            self.arrays.append((words, form.row_words))
+            scales = words.view(np.uint16)
+            if form.row_scales:
+                scales = self._driver.zeros(self._n_pages * PAGE * form.row_scales, np.uint16)
+                self.arrays.append((scales, form.row_scales))
+            found += [words, scales]
+        key_words, key_scales, value_words, value_scales = found
+        return Cache(keys, values, key_words, key_scales, value_words, value_scales, is_limited)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(pool.nbytes for pool, _ in self.arrays)
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a page of all these layers."""
+        return self.nbytes // self._n_pages
+
+    def copy_slots(self, sources: Int32s, targets: Int32s, stream: Stream) -> None:
+        """Copy slots in order."""
         pairs = np.concatenate([sources, targets]).astype(np.int32)
         numbers = self._driver.empty(len(pairs), np.int32)
         numbers.copy_to_device(pairs, stream=stream)
@@ -53,15 +131,15 @@ class Caches:
         threads = self._driver.sizes.threads
         launches = [
             Launch(kernel, (over(width, threads), 1, 1), (threads, 1), (pool, numbers, len(sources), width))
-            for pool, width in self._pools
+            for pool, width in self.arrays
         ]
         self._driver.launch(launches, stream)
         stream.synchronize()
 
     def read_pages(self, pages: Int32s) -> NDArray[np.uint8]:
         """Contents of pages: uint8[len(pages), page_bytes]."""
-        parts = [np.empty((len(pages), self._page_bytes(pool)), np.uint8) for pool, _ in self._pools]
-        for (pool, _), part in zip(self._pools, parts, strict=True):
+        parts = [np.empty((len(pages), self._page_bytes(pool)), np.uint8) for pool, _ in self.arrays]
+        for (pool, _), part in zip(self.arrays, parts, strict=True):
             for row, page in enumerate(pages.tolist()):
                 self._page(pool, page).copy_to_host(part[row])
         return np.concatenate([*parts, np.empty((len(pages), 0), np.uint8)], axis=1)
@@ -69,7 +147,7 @@ class Caches:
     def write_pages(self, pages: Int32s, contents: NDArray[np.uint8]) -> None:
         """Put back contents of pages."""
         start = 0
-        for pool, _ in self._pools:
+        for pool, _ in self.arrays:
             width = self._page_bytes(pool)
             for row, page in enumerate(pages.tolist()):
                 part = np.ascontiguousarray(contents[row, start : start + width])
@@ -83,7 +161,3 @@ class Caches:
         """The bytes of a page of a pool."""
         width = self._page_bytes(pool)
         return pool.view(np.uint8)[page * width : (page + 1) * width]
-
-    def close(self) -> None:
-        """Drop the arrays."""
-        self._pools, self.layers = [], []

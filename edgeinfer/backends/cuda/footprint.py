@@ -12,6 +12,7 @@ from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cuda.layout import BufferLayout, KVForm, matrix_forms, slab_bytes
 from edgeinfer.backends.cuda.op import DEVICE_OPS
 from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.graph.state import PagedKV
 from edgeinfer.graph.step import PAGE
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.gguf import TensorInfo
@@ -31,6 +32,15 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
     """Bytes of weights, KV pages and buffers. Raises UnsupportedModel for a quant format there is not."""
     DEVICE_OPS.check_kinds(spec.ops())
     weights = sum(slab_bytes(list(regions.values())) for regions in weight_regions(spec, tensors).values())
-    per_position = sum(form.row_bytes for layer in spec.kv for form in KVForm.of(layer, limits))
+    kept = limits.windows
+    limited = sum(_row_bytes(layer, limits) for layer in spec.kv if kept is not None and kept.limit(layer))
+    per_position = sum(_row_bytes(layer, limits) for layer in spec.kv) - limited
+    window_bytes = 0 if kept is None else limited * PAGE * kept.n_pages
     buffers = BufferLayout(spec, tensors, limits).total_bytes
-    return Footprint(weights, per_position, per_position * PAGE * limits.n_pages, buffers)
+    kv_bytes = per_position * PAGE * limits.n_pages + window_bytes
+    return Footprint(weights, per_position, kv_bytes, buffers, window_bytes=window_bytes)
+
+
+def _row_bytes(layer: PagedKV, limits: Limits) -> int:
+    """Bytes of the keys and values of a token."""
+    return sum(form.row_bytes for form in KVForm.of(layer, limits))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeinfer.backends.capabilities import LaneCapabilities
+from edgeinfer.backends.cuda.caches import CudaWindows
 from edgeinfer.backends.cuda.driver import FAILURES
 from edgeinfer.backends.cuda.graphs import RECORDING_FAILURES, Graph
 from edgeinfer.backends.cuda.model import CudaModel, stage_name
@@ -50,6 +51,11 @@ class CudaFragmentLane:
         if self._closed:
             return 0
         return self._caches.nbytes + (self.model.shared_bytes if self._number == 0 else 0)
+
+    @property
+    def windows(self) -> CudaWindows | None:
+        """Layers that keep only a window."""
+        return self._caches.windows
 
     @property
     def streamed_bytes(self) -> int:
@@ -167,10 +173,8 @@ class CudaFragmentLane:
 class CudaLane:
     """A whole model: a fragment that nothing enters and whose logits leave."""
 
-    capabilities = LaneCapabilities()
-
     def __init__(self, part: CudaFragmentLane, logits: str) -> None:
-        self.part = part
+        self.part, self.capabilities = part, LaneCapabilities(windows=part.windows)
         self._logits = logits
         self.copy_slots, self.read_pages = self.part.copy_slots, self.part.read_pages
         self.write_pages, self.close = self.part.write_pages, self.part.close

@@ -221,9 +221,20 @@ class BufferLayout:
 
     @property
     def step_ints(self) -> int:
-        """int32 numbers of the largest step: its header, a table for each token, a path for each token."""
+        """int32 numbers of the largest step: `window_step_at`, and what layers with a window have in another place."""
+        n_tokens, has_windows = self._limits.max_tokens, self._limits.windows is not None
+        return self.window_step_at + (2 * n_tokens + self._reached_ints if has_windows else 0)
+
+    @property
+    def window_step_at(self) -> int:
+        """int32 numbers of the largest step for other layers: its header, a table and a path for each token."""
+        return self.step_header + self._reached_ints
+
+    @property
+    def _reached_ints(self) -> int:
+        """int32 numbers of a table and of a path for each token."""
         n_tokens = self._limits.max_tokens
-        return self.step_header + n_tokens * self.n_chunks + n_tokens * (n_tokens + 1) // 2
+        return n_tokens * self.n_chunks + n_tokens * (n_tokens + 1) // 2
 
     @property
     def total_bytes(self) -> int:

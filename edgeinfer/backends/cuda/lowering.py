@@ -31,7 +31,10 @@ class Rounded:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Keys and values of a layer: words and float16 scales of each (f16: no scales, the words stand for them)."""
+    """Keys and values of a layer: words and float16 scales of each (f16: no scales, the words stand for them).
+
+    `is_limited`: it keeps only a window.
+    """
 
     key_form: KVForm
     value_form: KVForm
@@ -39,6 +42,7 @@ class Cache:
     key_scales: GpuArray
     values: GpuArray
     value_scales: GpuArray
+    is_limited: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Memory:
     rotations: dict[RopeTable, tuple[GpuArray, GpuArray]]
     partials: GpuArray
     places: GpuArray
+    window_places: GpuArray
 
 
 class Lowering:

@@ -50,14 +50,17 @@ class CudaModel:
         gemm: Gemm | None = None,
     ) -> None:
         spec = together(fragments)
+        if len(fragments) > 1:
+            limits = replace(limits, windows=None)  # each part has pages of its own
         self.driver, self.limits = driver, limits
         self.layout = BufferLayout(spec, file.tensors, limits)
         room = _room_for_weights(driver, spec, file, limits, budget)
         self.stream = driver.stream()
         self.recorder = Recorder(driver)
-        self._step, self._shape = StepRecord(driver, self.layout, limits), Shape(0, 0, 0)
+        places = np.zeros(limits.n_pages, np.int32)  # in layers that keep only a window
+        self._step, self._shape = StepRecord(driver, self.layout, limits, places), Shape(0, 0, 0)
         self._sent: Step | None = None
-        self.caches = [Caches(driver, fragment.spec.kv, limits) for fragment in fragments]
+        self.caches = [Caches(driver, fragment.spec.kv, limits, places) for fragment in fragments]
         self._memory = self._allocate(spec, file, [layer for caches in self.caches for layer in caches.layers])
         self._large = None if gemm is None else _large_products(driver, self.layout, spec, gemm)
         if room is not None and self._large is not None:
@@ -92,10 +95,11 @@ class CudaModel:
                 array.copy_to_device(np.ascontiguousarray(found).reshape(-1))
             rotations[table] = cosines, sines
         partials = driver.zeros(layout.partial_floats, np.float32)
-        places = driver.zeros(5, np.int32)
-        starts = [step.positions_at, step.rows_at, step.starts_at, step.paths_at, step.tables_at]
-        places.copy_to_device(np.array(starts, np.int32))
-        return Memory(buffers, rounded, caches, rotations, partials, places)
+        places, window_places = (driver.zeros(5, np.int32) for _ in range(2))
+        starts = [step.positions_at, step.rows_at, step.starts_at]
+        places.copy_to_device(np.array([*starts, step.paths_at, step.tables_at], np.int32))
+        window_places.copy_to_device(np.array([*starts, step.window_paths_at, step.window_tables_at], np.int32))
+        return Memory(buffers, rounded, caches, rotations, partials, places, window_places)
 
     @property
     def shared_bytes(self) -> int:

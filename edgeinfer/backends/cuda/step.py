@@ -2,7 +2,7 @@
 
 In: a `base.Step`. Out: one int32 array, sent in one copy from pinned memory, and the numbers that kernels are started
 with. A token whose context lies where its sequence's table says needs no path; the others, of draft trees, have one
-slot for each position from their start on.
+slot for each position from their start on. Layers that keep only a window have slots, tables and paths of their own.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ class Shape:
 class StepRecord:
     """Owns the array on both sides."""
 
-    def __init__(self, driver: Driver, layout: BufferLayout, limits: Limits) -> None:
+    def __init__(self, driver: Driver, layout: BufferLayout, limits: Limits, places: Int32s) -> None:
+        """`places`: of each page in layers that keep only a window, as far as there are such."""
+        self._places, self._has_windows = places, limits.windows is not None
         n_tokens = limits.max_tokens
         self.tokens_at, self.positions_at, self.slots_at = 0, n_tokens, 2 * n_tokens
         self.rows_at, self.starts_at, self.paths_at = 3 * n_tokens, 4 * n_tokens, 5 * n_tokens
         self.outputs_at = 6 * n_tokens
+        self.window_slots_at = layout.window_step_at
+        self.window_paths_at, self.window_tables_at = (self.window_slots_at + n * n_tokens for n in (1, 2))
         self.tables_at = layout.step_header
         self.table_width = layout.n_chunks
         self.array: GpuArray = driver.zeros(layout.step_ints, np.int32)
@@ -60,16 +64,29 @@ class StepRecord:
         }
         for at, numbers in parts.items():
             host[at : at + len(numbers)] = numbers
-        end = self.tables_at + len(used) * self.table_width
-        width = min(self.table_width, step.tables.shape[1])
-        host[self.tables_at : end].reshape(len(used), -1)[:, :width] = step.tables[used, :width]
-        host[self.paths_at : self.paths_at + n_tokens], end = self._write_paths(step, direct, end)
+        end = self._write_reached(step, step.slots, step.tables[used], direct, self.paths_at, self.tables_at)
         self.array[:end].copy_to_device(host[:end], stream=stream)
+        if self._has_windows:
+            start = self.window_slots_at
+            slots, tables = located(self._places, step.slots), self._places[np.maximum(step.tables[used], 0)]
+            host[start : start + n_tokens] = slots
+            end = self._write_reached(step, slots, tables, direct, self.window_paths_at, self.window_tables_at)
+            self.array[start:end].copy_to_device(host[start:end], stream=stream)
         return Shape(n_tokens, n_outputs, chunk_bound(int(batch.positions.max()), self.table_width))
 
-    def _write_paths(self, step: Step, direct: list[bool], end: int) -> tuple[list[int], int]:
+    def _write_reached(
+        self, step: Step, slots: Int32s, tables: Int32s, direct: list[bool], paths_at: int, tables_at: int
+    ) -> int:
+        """Tables int32[rows, pages], and paths of the tokens in these slots; returns where they end."""
+        host, end = self._host, tables_at + len(tables) * self.table_width
+        width = min(self.table_width, tables.shape[1])
+        host[tables_at:end].reshape(len(tables), -1)[:, :width] = tables[:, :width]
+        host[paths_at : paths_at + len(slots)], end = self._write_paths(step, slots.tolist(), direct, end)
+        return end
+
+    def _write_paths(self, step: Step, slots: list[int], direct: list[bool], end: int) -> tuple[list[int], int]:
         """Slots of the ancestors in the batch and the own one of tokens that need them: where each path begins."""
-        parents, slots = step.batch.parents.tolist(), step.slots.tolist()
+        parents = step.batch.parents.tolist()
         found: list[list[int]] = []
         begins: list[int] = []
         for token, parent in enumerate(parents):
@@ -95,4 +112,10 @@ def direct_tokens(step: Step) -> list[bool]:
     found: list[bool] = []
     for is_own, parent in zip(own, step.batch.parents.tolist(), strict=True):
         found.append(is_own and (parent < 0 or found[parent]))
+    return found
+
+
+def located(places: Int32s, slots: Int32s) -> Int32s:
+    """Where layers that keep only a window have slots of the KV memory."""
+    found: Int32s = places[slots // PAGE] * PAGE + slots % PAGE
     return found

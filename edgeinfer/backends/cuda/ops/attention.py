@@ -28,7 +28,7 @@ def _calls(lowering: Lowering, op: Attention) -> list[Call]:
     has_window, window = op.window is not None, op.window or 0
     widths = (op.key_width, cache.key_form.padded_width, *value_widths)
     fixed = (cache.key_form.kind, *widths, warps, has_window, op.soft_cap is not None)
-    stepped = (lowering.step.array, memory.places)
+    stepped = (lowering.step.array, memory.window_places if cache.is_limited else memory.places)
     arguments = (
         *(memory.buffers[op.query], cache.keys, cache.key_scales, cache.values, cache.value_scales),
         *(*stepped, memory.buffers[op.out], memory.partials, op.kv_heads, group),

@@ -14,16 +14,17 @@ if TYPE_CHECKING:
 
 
 def _calls(lowering: Lowering, op: StoreKV) -> list[Call]:
-    cache = lowering.memory.caches[op.layer]
+    cache, step = lowering.memory.caches[op.layer], lowering.step
+    slots_at = step.window_slots_at if cache.is_limited else step.slots_at
     return [
-        _stored(lowering, op.key, cache.key_form, cache.keys, cache.key_scales),
-        _stored(lowering, op.value, cache.value_form, cache.values, cache.value_scales),
+        _stored(lowering, op.key, cache.key_form, cache.keys, cache.key_scales, slots_at),
+        _stored(lowering, op.value, cache.value_form, cache.values, cache.value_scales, slots_at),
     ]
 
 
-def _stored(lowering: Lowering, name: str, form: KVForm, words: GpuArray, scales: GpuArray) -> Call:
+def _stored(lowering: Lowering, name: str, form: KVForm, words: GpuArray, scales: GpuArray, slots_at: int) -> Call:
     source, stride = lowering.memory.buffers[name], lowering.stride(name)
-    at = (source, lowering.step.array, lowering.step.slots_at)
+    at = (source, lowering.step.array, slots_at)
     width = form.padded_width
     if form.kind == "f16":
         kernel, count = lowering.kernels.get("cache", "store_halves"), form.kv_heads * width // 2

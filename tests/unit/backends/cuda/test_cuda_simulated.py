@@ -26,6 +26,10 @@ def test_models_are_those_of_transformers() -> None:
     simulate("checks_models.py", lanes=1)
 
 
+def test_layers_keep_their_windows() -> None:
+    simulate("checks_windows.py", lanes=1)
+
+
 def test_weights_are_sent_ahead() -> None:
     simulate("checks_feeding.py", lanes=1)
 
