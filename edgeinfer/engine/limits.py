@@ -53,6 +53,12 @@ def _windows(spec: ModelSpec, limits: Limits, n_sessions: int) -> Windows | None
     return Windows(tokens, n_pages, n_spare) if n_pages < limits.n_pages else None
 
 
+def limits_on(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits) -> Limits:
+    """Limits of a model on a device, which may keep whole contexts where `limits` has windows. Raises UnknownKey."""
+    keeps_less = limits.windows is not None and memory_need(device, spec, tensors, limits).window_bytes > 0
+    return limits if keeps_less else replace(limits, windows=None)
+
+
 def memory_for_model() -> int:
     """Bytes that a model, with the program that runs it, may take: what is available, and what the program has."""
     rss_bytes: int = psutil.Process().memory_info().rss

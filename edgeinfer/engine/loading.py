@@ -29,7 +29,7 @@ from edgeinfer.engine.executor import AUTO_DEVICE
 from edgeinfer.engine.facts import Facts
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
-from edgeinfer.engine.limits import context_of, limits_for, memory_for_model, memory_need, unknown_need
+from edgeinfer.engine.limits import context_of, limits_for, limits_on, memory_for_model, memory_need, unknown_need
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.racing.afterwards import Comparison
@@ -183,7 +183,8 @@ def _must_stream(subject: Subject, wanted: _Wanted) -> bool:
     """Whether only a part of the weights may stay in memory, which the cpu alone copes with."""
     if subject.spec is None:
         return False
-    limits = limits_for(context_of(subject.spec.n_context_trained, wanted.n_context), wanted.n_sessions, wanted.kv)
+    n_context = context_of(subject.spec.n_context_trained, wanted.n_context)
+    limits = limits_for(n_context, wanted.n_sessions, wanted.kv, subject.spec)
     return room_for(subject.spec, subject.gguf, limits, wanted.holding).budget_bytes is not None
 
 
@@ -287,7 +288,7 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
         require_fit(unknown_need(metadata, tensors, limits), memory_for_model())
         return subject, limits, trained, wanted.speculation, ()
     spec, speculation = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows), wanted.speculation
-    limits = limits_for(n_context, wanted.n_sessions, wanted.kv, spec)
+    limits = limits_on(wanted.device, spec, tensors, limits_for(n_context, wanted.n_sessions, wanted.kv, spec))
     if not spec.is_causal:  # whole texts in one pass, and none is written
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         speculation = replace(speculation, spec="off")

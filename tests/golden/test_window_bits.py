@@ -116,6 +116,14 @@ def test_the_reference_keeps_windows_too(path: Path) -> None:
             assert alone(llm, LONG, 8) == found
 
 
-def test_devices_that_keep_everything_say_so(path: Path) -> None:
-    with load(path, device="null", n_context=N_CONTEXT, spec="off") as llm:
+@pytest.mark.parametrize("isolate", [False, True])
+def test_devices_that_keep_everything_say_so(path: Path, isolate: bool) -> None:
+    with load(path, device="null", n_context=N_CONTEXT, spec="off", isolate=isolate) as llm:
         assert llm.limits.windows is None
+    if not isolate:
+        return
+    with load(path, device="cpu", n_context=N_CONTEXT, spec="off", isolate=True) as llm:
+        assert llm.limits.windows is not None
+        found = alone(llm, LONG)
+    with load(path, device="cpu", n_context=N_CONTEXT, spec="off") as llm:
+        assert alone(llm, LONG) == found
