@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Literal, TypeAlias, get_args
 
 from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.activations import Activation
@@ -37,6 +37,8 @@ from edgeinfer.models.model_graph import ModelGraph
 
 RANK = 4
 """GGUF's number of what pools by ranking."""
+Gate: TypeAlias = Literal["attn_q", "attn_gate"]
+"""The tensor that attention's gate is in: its rows follow those of each query head, or are a matrix of their own."""
 
 
 def embed(g: ModelGraph, scale: float = 1.0, positions: Weight | None = None) -> None:
@@ -127,7 +129,7 @@ def attention(
     scale: float | None = None,
     head_norms: bool = False,
     whole_norms: bool = False,
-    gated: bool = False,
+    gate: Gate | None = None,
     causal: bool = True,
     shared: int | None = None,
     source: str = "normed",
@@ -138,9 +140,9 @@ def attention(
     `rope`: None where positions are learned, or in layers that see none. `paired`: rotary pairs are neighbours in the
     file, not halves of a head. `window`, `soft_cap`, `scale`: as in `ops.Attention`, a scale of None being 1 /
     sqrt(head width). `head_norms`: queries and keys are normed per head. `whole_norms`: over all heads at once.
-    `gated`: after each head's rows of the query projection come those of a gate, whose sigmoid multiplies what the head
-    gives. Not `causal`, or where the file says so (`attention.causal`): tokens see those after them too. `shared`: the
-    cache of an earlier layer, which is attended to with queries of this one.
+    `gate`: the tensor of a gate, whose sigmoid multiplies what the heads give. Not `causal`, or where the file says so
+    (`attention.causal`): tokens see those after them too. `shared`: the cache of an earlier layer, which is attended to
+    with queries of this one.
     """
     hp, sizes = g.hp, g.sizes
     heads, width = sizes.heads, sizes.head_width
@@ -148,7 +150,7 @@ def attention(
     parts = ("query", "key", "value") if shared is None else ("query",)
     scale = hp.number("attention.scale", 0.0) or (width**-0.5 if scale is None else scale)
     causal = hp.flag("attention.causal", default=causal)
-    heads_in = _project_heads(g, source, parts, paired=paired, gated=gated)
+    heads_in = _project_heads(g, source, parts, paired=paired, gated=gate == "attn_q")
     rotated = {heads_in[part]: heads if part == "query" else sizes.kv_heads for part in parts if part != "value"}
     if head_norms:
         _head_norms(g, rotated)
@@ -164,15 +166,10 @@ def attention(
     sinks = hp.bias(f"{g.prefix}attn_sinks.weight", heads)
     query = heads_in["query"]
     g.add(Attention(query, attended, layer, heads, kept.kv_heads, *widths, scale, window, soft_cap, sinks, causal))
-    if gated:
-        gate = g.buffer("attention_gate", sizes.attended_width, heads=heads)
-        both = sizes.query_width + sizes.attended_width
-        is_fused = f"{g.prefix}attn_qkv.weight" in hp.tensors
-        others = sizes.key_width + sizes.values_width
-        tensor, total = ("attn_qkv", both + others) if is_fused else ("attn_q", both)
-        rows, order = (width, both), Every(kept.value_width, width + kept.value_width)
-        weight = hp.matrix(f"{g.prefix}{tensor}.weight", (total, sizes.width), rows, order)
-        g.add(MatMul(source, gate, weight), GatedAct(gate, attended, attended, sizes.attended_width, "sigmoid"))
+    if gate is not None:
+        scores = g.buffer("attention_gate", sizes.attended_width, heads=heads)
+        product = MatMul(source, scores, _gate_rows(g, gate))
+        g.add(product, GatedAct(scores, attended, attended, sizes.attended_width, "sigmoid"))
     project(g, attended, "attn_output", sizes.attended_width, out)
     return layer
 
@@ -187,11 +184,12 @@ def feed_forward(
     suffix: str = "",
     source: str = "normed",
     out: str = "x",
+    adds: bool = False,
 ) -> None:
     """down(activation(gate(source)) * up(source)), or without a gate down(activation(up(source))).
 
     `fused`: gate and up are the row halves of ffn_up. `width` of hidden rows, where it is not the layer's, and `suffix`
-    of the names of tensors: of an expert that every token has.
+    of the names of tensors: of an expert that every token has. `adds`: to what is in `out`, as always to `x`.
     """
     hp, ffn = g.hp, width or g.sizes.ffn_width
     activation = _activation(hp, activation)
@@ -204,15 +202,15 @@ def feed_forward(
         up, hidden, tensor = g.buffer("up", ffn), g.buffer("hidden", ffn), f"{g.prefix}ffn_up{suffix}"
         weight = hp.matrix(f"{tensor}.weight", (ffn, g.sizes.width))
         g.add(MatMul(source, up, weight, hp.bias(f"{tensor}.bias", ffn)), Act(up, hidden, ffn, activation))
-    project(g, hidden, f"ffn_down{suffix}", ffn, out)
+    project(g, hidden, f"ffn_down{suffix}", ffn, out, adds=adds)
 
 
-def project(g: ModelGraph, source: str, tensor: str, columns: int, out: str) -> None:
-    """The product that ends a branch: added to `x`, or alone in another buffer."""
+def project(g: ModelGraph, source: str, tensor: str, columns: int, out: str, *, adds: bool = False) -> None:
+    """The product that ends a branch: added to `x`, or alone in another buffer unless it `adds` there too."""
     hp, width = g.hp, g.sizes.width
     weight = hp.matrix(f"{g.prefix}{tensor}.weight", (width, columns))
     bias = hp.bias(f"{g.prefix}{tensor}.bias", width)
-    g.add(MatMul(source, g.buffer(out, width), weight, bias, accumulate=out == "x"))
+    g.add(MatMul(source, g.buffer(out, width), weight, bias, accumulate=adds or out == "x"))
 
 
 def _norm(g: ModelGraph, source: str, out: str, tensor: str) -> LayerNorm | RMSNorm:
@@ -264,6 +262,18 @@ def _project_heads(
         g.add(MatMul(source, buffers[out], weight, bias))
         start += taken[out] if fused else 0
     return buffers
+
+
+def _gate_rows(g: ModelGraph, gate: Gate) -> Weight:
+    """The rows of attention's gate."""
+    hp, sizes = g.hp, g.sizes
+    if gate == "attn_gate":
+        return hp.matrix(f"{g.prefix}attn_gate.weight", (sizes.attended_width, sizes.width))
+    both, others = sizes.query_width + sizes.attended_width, sizes.key_width + sizes.values_width
+    is_fused = f"{g.prefix}attn_qkv.weight" in hp.tensors
+    tensor, total = ("attn_qkv", both + others) if is_fused else ("attn_q", both)
+    rows, order = (sizes.head_width, both), Every(sizes.value_width, sizes.head_width + sizes.value_width)
+    return hp.matrix(f"{g.prefix}{tensor}.weight", (total, sizes.width), rows, order)
 
 
 def _head_norms(g: ModelGraph, counts: Mapping[str, int]) -> None:

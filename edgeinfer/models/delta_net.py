@@ -129,7 +129,7 @@ def mixture_with_delta_nets(hp: Hyperparameters, *, grouped: bool) -> ModelSpec:
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
         if attends:
-            attention(g, rope, head_norms=True, gated=True)
+            attention(g, rope, head_norms=True, gate="attn_q")
         else:
             delta_net.add(g)
         norm(g, "post_attention_norm")

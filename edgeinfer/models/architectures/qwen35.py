@@ -26,7 +26,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
         g.stage(f"blk.{number}")
         norm(g, "attn_norm")
         if attends:
-            attention(g, rope, head_norms=True, gated=True)
+            attention(g, rope, head_norms=True, gate="attn_q")
         else:
             delta_net.add(g)
         norm(g, "post_attention_norm")
