@@ -62,14 +62,14 @@ _DBRX = PreTokenizer((_LLAMA3_PATTERN,))
 _QWEN2_PATTERN = f"{_CONTRACTION}|{_WORD}|\\p{{N}}|{_SYMBOLS}|{_SPACES}"
 _QWEN2 = PreTokenizer((_QWEN2_PATTERN,))
 _GPT4O = PreTokenizer((f"{_cased(_CONTRACTION + '?')}|\\p{{N}}{{1,3}}|{_SYMBOLS_SLASH}|{_SPACES}",))
-_DEEPSEEK3 = PreTokenizer(
-    (
-        r"\p{N}{1,3}",
-        "[一-龥぀-ゟ゠-ヿ]+",
-        f"{_ASCII_PUNCTUATION}[A-Za-z]+|[^\\r\\n\\p{{L}}\\p{{P}}\\p{{S}}]?[\\p{{L}}\\p{{M}}]+"
-        f"| ?[\\p{{P}}\\p{{S}}]+[\\r\\n]*|{_SPACES}",
-    )
+_DEEPSEEK3_PATTERN = (
+    f"{_ASCII_PUNCTUATION}[A-Za-z]+|[^\\r\\n\\p{{L}}\\p{{P}}\\p{{S}}]?[\\p{{L}}\\p{{M}}]+"
+    f"| ?[\\p{{P}}\\p{{S}}]+[\\r\\n]*|{_SPACES}"
 )
+_DEEPSEEK3 = PreTokenizer((r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", _DEEPSEEK3_PATTERN))
+_LEADING_DIGITS = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))"
+"""What is left of a number in front when it is cut into threes from its end."""
+_UNSPACED_SCRIPTS = "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+"
 _BLOOM = PreTokenizer((r" ?[^(\s|.,!?…。，、।۔،)]+",))
 _BAILING = PreTokenizer(
     (
@@ -125,6 +125,7 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {
     ),
     "deepseek-coder": PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", r"\p{N}")),
     **dict.fromkeys(("deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"), _DEEPSEEK3),
+    "afmoe": PreTokenizer((_LEADING_DIGITS, r"\p{N}{1,3}", _UNSPACED_SCRIPTS, _DEEPSEEK3_PATTERN)),
     "falcon": PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", *_GPT2.patterns, "[0-9][0-9][0-9]")),
     **dict.fromkeys(("bloom", "poro-chat", "gpt3-finnish"), _BLOOM),
     "viking": PreTokenizer((*_BLOOM.patterns, r"\p{N}")),

@@ -29,6 +29,9 @@ DEEPSEEK_V3 = (
     r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
 
+THREES_FROM_THE_END = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))"
+NUMBERS = ("1", "12", "123", "1234", "x12345y", "1234567 and 12345678", "3.14159", "½²34", "١٢٣٤٥", "12東京3456ไทย 7")
+
 
 def words(patterns: tuple[str, ...], text: str) -> list[str]:
     from tokenizers import Regex, pre_tokenizers
@@ -91,3 +94,16 @@ def test_deepseek_llm_takes_cased_letters_together() -> None:
     # Its CJK class begins at U+0800 and so has Extended Greek in it.
     found = words(PRE_TOKENIZERS["deepseek-llm"].patterns, "Hello Одиссей\n你好, 123 Ὀδ अ")
     assert found == ["Hello", " Одиссей", "\n", "你好", ",", " ", "123", " ", "Ὀ", "δ", " ", "अ"]
+
+
+def test_afmoe_cuts_numbers_into_threes_from_their_end(texts: list[str]) -> None:
+    regex = pytest.importorskip("regex")
+    judge = regex.compile(THREES_FROM_THE_END)
+    for text in (*NUMBERS, *texts):
+        found = [word for word in words(PRE_TOKENIZERS["afmoe"].patterns, text) if judge.match(word)]
+        assert found == judge.findall(text), text
+
+
+def test_afmoe_cuts_a_number_of_any_length() -> None:
+    found = words(PRE_TOKENIZERS["afmoe"].patterns, "7" * 200_001 + "8")
+    assert [len(found), found[0], found[-1]] == [66_668, "7", "778"]
