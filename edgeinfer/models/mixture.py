@@ -14,10 +14,12 @@ from edgeinfer.graph.activations import ExpertActivation
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
 from edgeinfer.graph.ops.router import Router
+from edgeinfer.graph.ops.zero import Zero
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models.blocks import feed_forward, join
 from edgeinfer.models.hyperparameters import Hyperparameters
 from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.sizes import Sizes
 
 EXPERTS_MAX = 1024
 SOFTMAX_GATING, SIGMOID_GATING, CHOSEN_SOFTMAX_GATING = 1, 2, 3
@@ -85,8 +87,29 @@ class Mixture:
             active_groups=active_groups,
         )
 
+    @classmethod
+    def read_sigmoid(cls, hp: Hyperparameters, sizes: Sizes, *, normalised: bool) -> Mixture:
+        """Of families after DeepSeek-V3: sigmoids, and a whole expert beside them, as wide as so many of the others."""
+        width = hp.integer("expert_feed_forward_length", sizes.ffn_width)
+        shared = width * hp.integer("expert_shared_count", least=0)
+        return cls.read(
+            hp, width, normalised=normalised, shared_width=shared, shared_scored=False, gating=SIGMOID_GATING
+        )
+
     def add(self, g: ModelGraph, scale: float = 1.0) -> None:
-        """The experts of a layer, which read `normed` and add to `x`, all that they give times `scale`.
+        """The experts of a layer, which read `normed` and add to `x`, all that they give times `scale`."""
+        self._add_routed(g, "x", scale)
+        self._add_shared(g, "x", scale)
+
+    def branch(self, g: ModelGraph) -> None:
+        """The same alone in `branch`, for layers that norm what a mixture gives before it is added to `x`."""
+        out = g.buffer("branch", g.sizes.width)
+        g.add(Zero(out, g.sizes.width))
+        self._add_routed(g, out)
+        self._add_shared(g, out)
+
+    def _add_routed(self, g: ModelGraph, out: str, scale: float = 1.0) -> None:
+        """A router and the experts that it chooses, which add to `out`.
 
         With biases where the file has them; gate and up matrices may be halves of one tensor.
         """
@@ -108,16 +131,10 @@ class Mixture:
                 self.active_groups,
             ),
             Experts(
-                *("normed", shares, "x", gate, up, down, self.active, self.activation),
+                *("normed", shares, out, gate, up, down, self.active, self.activation),
                 self._biases(hp, prefix, width),
             ),
         )
-        if self.shared_width and self.shared_scored:
-            self._add_shared(g)
-        elif self.shared_width:
-            feed_forward(g, width=self.shared_width, suffix="_shexp", out="x" if scale == 1.0 else "branch")
-            if scale != 1.0:
-                join(g, scale)
 
     def _biases(self, hp: Hyperparameters, prefix: str, width: int) -> tuple[Weight, Weight, Weight] | None:
         """Of gate, up and down, where the file has that of gate."""
@@ -127,8 +144,18 @@ class Mixture:
         gate, up = (hp.table(f"{prefix}ffn_{name}_exps.bias", inner) for name in ("gate", "up"))
         return gate, up, hp.table(f"{prefix}ffn_down_exps.bias", outer)
 
-    def _add_shared(self, g: ModelGraph) -> None:
-        """The shared expert: one of one."""
+    def _add_shared(self, g: ModelGraph, out: str, scale: float = 1.0) -> None:
+        """The expert that every token has, if there is one, which adds to `out`; where it is scaled, to `x`."""
+        if self.shared_width and self.shared_scored:
+            self._add_scored(g, out)
+        elif self.shared_width and scale == 1.0:
+            feed_forward(g, width=self.shared_width, suffix="_shexp", out=out, adds=True)
+        elif self.shared_width:
+            feed_forward(g, width=self.shared_width, suffix="_shexp", out="branch")
+            join(g, scale)
+
+    def _add_scored(self, g: ModelGraph, out: str) -> None:
+        """The shared expert with a score: one of one."""
         hp, width, prefix = g.hp, g.sizes.width, g.prefix
         score = hp.row(f"{prefix}ffn_gate_inp_shexp.weight", width)
         inner = (self.shared_width, width)
@@ -138,7 +165,7 @@ class Mixture:
         g.add(
             MatMul("normed", own_score, score),
             Router(own_score, share, 1, 1, "sigmoid"),
-            Experts("normed", share, "x", (gate,), (up,), (down,), 1, self.activation),
+            Experts("normed", share, out, (gate,), (up,), (down,), 1, self.activation),
         )
 
 

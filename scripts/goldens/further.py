@@ -21,6 +21,7 @@ SUFFIXES = {
     ".block_sparse_moe.experts.down_proj": ("ffn_down_exps.weight",),
     ".shared_mlp.input_linear.weight": ("ffn_gate_shexp.weight", "ffn_up_shexp.weight"),
     ".mlp.gate.e_score_correction_bias": ("exp_probs_b.bias",),
+    ".mlp.expert_bias": ("exp_probs_b.bias",),
     ".self_attn.qkv_proj.weight": ("attn_qkv.weight",),
 }
 LAYERS = ".query_key_value."
@@ -100,6 +101,12 @@ def add_sizes(writer: gguf.GGUFWriter, config: Any, architecture: str) -> None:
         writer.add_expert_weights_norm(config.norm_topk_prob)
         writer.add_uint32(f"{prefix}expert_group_count", config.n_group)
         writer.add_uint32(f"{prefix}expert_group_used_count", config.topk_group)
+    if architecture == "afmoe":
+        writer.add_expert_shared_count(config.num_shared_experts)
+        writer.add_leading_dense_block_count(config.num_dense_layers)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_scale(config.route_scale)
+        writer.add_expert_weights_norm(True)
     if architecture in PARTLY_ROTATED:
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         writer.add_rope_dimension_count(int(width * config.rope_parameters["partial_rotary_factor"]))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from transformers import (
+    AfmoeConfig,
     AutoModelForCausalLM,
     Cohere2Config,
     CohereConfig,
@@ -118,6 +119,23 @@ def glm4moe(sizes: Sizes, **changes: object) -> PretrainedConfig:
     return Glm4MoeConfig(**sizes.common() | own | changes)
 
 
+def afmoe(sizes: Sizes, **changes: object) -> PretrainedConfig:
+    """Trinity: a dense layer, then two of five experts, and one for all tokens that is as wide as two."""
+    own = {
+        "head_dim": sizes.head_width,
+        "moe_intermediate_size": 32,
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "num_shared_experts": 2,
+        "num_dense_layers": 1,
+        "route_scale": 2.5,
+        "sliding_window": WINDOW,
+        "mup_enabled": True,
+        "tie_word_embeddings": False,
+    }
+    return AfmoeConfig(**sizes.common() | own | changes)
+
+
 def openelm(sizes: Sizes, **changes: object) -> PretrainedConfig:
     """OpenELM, in the words of Qwen 3, whose layers it has: but they grow to `sizes`."""
     steps = range(1, sizes.layers + 1)
@@ -168,4 +186,6 @@ FURTHER_CASES = (
     Case("openelm", "openelm", openelm, MIXED, WIDE_GROWING, turn=2, model=growing),
     Case("minicpm3", "minicpm3", minicpm3.config, FLOATS, SMALL),
     Case("minicpm3", "minicpm3", minicpm3.config, MIXED, WIDE_SQUARE, turn=3),
+    Case("afmoe", "afmoe", afmoe, FLOATS, PERIODIC),
+    Case("afmoe", "afmoe", afmoe, MIXED, WIDE_KINDS, turn=2),
 )

@@ -38,6 +38,7 @@ FAMILIES = (
     "glm4moe-q8_0",
     "openelm-q8_0",
     "minicpm3-q8_0",
+    "afmoe-q8_0",
 )
 ALL_OPS = ("cpu", "null", "reference")
 """Devices that have every op."""

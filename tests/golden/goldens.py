@@ -21,7 +21,7 @@ DATA = Path(__file__).parent / "data"
 RESULTS = sorted(DATA.glob("*.npz"))
 PAGES = 12
 CPU_ONLY = (
-    *("glm4moe", "gpt-oss", "granitemoe", "lfm2", "mixtral"),
+    *("afmoe", "glm4moe", "gpt-oss", "granitemoe", "lfm2", "mixtral"),
     *("olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35"),
 )
 """Families with ops that only the devices cpu, reference and null have."""

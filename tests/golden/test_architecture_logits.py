@@ -26,6 +26,7 @@ from edgeinfer.graph.ops.rope import Rope
 from edgeinfer.graph.ops.router import Router
 from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.soft_cap import SoftCap
+from edgeinfer.graph.ops.zero import Zero
 from edgeinfer.models.load import open_model
 from tests.golden.conftest import TOLERANCES, Judged
 from tests.golden.goldens import RESULTS, Golden, Player, distance, is_cpu_only
@@ -283,6 +284,17 @@ MISTAKES = {
     "minicpm3: no embedding scale": ("minicpm3-f32", change(Embed, scale=1.0)),
     "minicpm3: rotation in no head": ("minicpm3-f32", lambda op: None if isinstance(op, Rope) else op),
     "minicpm3: no norms of latent rows": ("minicpm3-f32", without_latent_norms),
+    "afmoe: nothing cleared": ("afmoe-f32", lambda op: None if isinstance(op, Zero) else op),
+    "afmoe: no post norms": ("afmoe-f32", without_post_norms),
+    "afmoe: no head norms": ("afmoe-f32", without_head_norms),
+    "afmoe: no gate of attention": ("afmoe-f32", lambda op: None if _is_sigmoid(op) else op),
+    "afmoe: no window": ("afmoe-f32", change(Attention, window=None)),
+    "afmoe: window off by one": ("afmoe-f32", one_more),
+    "afmoe: rotation in no layer": ("afmoe-f32", lambda op: None if isinstance(op, Rope) else op),
+    "afmoe: no embedding scale": ("afmoe-f32", change(Embed, scale=1.0)),
+    "afmoe: chosen without biases": ("afmoe-f32", change(Router, bias=None)),
+    "afmoe: shares whole": ("afmoe-f32", change(Router, scale=1.0)),
+    "afmoe: shares not normalised": ("afmoe-f32", change(Router, normalised=False)),
     "longrope: no magnitude": ("phi3-longrope-q8_0@short", rope_change(magnitude=1.0)),
 }
 

@@ -27,7 +27,10 @@ from edgeinfer.models.gguf import GGUFFile
 from tests import conftest
 from tests.golden.goldens import Golden, Player
 
-NAMES = ("llama-k", "llama-bias-q8_0", "qwen3-q4_0", "gemma2-q4_0", "gemma3-k", "phi3-f16", "minicpm3-q8_0")
+NAMES = (
+    *("llama-k", "llama-bias-q8_0", "qwen3-q4_0", "gemma2-q4_0", "gemma3-k", "phi3-f16", "minicpm3-q8_0"),
+    *("afmoe-q8_0", "afmoe-mix"),
+)
 SQUARE = "square"
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_ssize_t, ctypes.c_ssize_t, ctypes.c_ssize_t)
 

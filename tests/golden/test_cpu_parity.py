@@ -49,6 +49,8 @@ FAMILIES = (
     "openelm-mix",
     "minicpm3-q8_0",
     "minicpm3-mix",
+    "afmoe-q8_0",
+    "afmoe-mix",
 )
 CHUNKS = ([5, 6, 29, 45], [8, 17, 25, 26, 28, 31, 35], [1, 64, 66])
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]

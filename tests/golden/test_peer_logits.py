@@ -22,6 +22,7 @@ NAMES = (
     "glm4moe-f32",
     "openelm-f32",
     "minicpm3-f32",
+    "afmoe-f32",
 )
 HALVES = 0.005
 """Distance that float16 keys and values make."""

@@ -37,6 +37,7 @@ MODELS = (
     "qwen3moe-k",
     "olmoe-q8_0",
     "gpt-oss-q4_0",
+    "afmoe-mix",
 )
 BRANCHING = [-1, 0, 1, 0, 3, 2, -1, 6, 7, 7, 4, 5]
 

@@ -11,7 +11,7 @@ from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.models.architectures import Architecture
 from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm
 from edgeinfer.models.hyperparameters import Hyperparameters
-from edgeinfer.models.mixture import SIGMOID_GATING, Mixture
+from edgeinfer.models.mixture import Mixture
 from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.rope_metadata import rope_table
 from edgeinfer.models.sizes import Sizes
@@ -21,7 +21,7 @@ def build(hp: Hyperparameters) -> ModelSpec:
     """The spec of a GLM 4.5. Raises BadGGUF where tensors or keys are missing."""
     g = ModelGraph(hp, Sizes.read(hp, mixture=True))
     rope, head_norms = rope_table(hp, g.sizes.rotary_width), "blk.0.attn_q_norm.weight" in hp.tensors
-    mixture = _mixture(hp, g.sizes)
+    mixture = Mixture.read_sigmoid(hp, g.sizes, normalised=False)
     n_dense = hp.integer("leading_dense_block_count", 0, least=0)
     embed(g)
     for number in range(g.sizes.n_layers):
@@ -34,13 +34,6 @@ def build(hp: Hyperparameters) -> ModelSpec:
         else:
             mixture.add(g)
     return head(g)
-
-
-def _mixture(hp: Hyperparameters, sizes: Sizes) -> Mixture:
-    """Its experts; the shared one is as wide as so many of the others."""
-    width = hp.integer("expert_feed_forward_length", sizes.ffn_width)
-    shared = width * hp.integer("expert_shared_count", least=0)
-    return Mixture.read(hp, width, normalised=False, shared_width=shared, shared_scored=False, gating=SIGMOID_GATING)
 
 
 ARCHITECTURE = Architecture(build)

@@ -1,4 +1,4 @@
-"""Kernels over rows of float32 buffers: norms, activations, addition, soft cap, output rows, their peaks.
+"""Kernels over rows of float32 buffers: norms, activations, addition, soft cap, zeros, output rows, their peaks.
 
 Memory: buffers float32[n, stride / 4], rows zero-padded to whole vectors of 16. Kernels that share tokens out give
 each worker a run of rows; those that share columns out give it a run of pairs of vectors of every row, the same run as
@@ -136,6 +136,16 @@ def scale_rows(pointer, worker, crew):
         for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
             at = row * args.stride + index * 64
             simd.store(args.out + at, simd.mul(simd.load(args.source + at), factor))
+
+
+def zero_rows(pointer, worker, crew):
+    """out = 0, by columns."""
+    args = columns_at(pointer)
+    zero = simd.splat(np.float32(0.0))
+    pairs = args.n_vectors // 2
+    for row in range(simd.load_int64(args.count)):
+        for index in range(2 * share_start(crew, worker, pairs), 2 * share_start(crew, worker + 1, pairs)):
+            simd.store(args.out + row * args.stride + index * 64, zero)
 
 
 def find_peaks(pointer, worker, crew):

@@ -52,6 +52,7 @@ MODELS = (
     "qwen2-f16",
     "mistral-window-q8_0",
     "minicpm3-f32",
+    "afmoe-f32",
 )
 
 

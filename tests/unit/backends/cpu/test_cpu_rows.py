@@ -164,6 +164,16 @@ def test_scaled_rows(library: KernelLibrary, factor: float) -> None:
         assert same_bits(out[:3], (values * np.float32(factor))[:3])
 
 
+def test_cleared_rows(library: KernelLibrary) -> None:
+    """Zeros without a sign, also where there was no number."""
+    values = special(4, 96, seed=5)
+    values[1, :3] = [np.nan, np.inf, -np.inf]
+    for workers in (1, 2, 4):
+        out = buffer(values)
+        columns(library, catalogue.ZERO, workers, out=out)
+        assert same_bits(out[:3], np.zeros((3, 96), np.float32))
+
+
 @pytest.mark.parametrize("cap", [2.0, 30.0, 50.0])
 def test_soft_cap(library: KernelLibrary, cap: float) -> None:
     values = special(4, 64, seed=3) * np.float32(10)

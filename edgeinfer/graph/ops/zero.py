@@ -1,0 +1,32 @@
+"""A buffer of zeros: what ops that only add begin with where their sum is to stand alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeinfer.graph.cost import Cost
+from edgeinfer.graph.op import Access, Op, OpContext
+
+
+@dataclass(frozen=True, slots=True)
+class Zero(Op):
+    """value[t] = 0 for each token of the pass, whatever was there."""
+
+    value: str
+    width: int
+
+    @property
+    def accesses(self) -> tuple[tuple[Access, ...], tuple[Access, ...]]:
+        return (), (Access(self.value, self.width),)
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(n_elements=self.width)
+
+    def evaluate(self, context: OpContext) -> None:
+        context.values[self.value] = np.zeros((len(context.step.batch.tokens), self.width), np.float32)
+
+
+OP = Zero

@@ -1,0 +1,44 @@
+"""AFMoE (Arcee Trinity): mixtures of experts whose branches are normed before and behind; the first layers are dense.
+
+Three layers with a window and rotary embedding, then one without either. Queries and keys are normed per head, a gate
+multiplies what the heads give, and embeddings are scaled as muP has it. Shares are sigmoids, chosen with a bias of each
+expert, beside one that every token has whole. Source: Arcee Trinity Large Technical Report (arXiv 2602.17004).
+"""
+
+from __future__ import annotations
+
+from edgeinfer.graph.graph import ModelSpec
+from edgeinfer.models.architectures import Architecture
+from edgeinfer.models.blocks import attention, embed, feed_forward, head, norm, rejoin
+from edgeinfer.models.hyperparameters import Hyperparameters
+from edgeinfer.models.mixture import Mixture
+from edgeinfer.models.model_graph import ModelGraph
+from edgeinfer.models.rope_metadata import rope_table
+from edgeinfer.models.sizes import Sizes, windows
+
+WINDOW_PERIOD = 4
+
+
+def build(hp: Hyperparameters) -> ModelSpec:
+    """The spec of an AFMoE. Raises BadGGUF where tensors or keys are missing."""
+    g = ModelGraph(hp, Sizes.read(hp, mixture=True))
+    rope, mixture = rope_table(hp, g.sizes.rotary_width), Mixture.read_sigmoid(hp, g.sizes, normalised=True)
+    hp.integer("attention.sliding_window")  # without it nothing would say which layers are rotated
+    n_dense = hp.integer("leading_dense_block_count", 0, least=0)
+    embed(g, g.sizes.width**0.5)
+    for number, window in enumerate(windows(hp, g.sizes, period=WINDOW_PERIOD)):
+        g.stage(f"blk.{number}")
+        norm(g, "attn_norm")
+        rotates = None if window is None else rope
+        attention(g, rotates, window=window, head_norms=True, gate="attn_gate", out="branch")
+        rejoin(g, "post_attention_norm")
+        norm(g, "ffn_norm")
+        if number < n_dense:
+            feed_forward(g, out="branch")
+        else:
+            mixture.branch(g)
+        rejoin(g, "post_ffw_norm")
+    return head(g)
+
+
+ARCHITECTURE = Architecture(build)
