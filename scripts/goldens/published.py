@@ -24,6 +24,8 @@ from transformers.models.qwen3_5.tokenization_qwen3_5 import PRETOKENIZE_REGEX a
 
 from goldens import cases, extras, further_cases
 from goldens.small_tokenizers import (
+    AFMOE,
+    AFMOE_FIRST,
     GPT4O,
     LLAMA3,
     VOCABULARY,
@@ -36,6 +38,7 @@ from goldens.small_tokenizers import (
 
 SMALL = cases.Sizes(width=32, heads=4, kv_heads=2, head_width=16, ffn_width=32)
 SQUARE = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32)
+PERIODIC = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=5)
 PERIOD = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=16, layers=7)
 HYBRID = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=16, ffn_width=32, layers=3)
 DELTA = cases.Sizes(width=32, heads=2, kv_heads=1, head_width=32, ffn_width=32)
@@ -214,4 +217,9 @@ PUBLISHED = (
     ),
     Published("phi2", _of(further_cases.phi2, SQUARE, intermediate_size=4 * SQUARE.width), QWEN, kept=False),
     Published("cohere2", _of(further_cases.cohere2, SQUARE), QWEN, beside=(extras.rotate_all,), kept=False),
+    Published(
+        "afmoe",
+        _of(further_cases.afmoe, PERIODIC, **FEW, moe_intermediate_size=16, route_norm=True, score_func="sigmoid"),
+        byte_level(AFMOE, "afmoe", first=AFMOE_FIRST),
+    ),
 )

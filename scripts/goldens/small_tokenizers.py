@@ -29,6 +29,15 @@ GPT4O = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+AFMOE_FIRST = (
+    r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))",
+    r"\p{N}{1,3}",
+    "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
+)
+AFMOE = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 CORPUS = ("the cat sat on the mat and the dog sat on the moon", "a cat and a dog", "the quick brown fox", "12 345 6789")
 WORDS = ("the", "cat", "sat", "on", "a", "dog", "moon", "##s", "##ing", "hello")
 
@@ -41,8 +50,8 @@ class Kind:
     pre: str = "default"
 
 
-def byte_level(pattern: str, pre: str, begin: str | None = None) -> Kind:
-    """Merges of bytes within pieces that a pattern cuts; `begin` stands before every text."""
+def byte_level(pattern: str, pre: str, begin: str | None = None, first: tuple[str, ...] = ()) -> Kind:
+    """Merges of bytes within pieces that a pattern cuts; `begin` stands before every text. `first`: patterns before."""
 
     def write(folder: Path) -> Encode:
         letters = byte_alphabet()
@@ -51,7 +60,7 @@ def byte_level(pattern: str, pre: str, begin: str | None = None) -> Kind:
         core = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=merges))
         core.pre_tokenizer = pre_tokenizers.Sequence(
             [
-                pre_tokenizers.Split(Regex(pattern), "isolated"),
+                *(pre_tokenizers.Split(Regex(each), "isolated") for each in (*first, pattern)),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
             ]
         )
