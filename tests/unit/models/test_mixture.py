@@ -155,3 +155,9 @@ def test_a_pass_reads_the_experts_that_its_tokens_are_expected_to_have() -> None
     used = [product for stage in work_of(spec, tensors).stages for product in stage.shape.products]
     assert sum(product.n_bytes for product in used if product.experts > 1) == experts
     assert {product.share_used for product in used if product.experts > 1} == {3 / 8}
+
+
+def test_an_afmoe_without_a_window_is_refused_for_nothing_says_which_layers_rotate(tmp_path: Path) -> None:
+    keys = sizes("afmoe", **COUNTS, expert_shared_count=1)
+    with pytest.raises(BadGGUF, match=r"afmoe\.attention\.sliding_window"):
+        spec_of(keyed(tmp_path, "afmoe", keys), mixture_tensors())
