@@ -138,10 +138,11 @@ def beside_all_weights(settings: Settings, path: Path, parallel: int) -> int:
     try:
         with open_model(path, n_context) as model:
             length = context_of(model.spec.n_context_trained, n_context)
-            holding = Holding(weights_bytes(machine.ram))
+            ram_bytes = weights_bytes(machine.ram)
 
             def streams(n_sessions: int) -> bool:
                 limits = limits_for(length, n_sessions, machine.kv, model.spec)
+                holding = Holding(ram_bytes, n_sequences=n_sessions)
                 return room_for(model.spec, model.file, limits, holding).budget_bytes is not None
 
             if streams(1):

@@ -36,15 +36,16 @@ def plan_for(
     Raises BadGGUF, UnsupportedModel, UnknownKey. A plan that does not fit is returned too: see `memory.missing_bytes`.
     """
     from edgeinfer.engine.executor import AUTO_DEVICE
-    from edgeinfer.engine.limits import context_of, limits_for, memory_need
+    from edgeinfer.engine.limits import context_of, limits_for, limits_with_states, memory_need
     from edgeinfer.models.load import spec_of
     from edgeinfer.scheduling import plan, topology
 
     key = AUTO_DEVICE if device == "auto" else device
     spec = spec_of(metadata, tensors, n_context, approx)
-    need = memory_need(key, spec, tensors, limits_for(context_of(spec.n_context_trained, n_context), kv=kv, spec=spec))
-    workers = n_workers or len(topology.usable_cores())
     available = topology.available_bytes() if ram_bytes is None else ram_bytes
+    limits = limits_for(context_of(spec.n_context_trained, n_context), kv=kv, spec=spec)
+    need = memory_need(key, spec, tensors, limits_with_states(key, spec, tensors, limits, available))
+    workers = n_workers or len(topology.usable_cores())
     return spec, plan.Plan(key, workers, len(spec.stages), need, available, speeds or plan.Speeds())
 
 

@@ -20,7 +20,7 @@ from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
-from edgeinfer.graph.state import Windows
+from edgeinfer.graph.state import LayerState, Windows, n_state_slots
 from edgeinfer.graph.step import Floats, Step
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.registry import Registry
@@ -48,7 +48,8 @@ class Limits:
     n_context: longest sequence in tokens; n_pages: KV pages in all; max_tokens, max_outputs: rows of one pass; kv: how
     keys and values are kept; branches: whether a tree in one pass pays; else it is read path by path; stored: where
     weights are that do not fit into memory; n_sequences: most of one pass, 0 for as many as pages allow; windows: what
-    layers with a window keep on devices that can keep less than the context, None: all of it.
+    layers with a window keep on devices that can keep less than the context, None: all of it; n_states: most slots for
+    states of sequences, 0 for as many as are of use.
     """
 
     n_context: int
@@ -61,6 +62,12 @@ class Limits:
     prepacked: Prepacked | None = None
     n_sequences: int = 0
     windows: Windows | None = None
+    n_states: int = 0
+
+    def state_slots(self, states: tuple[LayerState, ...]) -> int:
+        """Slots for the states of a model's sequences; 0 for a model without states."""
+        useful = n_state_slots(states, self.n_pages, self.max_outputs)
+        return min(useful, self.n_states) if self.n_states else useful
 
 
 WHOLE = 1 << 16
@@ -233,8 +240,8 @@ class DeviceOptions:
 class Footprint:
     """Memory a lane takes: weights in the device's own form, KV pages, states, buffers that do not depend on cores.
 
-    `kv_bytes_per_token`: what a further token of context takes. `window_bytes`: of `kv_bytes` those of layers that keep
-    only a window, which hardly grow with the context.
+    `kv_bytes_per_token`: what a further token of context takes, `bytes_per_state`: a further slot for a sequence's
+    state. `window_bytes`: of `kv_bytes` those of layers that keep only a window, which hardly grow with the context.
     """
 
     weight_bytes: int
@@ -243,6 +250,7 @@ class Footprint:
     buffer_bytes: int
     state_bytes: int = 0
     window_bytes: int = 0
+    bytes_per_state: int = 0
 
 
 @dataclass(frozen=True, slots=True)

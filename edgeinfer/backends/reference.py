@@ -24,7 +24,7 @@ from edgeinfer.graph.fragment import Fragment
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.rope import Rope, RopeSections, RopeTable
-from edgeinfer.graph.state import LayerState, n_state_slots
+from edgeinfer.graph.state import LayerState
 from edgeinfer.graph.step import PAGE, Floats, Int32s, Step
 from edgeinfer.graph.weights import Weight
 from edgeinfer.models import rope
@@ -103,7 +103,7 @@ class ReferenceLane:
         self.keys = [np.zeros((n, kept.kv_heads, kept.key_width), kv_type) for n, kept in sizes]
         self.cached_values = [np.zeros((n, kept.kv_heads, kept.value_width), kv_type) for n, kept in sizes]
         self.windows = ReferenceWindows(self, limits.n_pages) if any(self.limited) else None
-        n_states = n_state_slots(spec.states, limits.n_pages, limits.max_outputs)
+        n_states = limits.state_slots(spec.states)
         self.states = ReferenceStates(spec.states, n_states) if n_states else None
 
     def _layer_pages(self, limits: Limits) -> Iterator[int]:
@@ -382,8 +382,8 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
     per_token = spec.kv_bytes_per_token(4) - in_windows
     window_bytes = in_windows * PAGE * (0 if kept is None else kept.n_pages)
     kv_bytes = per_token * PAGE * limits.n_pages + window_bytes
-    state_bytes = n_state_slots(spec.states, limits.n_pages, limits.max_outputs) * spec.state_bytes
-    return Footprint(weight_bytes, per_token, kv_bytes, 0, state_bytes, window_bytes)
+    state_bytes = limits.state_slots(spec.states) * spec.state_bytes
+    return Footprint(weight_bytes, per_token, kv_bytes, 0, state_bytes, window_bytes, spec.state_bytes)
 
 
 def _open(options: DeviceOptions) -> ReferenceDevice:

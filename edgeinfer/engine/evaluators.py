@@ -26,7 +26,7 @@ from edgeinfer.backends.stored import Reading
 from edgeinfer.engine.capabilities import EvaluatorCapabilities
 from edgeinfer.engine.fingerprint import approximate, fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
-from edgeinfer.engine.limits import memory_need
+from edgeinfer.engine.limits import memory_need, unknown_need
 from edgeinfer.engine.regime import Regime
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
@@ -35,7 +35,7 @@ from edgeinfer.models.decoder_folder import DecoderFolder, is_decoder_folder, op
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.models.load import open_model, spec_of
 from edgeinfer.scheduling.batch.schedules import NAMES as BATCH_SCHEDULES
-from edgeinfer.scheduling.memory import require_fit
+from edgeinfer.scheduling.memory import MemoryNeed, require_fit
 from edgeinfer.scheduling.topology import available_bytes
 
 NEVER_RESCUED = ("cpu", "reference", "null")
@@ -140,6 +140,12 @@ class Subject:
         """The file of a model that has a spec."""
         assert isinstance(self.file, GGUFFile)
         return self.file
+
+    def memory_need(self, device: str, limits: Limits) -> MemoryNeed:
+        """The memory that it takes on a device under these limits, from the header alone. Raises UnknownKey."""
+        if self.spec is None:
+            return unknown_need(self.file.metadata, self.file.tensors, limits)
+        return memory_need(device, self.spec, self.file.tensors, limits)
 
 
 def is_own(device: str) -> bool:

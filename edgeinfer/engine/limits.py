@@ -15,10 +15,10 @@ from edgeinfer.backends.base import Limits, kind_of
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.errors import BadGGUF
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.state import Windows
+from edgeinfer.graph.state import SLOTS_IN_PASS, Windows
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.gguf import Metadata, TensorInfo
-from edgeinfer.scheduling.memory import PROGRAM_BYTES, MemoryNeed
+from edgeinfer.scheduling.memory import PROGRAM_BYTES, MemoryNeed, fitting_states
 from edgeinfer.scheduling.topology import available_bytes
 from edgeinfer.settings import CTX_CAP, KVKind
 
@@ -59,6 +59,39 @@ def limits_on(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo], l
     return limits if keeps_less else replace(limits, windows=None)
 
 
+def limits_with_states(
+    device: str,
+    spec: ModelSpec,
+    tensors: Mapping[str, TensorInfo],
+    limits: Limits,
+    available: int,
+    n_sequences: int = 1,
+    held_bytes: int | None = None,
+) -> Limits:
+    """Limits with fewer slots for states where memory is short of a few, but enough for a pass of `n_sequences`.
+
+    What goes are checkpoints, so that more of a text is read again after going back in it. `held_bytes`: the most that
+    weights take. Raises UnknownKey.
+    """
+    need = memory_need(device, spec, tensors, limits)
+    if held_bytes is not None:
+        need = replace(need, weight_bytes=min(need.weight_bytes, held_bytes))
+    n_states = max(fitting_states(need, available), min(need.n_states, SLOTS_IN_PASS * n_sequences))
+    return limits if n_states == need.n_states else replace(limits, n_states=n_states)
+
+
+def pass_limits(spec: ModelSpec, limits: Limits) -> tuple[Limits, tuple[str, ...]]:
+    """Limits with the most sequences of a pass, each with a state that it is at and one that is written; notices."""
+    if not spec.states:
+        return limits, ()
+    n_slots, n_useful = limits.state_slots(spec.states), replace(limits, n_states=0).state_slots(spec.states)
+    found = replace(limits, n_sequences=max(1, n_slots // SLOTS_IN_PASS))
+    if n_slots == n_useful:
+        return found, ()
+    of_states = f"memory has room for {n_slots} of the {n_useful} states that are of use"
+    return found, (f"{of_states}: going back in a text may mean reading all of it again",)
+
+
 def memory_for_model() -> int:
     """Bytes that a model, with the program that runs it, may take: what is available, and what the program has."""
     rss_bytes: int = psutil.Process().memory_info().rss
@@ -84,6 +117,8 @@ def memory_need(device: str, spec: ModelSpec, tensors: Mapping[str, TensorInfo],
         limits.n_context,
         taken.state_bytes,
         taken.window_bytes,
+        taken.bytes_per_state,
+        limits.state_slots(spec.states) if taken.bytes_per_state else 0,
     )
 
 

@@ -29,7 +29,7 @@ from edgeinfer.engine.executor import AUTO_DEVICE
 from edgeinfer.engine.facts import Facts
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.lanes import AUTO as AUTO_SCHEDULE
-from edgeinfer.engine.limits import context_of, limits_for, limits_on, memory_for_model, memory_need, unknown_need
+from edgeinfer.engine.limits import context_of, limits_for, limits_on, limits_with_states, memory_for_model, pass_limits
 from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.pool import Pool
 from edgeinfer.engine.racing.afterwards import Comparison
@@ -43,13 +43,11 @@ from edgeinfer.engine.speculation.setup import LaterDrafts, Loops, Speculation, 
 from edgeinfer.engine.staffing import device_options, known_core_plans, shared_cores, worker_kinds
 from edgeinfer.engine.texts import Texts, check_vocabulary, own_texts, texts_with
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, DoesNotFit, UnsupportedModel
-from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.state import n_state_slots
 from edgeinfer.models.load import left_out, spec_of
 from edgeinfer.models.store import LocalModel, Store
 from edgeinfer.models.text import vocabulary_of
 from edgeinfer.models.thresholds import told as told_of
-from edgeinfer.scheduling.memory import MemoryNeed, require_fit
+from edgeinfer.scheduling.memory import require_fit
 from edgeinfer.scheduling.topology import CoreKind, read_topology
 from edgeinfer.scheduling.work import work_of
 from edgeinfer.settings import CTX_CAP, KVKind, Mode, Spec
@@ -105,9 +103,8 @@ def load(
     model with the same vocabulary, if its file or name is among them. `history`: what is learnt of texts is kept in
     the user's data folder and used the next time, and tables that drafts come from are made while nothing is generated,
     except in the sparing modes. `sharing`: the model is for batches, whose sequences two devices share by the
-    schedule predicted to be fastest in every pass, or the named one. `parallel`: answers in the making at a time; more
-    of them wait. `progress` is called with what is done, how much
-    of it and how much there is.
+    schedule predicted to be fastest in every pass, or the named one. `parallel`: requests at a time, for whose states
+    there must be room; more wait. `progress` is called with what is done, how much of it and how much there is.
     Raises ModelNotFound, BadGGUF, UnsupportedModel, DoesNotFit, DeviceUnavailable, UnknownKey, BadSetting.
     """
     started = time.perf_counter()
@@ -125,7 +122,7 @@ def load(
         kv=kv,
         mode=mode,
         isolate=isolate,
-        holding=Holding(ram_bytes, packs),
+        holding=Holding(ram_bytes, packs, n_sequences=parallel or n_sessions),
         approx=approx,
         rows=rows,
         threads=threads,
@@ -246,17 +243,16 @@ def _staff(wanted: _Wanted, subject: Subject) -> tuple[DeviceOptions, tuple[Core
     return options, worker_kinds(options, topology)
 
 
-def _held(
-    subject: Subject, spec: ModelSpec, name: str, wanted: _Wanted, limits: Limits
-) -> tuple[Limits, Speculation, tuple[str, ...]]:
+def _held(subject: Subject, name: str, wanted: _Wanted, limits: Limits) -> tuple[Limits, Speculation, tuple[str, ...]]:
     """Limits with the place of weights on the cpu; a draft model for which memory has no room beside is left out."""
     speculation, holding, progress = wanted.speculation, wanted.holding, wanted.progress
     beside = 0 if speculation.spec == "off" else draft_bytes(speculation.draft_from, limits)
     own = subject.fingerprint if subject.approx is None else fingerprint(subject.gguf)
-    arguments = (spec, subject.gguf, name, own, limits)
+    assert subject.spec is not None
+    arguments = (subject.spec, subject.gguf, name, own, limits)
     try:
         found, notices = stored(*arguments, replace(holding, beside_bytes=beside), progress)
-        taken = beside + memory_need(wanted.device, spec, subject.file.tensors, found).weight_bytes
+        taken = beside + subject.memory_need(wanted.device, found).weight_bytes
         if not beside or holding.ram_bytes is None or taken <= holding.ram_bytes:
             return found, speculation, notices
         reason = f"both take {size_text(taken)} and may have {size_text(holding.ram_bytes)}"
@@ -285,28 +281,30 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
     n_context = context_of(trained, wanted.n_context)
     if spec is None:
         limits = limits_for(n_context, wanted.n_sessions, wanted.kv)
-        require_fit(unknown_need(metadata, tensors, limits), memory_for_model())
+        require_fit(subject.memory_need(wanted.device, limits), memory_for_model())
         return subject, limits, trained, wanted.speculation, ()
     spec, speculation = spec_of(metadata, tensors, n_context, subject.approx, rows=subject.rows), wanted.speculation
+    subject = replace(subject, spec=spec)
     limits = limits_on(wanted.device, spec, tensors, limits_for(n_context, wanted.n_sessions, wanted.kv, spec))
     if not spec.is_causal:  # whole texts in one pass, and none is written
         limits = replace(limits, max_tokens=max(limits.max_tokens, n_context))
         speculation = replace(speculation, spec="off")
-    if spec.states:  # each sequence of a pass has a state that is read and one that is written
-        n_slots = n_state_slots(spec.states, limits.n_pages, limits.max_outputs)
-        limits = replace(limits, n_sequences=max(1, n_slots // 2))
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
     notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors))
     if wanted.device == AUTO_DEVICE:
-        limits, speculation, more = _held(subject, spec, name, wanted, limits)
+        limits, speculation, more = _held(subject, name, wanted, limits)
         notices += more
     elif wanted.holding.ram_bytes is not None:
         raise BadSetting(
             f"only the cpu reads weights from disk while it runs: use --device cpu with --ram, not {wanted.device}"
         )
+    else:
+        sizes = memory_for_model(), wanted.holding.n_sequences
+        limits = limits_with_states(wanted.device, spec, tensors, limits, *sizes)
     if limits.stored is None:
-        require_fit(memory_need(wanted.device, spec, tensors, limits), memory_for_model())
-    return replace(subject, spec=spec), limits, trained, speculation, notices
+        require_fit(subject.memory_need(wanted.device, limits), memory_for_model())
+    limits, told = pass_limits(spec, limits)
+    return subject, limits, trained, speculation, notices + told
 
 
 def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices: tuple[str, ...]) -> LLM:
@@ -359,7 +357,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
         notices=notices,
         approx=subject.approx,
         cores=shared_cores(options, read_topology()),
-        need=_need(subject, wanted.device, executor.limits),
+        need=subject.memory_need(wanted.device, executor.limits),
     )
     # a table of every token's successors takes hundreds of passes, each of which would read from disk
     primes = wanted.speculation.history and limits.stored is None
@@ -381,13 +379,6 @@ def _doubtful(wanted: _Wanted, device: str, n_context: int, trained: int) -> tup
     if n_context > trained:
         notices += (f"a context of {n_context} tokens is more than the {trained} this model was trained for",)
     return notices
-
-
-def _need(subject: Subject, device: str, limits: Limits) -> MemoryNeed:
-    """The memory that a model takes."""
-    if subject.spec is None:
-        return unknown_need(subject.file.metadata, subject.file.tensors, limits)
-    return memory_need(device, subject.spec, subject.file.tensors, limits)
 
 
 def _program_texts(subject: Subject, executor: SequenceEvaluator) -> Texts:

@@ -16,7 +16,7 @@ from edgeinfer.backends.stored import Prepacked, Stored
 from edgeinfer.engine.bundle_room import require_room_for_bundles
 from edgeinfer.engine.fingerprint import approximate
 from edgeinfer.engine.firing import firing_of
-from edgeinfer.engine.limits import memory_for_model, memory_need
+from edgeinfer.engine.limits import limits_with_states, memory_for_model, memory_need
 from edgeinfer.engine.probing.machine import fingerprint_of
 from edgeinfer.engine.profiles import ProfileStore
 from edgeinfer.errors import BadBundle, DoesNotFit
@@ -26,7 +26,7 @@ from edgeinfer.models.bundle_places import NEURONS, WHOLE, bundle_path, pack_opt
 from edgeinfer.models.gguf import GGUFFile, TensorInfo
 from edgeinfer.models.thresholds import has_threshold, threshold_of
 from edgeinfer.scheduling.firing import Firing
-from edgeinfer.scheduling.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, require_fit
+from edgeinfer.scheduling.memory import PROGRAM_BYTES, RESERVE_SHARE, enough, fewer_sequences, require_fit
 from edgeinfer.scheduling.profile import Disk
 from edgeinfer.scheduling.residency import (
     USUAL,
@@ -61,12 +61,14 @@ STAYS = 2.0
 class Holding:
     """How weights may be held. `ram_bytes`: of memory for them, None for what there is. `packs`: a file may be made.
 
-    `beside_bytes` of that memory are for a second model, where not all weights stay.
+    `beside_bytes` of that memory are for a second model, where not all weights stay. `n_sequences`: that a pass must
+    have room for, with their states; of more it has as many as there is memory for.
     """
 
     ram_bytes: int | None = None
     packs: bool = True
     beside_bytes: int = 0
+    n_sequences: int = 1
 
 
 SMALLER_PASSES = (128, 64)
@@ -82,31 +84,49 @@ class Described(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What memory has room for: `budget_bytes` of weights, None for all of them, in passes of `max_tokens`."""
+    """What memory has room for: `budget_bytes` of weights, None for all of them, in passes of `max_tokens`.
+
+    `n_states`: as of `Limits`.
+    """
 
     budget_bytes: int | None
     max_tokens: int
+    n_states: int
 
 
 def room_for(spec: ModelSpec, file: Described, limits: Limits, holding: Holding, available: int | None = None) -> Room:
     """How many weights may stay; passes are made smaller where that lets them be as many as was asked for.
 
-    `available` bytes on another machine (None: what there is here). Raises DoesNotFit where there is not even room for
-    the rest.
+    Before weights have to go, checkpoints of states do. `available` bytes on another machine (None: what there is
+    here). Raises DoesNotFit where there is not even room for the rest.
     """
     available = memory_for_model() if available is None else available
+    room = _room(spec, file, limits, holding, available)
+    if spec.states and room.budget_bytes is not None:
+        sizes = available, holding.n_sequences, holding.ram_bytes
+        fewer = limits_with_states(CPU, spec, file.tensors, limits, *sizes)
+        other = _room(spec, file, fewer, holding, available)
+        if other.budget_bytes is None or room.budget_bytes <= 0:
+            limits, room = fewer, other
+    if room.budget_bytes is None:
+        return room
+    if room.budget_bytes <= 0:
+        require_fit(memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=room.max_tokens)), available)
+    return replace(room, budget_bytes=max(0, room.budget_bytes - holding.beside_bytes))
+
+
+def _room(spec: ModelSpec, file: Described, limits: Limits, holding: Holding, available: int) -> Room:
+    """The same with so many slots for states; a budget is not positive where there is no room for the rest."""
     budget = 0
     for max_tokens in (limits.max_tokens, *SMALLER_PASSES):
         need = memory_need(CPU, spec, file.tensors, replace(limits, max_tokens=max_tokens))
         room = int(available * (1 - RESERVE_SHARE)) - need.kv_bytes - need.buffer_bytes - PROGRAM_BYTES
         budget = room if holding.ram_bytes is None else min(room, holding.ram_bytes)
         if need.weight_bytes <= budget:
-            return Room(None, max_tokens)
+            return Room(None, max_tokens, limits.n_states)
         if budget == holding.ram_bytes or (holding.ram_bytes is None and room > need.buffer_bytes):
             break
-    if budget <= 0:
-        require_fit(need, available)
-    return Room(max(0, budget - holding.beside_bytes), max_tokens)
+    return Room(budget, max_tokens, limits.n_states)
 
 
 def chosen_layout(
@@ -208,11 +228,24 @@ def planned_weights(
     `available` bytes on another machine, None for this one. Raises DoesNotFit as `stored`.
     """
     room = room_for(spec, file, limits, holding, available)
-    limits = replace(limits, max_tokens=room.max_tokens)
+    limits = replace(limits, max_tokens=room.max_tokens, n_states=room.n_states)
     if room.budget_bytes is None:
         return None, limits
-    kept = chosen_layout(spec, file, room.budget_bytes, disk, name, firing)
+    try:
+        kept = chosen_layout(spec, file, room.budget_bytes, disk, name, firing)
+    except DoesNotFit as reason:
+        raise DoesNotFit(f"{reason}{_fewer_sequences(spec, file, limits, holding, available)}") from None
     return None if kept.holds_all else kept, limits
+
+
+def _fewer_sequences(
+    spec: ModelSpec, file: Described, limits: Limits, holding: Holding, available: int | None = None
+) -> str:
+    """How many sequences' states would leave room for all weights: the end of a sentence, "" where none would."""
+    need = memory_need(CPU, spec, file.tensors, limits)
+    if holding.ram_bytes is not None:
+        need = replace(need, weight_bytes=min(need.weight_bytes, holding.ram_bytes))
+    return fewer_sequences(need, memory_for_model() if available is None else available, holding.n_sequences)
 
 
 def stored(
@@ -242,7 +275,7 @@ def stored(
     sizes = kept.pinned_bytes, found.window_bytes, found.n_readers, kept.cache_bytes, found.neuron_bytes
     gap_bytes = read_times(disk, SMALL_READERS).gap_bytes
     place = Stored(path, fingerprint, found.pinned, *sizes, SMALL_READERS, gap_bytes, kept.by_neurons)
-    return replace(limits, stored=place), (told(kept, disk),)
+    return replace(limits, stored=place), (told(kept, disk) + _fewer_sequences(spec, file, limits, holding),)
 
 
 def place_of(

@@ -69,6 +69,8 @@ MOST_STATE_BYTES = 256 << 20
 """States and their checkpoints take so much, unless FEWEST_STATES take more."""
 FEWEST_STATES = 8
 """Slots for one sequence: where it is, where a pass brings it, and checkpoints of the last few hundred tokens."""
+SLOTS_IN_PASS = 2
+"""Slots of a sequence in a pass: the state it is at, and the one that the pass brings it to."""
 
 
 def n_state_slots(states: tuple[LayerState, ...], n_pages: int, max_outputs: int) -> int:

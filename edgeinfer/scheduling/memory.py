@@ -1,14 +1,15 @@
 """What a model needs against what there is: numbers in, a verdict out.
 
 In: bytes of weights, KV cache and buffers as a device would hold them, and the memory available. Out: whether it fits,
-and if not by how many bytes and what would. Measures nothing.
+and if not by how many bytes and what would: a smaller context, states of fewer sequences. Measures nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgeinfer.errors import DoesNotFit
+from edgeinfer.graph.state import SLOTS_IN_PASS
 from edgeinfer.size_text import size_text
 
 PROGRAM_BYTES = 210_000_000
@@ -28,7 +29,7 @@ class MemoryNeed:
 
     `weight_bytes`: in memory, in the device's own form; `buffer_bytes`: working buffers of a pass. `state_bytes`: of
     `kv_bytes` those of states, which do not grow with the context; `window_bytes`: those of layers that keep only a
-    window, which hardly do.
+    window, which hardly do. `n_states`: slots for states, of `bytes_per_state` each; they are not all of `state_bytes`.
     """
 
     weight_bytes: int
@@ -38,6 +39,13 @@ class MemoryNeed:
     n_context: int
     state_bytes: int = 0
     window_bytes: int = 0
+    bytes_per_state: int = 0
+    n_states: int = 0
+
+    def with_states(self, n_states: int) -> MemoryNeed:
+        """What the model takes with so many slots for states."""
+        saved = (self.n_states - n_states) * self.bytes_per_state
+        return replace(self, kv_bytes=self.kv_bytes - saved, state_bytes=self.state_bytes - saved, n_states=n_states)
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
@@ -82,6 +90,17 @@ def fitting_context(need: MemoryNeed, available_bytes: int) -> int:
     return max(0, min(need.n_context, room // max(1, per_token)))
 
 
+def fitting_states(need: MemoryNeed, available_bytes: int) -> int:
+    """Slots for states that would fit beside all else; 0 for a model without states."""
+    excess = missing_bytes(need, available_bytes)
+    return max(0, need.n_states - -(-excess // max(1, need.bytes_per_state)))
+
+
+def fitting_sequences(need: MemoryNeed, available_bytes: int) -> int:
+    """Sequences of a pass whose states would fit beside all else; 0 for a model without states."""
+    return fitting_states(need, available_bytes) // SLOTS_IN_PASS
+
+
 def require_fit(need: MemoryNeed, available_bytes: int) -> None:
     """Raise DoesNotFit, with the numbers and what would fit, unless the model fits."""
     missing = missing_bytes(need, available_bytes)
@@ -96,10 +115,33 @@ def require_fit(need: MemoryNeed, available_bytes: int) -> None:
 
 def would_fit(need: MemoryNeed, available_bytes: int) -> str:
     """What would fit instead of a model that does not."""
-    context = fitting_context(need, available_bytes)
+    context, n_sequences = fitting_context(need, available_bytes), fitting_sequences(need, available_bytes)
+    ways = [f"a context of {context} tokens would fit (--ctx {context})"] if context >= LEAST_CONTEXT else []
+    ways += [f"{_states_of(n_sequences)} would fit (--parallel {n_sequences})"] if n_sequences else []
+    if ways or not need.n_states:
+        return "; ".join(ways) or "a smaller model or a smaller quant would fit"
+    one = need.with_states(min(need.n_states, SLOTS_IN_PASS))
+    context = fitting_context(one, available_bytes)
     if context >= LEAST_CONTEXT:
-        return f"a context of {context} tokens would fit (--ctx {context})"
-    return "a smaller model or a smaller quant would fit"
+        return f"a context of {context} tokens with {_states_of(1)} would fit (--ctx {context} --parallel 1)"
+    if fitting_context(replace(need, state_bytes=0), available_bytes) < LEAST_CONTEXT:
+        return "a smaller model or a smaller quant would fit"
+    return (
+        f"the state of a single sequence takes {size_text(need.bytes_per_state)}, and a pass needs room for "
+        f"{SLOTS_IN_PASS}; a smaller model would fit"
+    )
+
+
+def fewer_sequences(need: MemoryNeed, available_bytes: int, n_asked: int) -> str:
+    """How many of the sequences asked for would leave room for all weights: the end of a sentence, "" for none."""
+    n_sequences = fitting_sequences(need, available_bytes)
+    if not 0 < n_sequences < n_asked:
+        return ""
+    return f"; {_states_of(n_sequences)} would leave room for all weights (--parallel {n_sequences})"
+
+
+def _states_of(n_sequences: int) -> str:
+    return f"states of {n_sequences} sequence{'' if n_sequences == 1 else 's'}"
 
 
 def enough(n_bytes: int) -> str:

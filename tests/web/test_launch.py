@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from edgeinfer.app.listening import listen
-from edgeinfer.app.web.launch import _link, _signals_set
+from edgeinfer.app.opening_face import OpeningFace
+from edgeinfer.app.terminal_face import TerminalFace
+from edgeinfer.app.web import launch
+from edgeinfer.app.web.launch import _link, _load, _signals_set
+from edgeinfer.errors import DoesNotFit
+from edgeinfer.settings import Settings, load_settings
 
 
 @pytest.fixture
@@ -45,3 +51,17 @@ def test_a_link_names_an_address_that_a_browser_can_open() -> None:
         assert _link(here) == f"http://127.0.0.1:{here.getsockname()[1]}"
         assert "//0.0.0.0" not in _link(everywhere)
         assert _link(everywhere).endswith(f":{everywhere.getsockname()[1]}")
+
+
+def test_a_page_has_one_request_at_a_time_where_states_of_more_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = list[object]()
+
+    def load_model(path: Path, settings: Settings, face: OpeningFace, **how: int) -> str:
+        tried.append(how["parallel"])
+        if how["parallel"] > 1:
+            raise DoesNotFit("states of 2 sequences would fit (--parallel 2)")
+        return "open"
+
+    monkeypatch.setattr(launch, "load_model", load_model)
+    assert _load(Path("wide.gguf"), load_settings(environ={}), TerminalFace()) == "open"
+    assert tried == [8, 1]

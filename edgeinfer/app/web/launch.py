@@ -34,6 +34,7 @@ from edgeinfer.app.web.page import Page
 from edgeinfer.app.web.shared_models import SharedModels
 from edgeinfer.children import command
 from edgeinfer.engine.running import RunningNote
+from edgeinfer.errors import DoesNotFit
 from edgeinfer.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -117,7 +118,10 @@ def _link(listener: socket.socket) -> str:
 
 
 def _load(path: Path, settings: Settings, face: OpeningFace) -> LLM:
-    return load_model(path, settings, face, n_sessions=SHARED.contexts, parallel=SHARED.parallel)
+    try:
+        return load_model(path, settings, face, n_sessions=SHARED.contexts, parallel=SHARED.parallel)
+    except DoesNotFit:  # for the states of a single sequence there may be room
+        return load_model(path, settings, face, n_sessions=SHARED.contexts, parallel=1)
 
 
 def _command() -> str:

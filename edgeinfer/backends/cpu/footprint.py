@@ -11,7 +11,7 @@ from edgeinfer.backends.base import Footprint, Limits
 from edgeinfer.backends.cpu.kv_memory import kv_bytes
 from edgeinfer.backends.cpu.layout import BufferLayout, heads_of
 from edgeinfer.backends.cpu.panels import UNIT_ROWS, panel_for
-from edgeinfer.backends.cpu.states import states_bytes
+from edgeinfer.backends.cpu.states import slot_bytes, states_bytes
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.experts import Experts
 from edgeinfer.graph.ops.matmul import MatMul
@@ -34,7 +34,7 @@ def footprint(spec: ModelSpec, tensors: Mapping[str, TensorInfo], limits: Limits
     all_bytes, window_bytes, per_token = kv_bytes(spec.kv, limits)
     buffers = BufferLayout(spec, tensors, limits).total_bytes
     states = states_bytes(spec, limits)
-    return Footprint(panels, per_token, all_bytes, buffers, states, window_bytes)
+    return Footprint(panels, per_token, all_bytes, buffers, states, window_bytes, slot_bytes(spec))
 
 
 def _panel_bytes(weight: Weight, n_rows: int, tensors: Mapping[str, TensorInfo]) -> int:

@@ -16,7 +16,7 @@ from edgeinfer.backends.base import Limits
 from edgeinfer.backends.cpu.layout import padded
 from edgeinfer.backends.cpu.memory import aligned
 from edgeinfer.graph.graph import ModelSpec
-from edgeinfer.graph.state import LayerState, n_state_slots
+from edgeinfer.graph.state import LayerState
 from edgeinfer.graph.step import Floats, Int32s, Step
 
 STATE_STEP = np.dtype(
@@ -45,10 +45,14 @@ def layer_shape(layer: LayerState) -> tuple[int, int]:
     return math.prod(layer.shape[:-1]), padded(layer.shape[-1])
 
 
+def slot_bytes(spec: ModelSpec) -> int:
+    """Bytes of one slot."""
+    return sum(4 * math.prod(layer_shape(layer)) for layer in spec.states)
+
+
 def states_bytes(spec: ModelSpec, limits: Limits) -> int:
     """Bytes of all slots, and of what is kept of tokens."""
-    n_slots = n_state_slots(spec.states, limits.n_pages, limits.max_outputs)
-    slots = sum(4 * (n_slots + 1) * math.prod(layer_shape(layer)) for layer in spec.states)
+    slots = (limits.state_slots(spec.states) + 1) * slot_bytes(spec)
     return slots + sum(4 * limits.max_outputs * padded(layer.token_width) for layer in spec.states)
 
 
@@ -56,7 +60,7 @@ class CpuStates:
     """`run`: has the team do what `record` asks for, a slot that goes on by tokens of the last pass."""
 
     def __init__(self, spec: ModelSpec, limits: Limits) -> None:
-        self.n_slots = n_state_slots(spec.states, limits.n_pages, limits.max_outputs)
+        self.n_slots = limits.state_slots(spec.states)
         self._max_kept = limits.max_outputs
         self.layers: list[Floats] = [
             aligned((self.n_slots + 1, *layer_shape(layer)), np.float32) for layer in spec.states

@@ -13,7 +13,7 @@ from edgeinfer.backends.base import Limits, Progress, no_progress
 from edgeinfer.engine.evaluators import SequenceEvaluator
 from edgeinfer.engine.fingerprint import fingerprint
 from edgeinfer.engine.kvcache import pages_for
-from edgeinfer.engine.limits import limits_for, memory_for_model, memory_need
+from edgeinfer.engine.limits import limits_for, limits_with_states, memory_for_model, memory_need
 from edgeinfer.engine.speculation.draft_model import DraftModel
 from edgeinfer.errors import BadSetting, ModelNotFound
 from edgeinfer.graph.graph import ModelSpec
@@ -76,7 +76,9 @@ def open_draft_model(
         own = vocabulary_of(model.file.metadata)
         n_known = _known_tokens(path, own, vocabulary)
         spec, limits = _cut(model, executor.limits)
-        require_fit(memory_need(executor.device, spec, model.file.tensors, limits), memory_for_model())
+        available, tensors = memory_for_model(), model.file.tensors
+        limits = limits_with_states(executor.device, spec, tensors, limits, available)
+        require_fit(memory_need(executor.device, spec, tensors, limits), available)
         print_of_model = fingerprint(model.file)
         beside = executor.beside(spec, model.file, print_of_model, limits, progress)
         model.file.release()
