@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from edgeinfer.backends.base import Device, DeviceOptions, device_kinds, open_device
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.errors import DeviceUnavailable
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.ops.rms_norm import RMSNorm
 from edgeinfer.models.load import open_model
-from tests.golden.goldens import Golden, Player, distance
+from tests.golden.goldens import Golden, distance, fed
 
 NAMES = ("qwen3-f32", "qwen3-q8_0", "gemma3-q8_0", "olmo2-q8_0")
 
@@ -33,30 +30,17 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     return Golden.read(request.param)
 
 
-@pytest.fixture(params=[key for key in device_kinds() if key not in ("null", "reference")])
-def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    try:
-        found = open_device(request.param, DeviceOptions(n_workers=2))
-    except DeviceUnavailable as reason:
-        pytest.skip(f"{request.param}: {reason}")
-    yield found
-    found.close()
-
-
-def fed(device: Device, golden: Golden, spec: ModelSpec, cuts: list[int]) -> np.ndarray:
-    """Logits of the golden tokens, cut into passes."""
-    with Player(device, golden, spec) as player:
-        return np.concatenate([player.feed(chunk) for chunk in np.split(golden.tokens, cuts)])
-
-
-def test_devices_agree_on_norms_without_weights(device: Device, golden: Golden) -> None:
+@pytest.mark.parametrize(
+    "computing", [key for key in device_kinds() if key not in ("null", "reference")], indirect=True
+)
+def test_devices_agree_on_norms_without_weights(computing: Device, golden: Golden) -> None:
     with open_model(golden.model, golden.n_context) as model:
         weighted, spec = model.spec, bare(model.spec)
     assert spec != weighted
     expected = fed(ReferenceDevice(), golden, spec, [])
-    found = fed(device, golden, spec, [10, 11, 40])
+    found = fed(computing, golden, spec, [10, 11, 40])
     assert distance(found, expected) < (2e-3 if golden.model.stem.endswith("f32") else 0.1)
-    assert distance(found, fed(device, golden, weighted, [10, 11, 40])) > 0.02
+    assert distance(found, fed(computing, golden, weighted, [10, 11, 40])) > 0.02
 
 
 def test_the_cpu_gives_the_same_bits_in_passes_of_any_size(golden: Golden) -> None:

@@ -16,18 +16,11 @@ from edgeinfer.graph.fragment import whole
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.step import Step
 from edgeinfer.models.load import Model, open_model
-from tests.conformance.test_devices import ALL_OPS, COUNTING, KEYS, opened
-from tests.golden.goldens import Golden, distance
+from tests.golden.golden_devices import COUNTING
+from tests.golden.goldens import ALL_OPS, Golden, distance
 
 LIMITS = Limits(64, 4, 16, 16)
 EXACT = 1e-5
-
-
-@pytest.fixture(params=KEYS)
-def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    found = opened(request.param)
-    yield found
-    found.close()
 
 
 @pytest.fixture(scope="module")
@@ -91,16 +84,14 @@ def check_op_times(op_times: OpTimes, spec: ModelSpec, step: Step) -> None:
     assert op_times.overhead().launch_s > 0
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key in ALL_OPS and key not in COUNTING])
-def test_states_are_there_for_a_model_that_keeps_some(key: str) -> None:
-    device = opened(key)
+@pytest.mark.parametrize("key", [key for key in ALL_OPS if key not in COUNTING])
+def test_states_are_there_for_a_model_that_keeps_some(device: Device) -> None:
     with open_model(Golden.read("lfm2-q8_0").model, 64) as model:
         lane = device.compile(model.spec, model.file, LIMITS)
         states = lane.capabilities.states
         assert states is not None
         assert states.read(range(states.n_slots)).shape == (states.n_slots, states.slot_bytes)
         lane.close()
-    device.close()
 
 
 def test_a_device_compiles_the_parts_that_its_record_says(device: Device, model: Model, step: Step) -> None:

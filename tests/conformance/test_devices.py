@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, device_kinds, open_device
+from edgeinfer.backends.base import DEVICES, Device, Limits, device_kinds, open_device
 from edgeinfer.engine.executor import Executor
 from edgeinfer.errors import DeviceUnavailable, UnknownKey, UnsupportedModel
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.load import open_model
 from edgeinfer.settings import KVKind
-from tests.golden.goldens import PAGES, RESULTS, Golden, Player, distance, is_cpu_only
+from tests.golden.golden_devices import opened, skip_refused
+from tests.golden.goldens import ALL_OPS, PAGES, RESULTS, Golden, Player, distance
 from tests.unit.engine.test_executor import chain
 
 GOLDEN = "llama-q8_0"
@@ -40,45 +40,13 @@ FAMILIES = (
     "minicpm3-q8_0",
     "afmoe-q8_0",
 )
-ALL_OPS = ("cpu", "null", "reference")
-"""Devices that have every op."""
 KEYS = tuple(device_kinds())
-COUNTING = {"null"}
-"""Devices that compute nothing."""
-
-
-@pytest.fixture(params=KEYS)
-def key(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
-
-
-def opened(key: str) -> Device:
-    """A device with two workers; skips where it cannot run."""
-    try:
-        return open_device(key, DeviceOptions(n_workers=2))
-    except DeviceUnavailable as reason:
-        pytest.skip(f"{key}: {reason}")
-
-
-@pytest.fixture
-def device(key: str) -> Iterator[Device]:
-    found = opened(key)
-    yield found
-    found.close()
 
 
 @pytest.fixture(params=get_args(KVKind))
 def kv(request: pytest.FixtureRequest) -> KVKind:
     found: KVKind = request.param
     return found
-
-
-@pytest.fixture(params=[key for key in KEYS if key not in COUNTING])
-def computing(request: pytest.FixtureRequest) -> Iterator[Device]:
-    found = opened(request.param)
-    yield found
-    found.close()
 
 
 def pages_of(player: Player) -> NDArray[np.uint8]:
@@ -118,9 +86,9 @@ def test_a_program_that_runs_whole_models_is_no_device() -> None:
 
 def runnable(device: Device, name: str) -> Golden:
     """A golden model; skips those with ops that a device has not."""
-    if is_cpu_only(name) and device.name not in ALL_OPS:
-        pytest.skip(f"{device.name} has not all ops of {name}")
-    return Golden.read(name)
+    golden = Golden.read(name)
+    skip_refused(device, golden)
+    return golden
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key not in ALL_OPS])

@@ -6,16 +6,15 @@ the same rows, which are still in their buffers, in a cache of its own. Both mus
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from edgeinfer.backends.base import DEVICES, Device, DeviceOptions, Limits, device_kinds, open_device
+from edgeinfer.backends.base import DEVICES, Device, Limits
 from edgeinfer.backends.reference import ReferenceDevice
 from edgeinfer.engine.lanes.overlap.parts import parts_of
-from edgeinfer.errors import BadGGUF, DeviceUnavailable, UnsupportedModel
+from edgeinfer.errors import BadGGUF, UnsupportedModel
 from edgeinfer.graph.graph import ModelSpec
 from edgeinfer.graph.op import Op
 from edgeinfer.graph.ops.attention import Attention
@@ -27,7 +26,7 @@ from edgeinfer.models.model_graph import ModelGraph
 from edgeinfer.models.sizes import Sizes
 from edgeinfer.scheduling.work import work_of
 from edgeinfer.settings import KVKind
-from tests.golden.goldens import PAGES, Golden, Player, distance
+from tests.golden.goldens import PAGES, Golden, Player, distance, fed
 
 NAMES = ("llama-q8_0", "mistral-window-q8_0", "minicpm3-q8_0")
 OF_KEYS = {"key", "value", "latent_key", "rotated_key", "plain_key"}
@@ -63,65 +62,52 @@ def kv(request: pytest.FixtureRequest) -> KVKind:
     return found
 
 
-@pytest.fixture(params=[key for key in device_kinds() if key != "null"])
-def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    try:
-        found = open_device(request.param, DeviceOptions(n_workers=2))
-    except DeviceUnavailable as reason:
-        pytest.skip(f"{request.param}: {reason}")
-    yield found
-    found.close()
-
-
-def fed(device: Device, golden: Golden, spec: ModelSpec, kv: KVKind, cuts: list[int]) -> np.ndarray:
-    """Logits of the golden tokens, cut into passes."""
-    with Player(device, golden, spec, kv=kv) as player:
-        return np.concatenate([player.feed(chunk) for chunk in np.split(golden.tokens, cuts)])
-
-
-def test_a_shared_cache_is_as_good_as_a_copy(device: Device, golden: Golden, kv: KVKind) -> None:
-    shared, copied = (fed(device, golden, spec_of(golden, shares=shares), kv, [10, 11, 40]) for shares in (True, False))
-    if device.batch_invariant:
+def test_a_shared_cache_is_as_good_as_a_copy(computing: Device, golden: Golden, kv: KVKind) -> None:
+    shared, copied = (
+        fed(computing, golden, spec_of(golden, shares=shares), [10, 11, 40], kv) for shares in (True, False)
+    )
+    if computing.batch_invariant:
         assert shared.tobytes() == copied.tobytes()
-    assert distance(shared, copied) < (2e-2 if device.name in ("onnx", "openvino") else 1e-6)  # these round otherwise
+    rounds = computing.name in ("onnx", "openvino")
+    assert distance(shared, copied) < (2e-2 if rounds else 1e-6)
     with open_model(golden.model, golden.n_context) as model:
-        assert distance(shared, fed(device, golden, model.spec, kv, [10, 11, 40])) > 0.05
+        assert distance(shared, fed(computing, golden, model.spec, [10, 11, 40], kv)) > 0.05
 
 
-def test_chunks_and_trees_are_read_as_the_text_is(device: Device, golden: Golden, kv: KVKind) -> None:
+def test_chunks_and_trees_are_read_as_the_text_is(computing: Device, golden: Golden, kv: KVKind) -> None:
     spec = spec_of(golden, shares=True)
-    whole, parts = (fed(device, golden, spec, kv, cuts) for cuts in ([], [1, 4, 13, 50]))
-    if device.batch_invariant:
+    whole, parts = (fed(computing, golden, spec, cuts, kv) for cuts in ([], [1, 4, 13, 50]))
+    if computing.batch_invariant:
         assert whole.tobytes() == parts.tobytes()
     assert distance(whole, parts) < 0.05
-    with Player(device, golden, spec, kv=kv) as player:
+    with Player(computing, golden, spec, kv=kv) as player:
         player.feed(golden.tokens[:60])
         tree = player.look(golden.tokens[60:72], BRANCHING)
-    with Player(device, golden, spec, kv=kv) as player:
+    with Player(computing, golden, spec, kv=kv) as player:
         path = player.feed(np.concatenate([golden.tokens[:60], golden.tokens[[60, 61, 62, 65]]]))[-1]
-    if device.batch_invariant:
+    if computing.batch_invariant:
         assert tree[5].tobytes() == path.tobytes()
     assert distance(tree[5], path) < 0.05
 
 
-def test_devices_agree(device: Device, golden: Golden, kv: KVKind) -> None:
+def test_devices_agree(computing: Device, golden: Golden, kv: KVKind) -> None:
     spec = spec_of(golden, shares=True)
-    expected = fed(ReferenceDevice(), golden, spec, kv, [])
-    assert distance(fed(device, golden, spec, kv, [10, 11, 40]), expected) < 0.1
+    expected = fed(ReferenceDevice(), golden, spec, [], kv)
+    assert distance(fed(computing, golden, spec, [10, 11, 40], kv), expected) < 0.1
 
 
-def test_pages_of_a_shared_cache_are_kept_once(device: Device, golden: Golden) -> None:
+def test_pages_of_a_shared_cache_are_kept_once(computing: Device, golden: Golden) -> None:
     spec, limits = spec_of(golden, shares=True), Limits(golden.n_context, PAGES, 256, 256)
     with open_model(golden.model, golden.n_context) as model:
-        footprint, tensors = DEVICES.get(device.name).footprint, model.file.tensors
+        footprint, tensors = DEVICES.get(computing.name).footprint, model.file.tensors
         once, twice = (footprint(each, tensors, limits).kv_bytes for each in (spec, model.spec))
-        if device.name == "openvino":  # several layers read float32
+        if computing.name == "openvino":  # several layers read float32
             twice *= 2
         assert once * len(model.spec.kv) == twice
         assert work_of(spec, tensors).kv_bytes_per_token() == spec.kv_bytes_per_token()
         assert spec.kv_bytes_per_token() * len(model.spec.kv) == model.spec.kv_bytes_per_token()
     pages = np.arange(PAGES, dtype=np.int32)
-    with Player(device, golden, spec) as first, Player(device, golden, spec) as second:
+    with Player(computing, golden, spec) as first, Player(computing, golden, spec) as second:
         first.feed(golden.tokens[:60])
         second.feed(golden.tokens[:60][::-1].copy())
         second.lane.write_pages(pages, first.lane.read_pages(pages))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from edgeinfer.backends.base import Device, DeviceOptions, open_device
+from edgeinfer.backends.base import Device
 from edgeinfer.backends.reference import ReferenceDevice
-from edgeinfer.errors import DeviceUnavailable
+from tests.golden.golden_devices import opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,6 @@ def judged(request: pytest.FixtureRequest) -> Iterator[Judged]:
     elif request.param == "reference-int8":
         yield Judged(ReferenceDevice("int8", "f16"), 1e-1, 5e-2)
     else:
-        try:
-            device = open_device(request.param, DeviceOptions(n_workers=2))
-        except DeviceUnavailable as reason:
-            pytest.skip(str(reason))
+        device = opened(request.param)
         yield Judged(device, *TOLERANCES[request.param])
         device.close()

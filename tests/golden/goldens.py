@@ -24,17 +24,32 @@ CPU_ONLY = (
     *("afmoe", "glm4moe", "gpt-oss", "granitemoe", "lfm2", "mixtral"),
     *("olmoe", "qwen2moe", "qwen3moe", "qwen3next", "qwen35"),
 )
-"""Families with ops that only the devices cpu, reference and null have."""
+"""Families with ops that only these devices have:"""
+ALL_OPS = ("cpu", "null", "reference")
 
 
 def is_cpu_only(name: str) -> bool:
-    """Whether a golden model has ops that only the devices cpu, reference and null have."""
+    """Whether a golden model has ops that only the devices `ALL_OPS` have."""
     return name.startswith(CPU_ONLY)
 
 
+class Known:
+    """What transformers computes for a text: some columns of all logits, and the last row whole."""
+
+    __slots__ = ()
+
+    columns: NDArray[np.int32]
+    logits: NDArray[np.float32]
+    last: NDArray[np.float32]
+
+    def error(self, logits: NDArray[np.float32]) -> float:
+        """Distance of float32[T, V] from transformers, relative to the size of the logits; the worse of both parts."""
+        return max(distance(logits[:, self.columns], self.logits), distance(logits[-1], self.last))
+
+
 @dataclass(frozen=True, slots=True)
-class Golden:
-    """A model file and what transformers computes for `tokens`: some columns of all logits, and the last row whole."""
+class Golden(Known):
+    """A model file and what transformers computes for `tokens`."""
 
     name: str
     model: Path
@@ -50,10 +65,6 @@ class Golden:
             model = DATA / f"{name.partition('@')[0]}.gguf"
             arrays = (held[key] for key in ("tokens", "columns", "logits", "last"))
             return cls(name, model, int(held["n_context"]), *arrays)
-
-    def error(self, logits: NDArray[np.float32]) -> float:
-        """Distance of float32[T, V] from transformers, relative to the size of the logits; the worse of both parts."""
-        return max(distance(logits[:, self.columns], self.logits), distance(logits[-1], self.last))
 
 
 def distance(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
@@ -173,6 +184,12 @@ class Player:
 
     def _slot(self, sequence: int, place: int) -> int:
         return int(self._tables[sequence, place // PAGE]) * PAGE + place % PAGE
+
+
+def fed(device: Device, golden: Golden, spec: ModelSpec, cuts: list[int], kv: KVKind = "f16") -> NDArray[np.float32]:
+    """Logits of the golden tokens, cut into passes."""
+    with Player(device, golden, spec, kv=kv) as player:
+        return np.concatenate([player.feed(chunk) for chunk in np.split(golden.tokens, cuts)])
 
 
 def _int32(values: object) -> NDArray[np.int32]:

@@ -20,7 +20,7 @@ from edgeinfer.engine.executor import Executor
 from edgeinfer.graph.inputs import InputRows
 from edgeinfer.graph.step import Batch
 from edgeinfer.models.load import open_model
-from tests.golden.goldens import DATA, distance
+from tests.golden.goldens import DATA, Known
 
 NAMES = sorted(path.stem for path in (DATA / "rows").glob("*.npz"))
 AXED = [name for name in NAMES if not name.startswith("gemma3")]
@@ -50,7 +50,7 @@ class RowText:
 
 
 @dataclass(frozen=True, slots=True)
-class RowGolden:
+class RowGolden(Known):
     """A model file and what transformers computes for a text."""
 
     name: str
@@ -66,10 +66,6 @@ class RowGolden:
             axes = held["axes"] if len(held["axes"]) else None
             text = RowText(held["tokens"], held["rows"], axes)
             return cls(name, DATA / str(held["model"]), text, held["columns"], held["logits"], held["last"])
-
-    def error(self, logits: NDArray[np.float32]) -> float:
-        """Distance of float32[T, V] from transformers, relative to the size of the logits; the worse of both parts."""
-        return max(distance(logits[:, self.columns], self.logits), distance(logits[-1], self.last))
 
 
 @contextmanager

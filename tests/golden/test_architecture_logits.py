@@ -28,8 +28,9 @@ from edgeinfer.graph.ops.scale import Scale
 from edgeinfer.graph.ops.soft_cap import SoftCap
 from edgeinfer.graph.ops.zero import Zero
 from edgeinfer.models.load import open_model
-from tests.golden.conftest import TOLERANCES, Judged
-from tests.golden.goldens import RESULTS, Golden, Player, distance, is_cpu_only
+from tests.golden.conftest import Judged
+from tests.golden.golden_devices import skip_refused
+from tests.golden.goldens import RESULTS, Golden, Player, distance
 
 NAMES = [path.stem for path in RESULTS]
 VARIED = [name for name in NAMES if name.endswith(("-f32", "-q8_0", "-k", "@long"))]
@@ -45,8 +46,7 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 @pytest.fixture(scope="module")
 def compiled(judged: Judged, golden: Golden) -> Iterator[Player]:
     """One lane for all tests of a model on a device: what earlier texts left in its pages must not matter."""
-    if judged.device.name in TOLERANCES and is_cpu_only(golden.name):
-        pytest.skip(f"{judged.device.name} has not all of its ops")
+    skip_refused(judged.device, golden)
     with Player(judged.device, golden) as player:
         yield player
 
