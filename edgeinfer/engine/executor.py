@@ -72,6 +72,8 @@ class Executor(Observed):
         self.regime = Regime.free(self._n_workers) if regime is None else regime
         self._adaptation = Adaptation(has.workers, options) if options.adapts and has.workers is not None else None
         self._pressure = None if has.streaming is None else Pressure(has.streaming)
+        showing = None if has.buffers is None else self
+        self.capabilities = EvaluatorCapabilities(showing=showing, step_times=self, shared=self.shared)
 
     @classmethod
     def open(
@@ -109,17 +111,13 @@ class Executor(Observed):
         """Give back the lane's memory and the device's threads; may be called twice."""
         lane, streaming = self._lane, self._of_lane.streaming
         self._lane, self._of_lane, self._pressure = None, LaneCapabilities(), None
+        self.capabilities = EvaluatorCapabilities(step_times=self)
         if lane is not None:
             if streaming is not None:
                 keep_seen(self._fingerprint, streaming)
             lane.close()
             if not self._is_guest:
                 self._device.close()
-
-    @property
-    def capabilities(self) -> EvaluatorCapabilities:
-        showing = None if self._of_lane.buffers is None else self
-        return EvaluatorCapabilities(showing=showing, step_times=self, shared=self.shared)
 
     @property
     def batch_invariant(self) -> bool:

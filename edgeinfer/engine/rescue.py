@@ -49,6 +49,8 @@ class Rescued:
 
     def __init__(self, evaluator: SequenceEvaluator, fallback: Open) -> None:
         self._inner = evaluator
+        self._of_inner = evaluator.capabilities
+        self._capabilities = self._with_own(self._of_inner)
         self._fallback: Open | None = fallback
         self._known: dict[int, _Known] = {}
         self._pending: Batch | None = None
@@ -64,8 +66,15 @@ class Rescued:
 
     @property
     def capabilities(self) -> EvaluatorCapabilities:
-        """Those of the evaluator in use, and notices of its end."""
-        return replace(self._inner.capabilities, eventful=self, overlapping=None)
+        """Those of the evaluator in use, and notices of its end: a new record where the evaluator has one."""
+        if self._inner.capabilities is not self._of_inner:
+            self._of_inner = self._inner.capabilities
+            self._capabilities = self._with_own(self._of_inner)
+        return self._capabilities
+
+    def _with_own(self, inner: EvaluatorCapabilities) -> EvaluatorCapabilities:
+        """What this has itself in place of what it wraps."""
+        return replace(inner, eventful=self, overlapping=None)
 
     @property
     def batch_invariant(self) -> bool:
@@ -287,10 +296,9 @@ class RescuedBatches(Rescued):
         self._under_way: dict[int, Batch] = {}
         self._done: dict[int, tuple[Batch, int]] = {}  # batches of the last pass, and where their tokens begin in it
 
-    @property
-    def capabilities(self) -> EvaluatorCapabilities:
+    def _with_own(self, inner: EvaluatorCapabilities) -> EvaluatorCapabilities:
         """As of `Rescued`; batches are under way whatever evaluates them."""
-        return replace(super().capabilities, overlapping=self)
+        return replace(super()._with_own(inner), overlapping=self)
 
     @property
     def in_flight(self) -> frozenset[int]:

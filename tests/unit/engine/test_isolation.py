@@ -294,7 +294,7 @@ def test_the_process_tells_what_is_new(direct: SequenceEvaluator, monkeypatch: p
     assert server.facts()["notices"] == ["from the start"]
     assert server._news() is None
     changed = EvaluatorCapabilities(eventful=SimpleNamespace(take_notices=lambda: ("changed",)))
-    monkeypatch.setattr(type(direct), "capabilities", changed)
+    monkeypatch.setattr(direct, "capabilities", changed)
     monkeypatch.setattr(type(direct), "device", "second")
     assert server._news() == [["changed"], "second", direct.batch_invariant]
 

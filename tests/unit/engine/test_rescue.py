@@ -97,6 +97,23 @@ def test_the_text_goes_on_from_the_same_token(last: int) -> None:
     rescued.close()
 
 
+def test_capabilities_are_one_record_until_another_device_goes_on() -> None:
+    rescued, _ = make(2)
+    sequence, before = rescued.create(), rescued.capabilities
+    assert rescued.capabilities is before
+    assert before.eventful is rescued
+    assert before.step_times is not None
+    for token in range(3):
+        rescued.evaluate(chain(sequence, token, [token]))
+        rescued.commit(sequence, np.zeros(1, np.int32))
+    after = rescued.capabilities
+    assert rescued.device == "cpu"
+    assert rescued.capabilities is after
+    assert after.eventful is rescued
+    assert after.step_times is not before.step_times
+    rescued.close()
+
+
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_device_may_fail_when_tokens_are_kept(copies: int) -> None:
     with Executor(SlotDevice(), SlotLane(LIMITS.n_pages), LIMITS, "model") as plain:

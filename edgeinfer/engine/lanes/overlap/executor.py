@@ -75,6 +75,7 @@ class OverlapExecutor:
         """When each device worked: spans that ended in the last pass, of which the CPU may have begun some before."""
         self.tallies: dict[Schedule, Tally] = {}
         """Passes of `advance` so far."""
+        self.capabilities = EvaluatorCapabilities(overlapping=self)
 
     def __enter__(self) -> OverlapExecutor:
         return self
@@ -95,10 +96,6 @@ class OverlapExecutor:
         device = self._open().host_device
         lane = compiled(device, spec, file, limits, progress)
         return Executor(device, lane, limits, fingerprint, self._options, is_guest=True, regime=self.regime)
-
-    @property
-    def capabilities(self) -> EvaluatorCapabilities:
-        return EvaluatorCapabilities(overlapping=self)
 
     @property
     def affinity(self) -> tuple[tuple[int, ...], ...]:
