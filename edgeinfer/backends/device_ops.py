@@ -65,9 +65,10 @@ class DeviceOps(Generic[Entry]):
 
     def _refusal(self, kind: str, reason: str | None, *, is_asked: bool = False) -> UnsupportedModel:
         also = "" if is_asked else ", and llamacpp"
-        return UnsupportedModel(
-            f"{self._device} cannot run the op {kind}: {reason}; --device cpu runs this model{also}"
-        )
+        way = f"; --device cpu runs this model{also}"
+        if self._device == "cpu":
+            way = "" if is_asked else "; --device llamacpp may run this model"
+        return UnsupportedModel(f"{self._device} cannot run the op {kind}: {reason}{way}")
 
     def _entry(self, kind: str) -> Entry | None:
         if kind not in self._entries:
