@@ -292,7 +292,7 @@ def _fitting(subject: Subject, name: str, wanted: _Wanted) -> tuple[Subject, Lim
     notices: tuple[str, ...] = () if subject.approx is None else (told_of(subject.approx),)
     notices += tuple(f"left out of {name}: {part}" for part in left_out(spec, metadata, tensors))
     if wanted.device == AUTO_DEVICE:
-        limits, speculation, more = _held(subject, name, wanted, limits)
+        limits, speculation, more = _held(subject, name, replace(wanted, speculation=speculation), limits)
         notices += more
     elif wanted.holding.ram_bytes is not None:
         raise BadSetting(
@@ -312,7 +312,7 @@ def _start(subject: Subject, name: str, wanted: _Wanted, started: float, notices
     subject, limits, trained, speculation, told = _fitting(subject, name, wanted)
     options, kinds = _staff(wanted, subject)
     drafts_later = wanted.race == "after" and not wanted.isolate and may_draft_later(speculation)
-    loops = None if drafts_later or wanted.speculation.spec == "off" else Loops()
+    loops = None if drafts_later or speculation.spec == "off" else Loops()
     executor: SequenceEvaluator | None = None
     try:
         regime = Regime.of_machine(wanted.mode, kinds)

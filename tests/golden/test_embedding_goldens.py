@@ -129,6 +129,13 @@ def test_no_text_is_written(llm: LLM) -> None:
         "".join(llm.complete("hello", max_tokens=3))
 
 
+def test_nothing_is_drafted(path: Path, home: Path) -> None:
+    """Its rows are no logits: whoever looks for likely tokens in them reads beyond their end."""
+    with load(path, device="cpu", spec="on", history=True) as llm:
+        assert llm.drafts is None
+        assert llm.later_drafts is None
+
+
 def test_a_text_beyond_the_context_is_refused(llm: LLM) -> None:
     with pytest.raises(ContextOverflow, match="shorten it"):
         llm.embed([[1] * (llm.limits.n_context + 1)])
