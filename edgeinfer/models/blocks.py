@@ -73,7 +73,14 @@ def head(g: ModelGraph, cap: float | None = None, norm: str = "output_norm", sca
 
 
 def hidden_head(g: ModelGraph) -> ModelSpec:
-    """A model that gives its last hidden rows, which are normed already."""
+    """A model that gives its last hidden rows, which are normed already.
+
+    Raises UnsupportedModel where the file says that tokens see only those before them: it has no logits to write with.
+    """
+    if g.hp.flag("attention.causal", default=False):
+        raise UnsupportedModel(
+            f"{g.hp.architecture}.attention.causal is true; edgeinfer has such models where they read texts as a whole"
+        )
     g.stage("head")
     taken = g.buffer("x_out", g.sizes.width, Rows.OUTPUTS)
     g.add(TakeOutputs("x", taken, g.sizes.width))
