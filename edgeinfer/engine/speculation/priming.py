@@ -19,6 +19,7 @@ from edgeinfer.engine.fair_lock import FairLock
 from edgeinfer.engine.kvcache import pages_for
 from edgeinfer.engine.speculation.drafters import LOOPS
 from edgeinfer.engine.speculation.records import BEST
+from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import Batch, Int32s
 
 PACK = Function("pack_rows", Source("learning", "pack_rows", package=LOOPS), 7)
@@ -65,6 +66,8 @@ class Priming:
             logits = executor.evaluate(batch)
             peaks = (0, 0) if executor.peaks is None else (executor.peaks.ctypes.data, executor.peaks.strides[0])
             self._pack(logits.ctypes.data, logits.strides[0], *peaks, count, self._n_vocab, found.ctypes.data)
+        except DoesNotFit:  # sequences that rest hold all states, or all pages of windows
+            return found[:0]
         finally:
             executor.free(sequence)
         return found

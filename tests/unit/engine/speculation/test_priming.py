@@ -19,6 +19,7 @@ from edgeinfer.engine.speculation.setup import priming_of
 from edgeinfer.errors import EdgeInferError
 from edgeinfer.graph.step import Int32s
 from edgeinfer.settings import Mode
+from tests.golden.goldens import DATA
 
 DEADLINE_S = 60
 
@@ -63,6 +64,22 @@ def test_no_memory_is_kept_and_none_taken_from_others(llm: LLM) -> None:
     for sequence in held:
         executor._cache.refill(sequence, 1)
     assert len(made.rows(0)) == 0
+
+
+def test_nothing_is_primed_where_all_states_are_held(home: Path) -> None:
+    with load(DATA / "qwen35-q8_0.gguf", threads=1, n_context=64) as llm:
+        executor, drafts = llm._pool.executor, llm.drafts
+        assert drafts is not None
+        made = priming_of(executor, llm._tokenizer, drafts)
+        assert len(made.rows(0))
+        states = executor._cache.states
+        held = [executor.create() for _ in range(states.slots.n_slots)]
+        for sequence in held:
+            states.adopt(sequence)
+        assert len(made.rows(0)) == 0
+        executor.free(held.pop())
+        executor.free(held.pop())
+        assert len(made.rows(0))
 
 
 def test_a_primed_model_is_primed_the_next_time(tiny_model: Path, home: Path) -> None:
