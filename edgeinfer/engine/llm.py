@@ -41,6 +41,7 @@ from edgeinfer.engine.stream import TextStream
 from edgeinfer.engine.text_reader import TextReader
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.inputs import IDS_ONLY
+from edgeinfer.graph.state import n_state_slots
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
@@ -267,15 +268,17 @@ class LLM(TextReader):
         return Session(*own, kv_bytes=kv_bytes, leader=self._leader)
 
     def _kv_bytes(self, n_tokens: int) -> int:
-        """Bytes of the keys and values of so many tokens of a sequence, in whole pages."""
-        assert self._subject.spec is not None
-        numbers, windows = 0, self.limits.windows
-        for layer in self._subject.spec.kv:
+        """Bytes of the keys and values of so many tokens of a sequence, in whole pages, and of its states."""
+        spec, limits = self._subject.spec, self.limits
+        assert spec is not None
+        numbers, windows = 0, limits.windows
+        for layer in spec.kv:
             n_pages = pages_for(n_tokens)
             if windows is not None and windows.limit(layer):
                 n_pages = min(n_pages, 1 + pages_for(windows.tokens))
             numbers += n_pages * PAGE * layer.numbers
-        return round(numbers * KV_ELEMENT_BYTES[self.facts.kv])
+        n_states = min(1 + n_tokens // PAGE, n_state_slots(spec.states, limits.n_pages, limits.max_outputs))
+        return round(numbers * KV_ELEMENT_BYTES[self.facts.kv]) + n_states * sum(state.nbytes for state in spec.states)
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
         """Answer a conversation, as `Session.chat`; every answer by itself, from any thread, as many as are wanted.

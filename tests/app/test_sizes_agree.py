@@ -19,6 +19,7 @@ from edgeinfer.engine.loading import load
 from edgeinfer.models.gguf import GGUFFile
 from edgeinfer.size_text import size_text
 from tests.conftest import write_tiny_llama
+from tests.golden.goldens import DATA
 from tests.unit.app.doctor.recorded_machine import machine_at
 
 PARTS = ("weight_bytes", "kv_bytes", "buffer_bytes", "program_bytes")
@@ -57,6 +58,24 @@ def test_a_plan_is_what_an_answer_then_tells_and_the_machine_screen_shows(tiny: 
     assert None not in (shown.process_bytes, shown.program_bytes, shown.weight_bytes, shown.buffer_bytes)
     parts = (shown.weight_bytes or 0) + (shown.buffer_bytes or 0) + (shown.program_bytes or 0)
     assert parts == shown.process_bytes
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("family", ["qwen35", "lfm2", "gemma3", "gpt-oss"])
+def test_windows_and_states_are_of_the_cache_on_the_machine_screen_too(family: str) -> None:
+    path = DATA / f"{family}-q8_0.gguf"
+    planned = printed("plan", "-m", str(path), "--device", "cpu", "--ctx", "4096")["memory"]
+    with load(path, device="cpu", n_context=4096, spec="off") as llm:
+        readings = Readings(llm, profile=lambda: None)
+        shown = readings.memory()
+        assert (shown.kv_bytes, shown.kv_used_bytes) == (planned["kv_bytes"], 0)
+        assert shown.weight_bytes == pytest.approx(planned["weight_bytes"], rel=0.02)
+        llm.complete([5 + n for n in range(200)], max_tokens=2).read()
+        used = readings.memory().kv_used_bytes
+        assert used is not None
+        assert shown.kv_bytes is not None
+        assert 0 < used < shown.kv_bytes
+        assert readings.taken()[1] == used
 
 
 def test_doctor_and_the_models_screen_say_what_a_plan_says(tiny: Path, tmp_path: Path) -> None:

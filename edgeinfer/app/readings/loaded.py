@@ -68,14 +68,17 @@ class Loaded:
         )
 
     def kv_bytes(self, n_pages: int) -> int | None:
-        """Bytes of the keys and values in so many pages; None where the work is not known."""
-        per_token, need, windows = self.kv_bytes_per_token, self.need, self.llm.limits.windows
+        """Bytes of the keys and values in so many pages, and of as many states; None where the work is not known."""
+        per_token, need, limits = self.kv_bytes_per_token, self.need, self.llm.limits
         if per_token is None:
             return None
-        in_windows = 0
-        if need is not None and windows is not None:
-            in_windows = need.window_bytes * min(n_pages, windows.n_pages) // windows.n_pages
-        return round(n_pages * self.llm.page_tokens * per_token) + in_windows
+        beside = 0
+        if need is not None and limits.windows is not None:
+            beside += need.window_bytes * min(n_pages, limits.windows.n_pages) // limits.windows.n_pages
+        if need is not None and need.state_bytes:
+            n_most = min(limits.n_pages, 2 * limits.n_sequences)  # a page has one state; fewer may have a place
+            beside += need.state_bytes * min(n_pages, n_most) // n_most
+        return round(n_pages * self.llm.page_tokens * per_token) + beside
 
     @property
     def need(self) -> MemoryNeed | None:

@@ -1,0 +1,22 @@
+"""What a session says that saving it would take is what it takes, whatever its model keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeinfer.engine.loading import load
+from tests.golden.goldens import DATA
+
+HEADER_BYTES = 2000
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "qwen35", "lfm2"])
+def test_a_saved_session_is_as_large_as_was_said(family: str, tmp_path: Path) -> None:
+    with load(DATA / f"{family}-q8_0.gguf", device="cpu", spec="off") as llm, llm.session() as session:
+        session.complete([5 + n for n in range(200)], max_tokens=5).read()
+        session.save(tmp_path / "session")
+        n_bytes = (tmp_path / "session").stat().st_size
+        assert session.saved_bytes is not None
+        assert session.saved_bytes <= n_bytes <= 1.1 * session.saved_bytes + HEADER_BYTES
