@@ -11,6 +11,7 @@ from typing import Protocol
 
 from edgeinfer.errors import BadGGUF, BadSetting, UnsupportedModel
 from edgeinfer.models.text.byte_level import ByteLevelEncoder
+from edgeinfer.models.text.charsmap import KEY as CHARSMAP
 from edgeinfer.models.text.detokenizer import StreamDecoder
 from edgeinfer.models.text.pretokenizers import pre_tokenizer
 from edgeinfer.models.text.sentencepiece import SentencePieceEncoder
@@ -156,9 +157,14 @@ def _encoder(vocabulary: Vocabulary, metadata: TokenizerMetadata) -> TextEncoder
 
 
 def _unigram(vocabulary: Vocabulary, metadata: TokenizerMetadata) -> UnigramEncoder:
-    charsmap, spaces = "tokenizer.ggml.precompiled_charsmap", "tokenizer.ggml.remove_extra_whitespaces"
-    steps = bytes(metadata.numbers(charsmap).astype("uint8")) if charsmap in metadata else b""
-    return UnigramEncoder(vocabulary, steps, joins_spaces=metadata.flag(spaces) if spaces in metadata else True)
+    spaces = "tokenizer.ggml.remove_extra_whitespaces"
+    joins_spaces = metadata.flag(spaces) if spaces in metadata else True
+    charsmap = metadata.numbers(CHARSMAP) if CHARSMAP in metadata else None
+    if charsmap is not None and charsmap.dtype.kind not in "iu":
+        raise BadGGUF(f"{CHARSMAP} must be an array of bytes, not of {charsmap.dtype}")
+    return UnigramEncoder(
+        vocabulary, b"" if charsmap is None else bytes(charsmap.astype("uint8")), joins_spaces=joins_spaces
+    )
 
 
 def _check_unicode(text: str) -> None:

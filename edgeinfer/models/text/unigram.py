@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from edgeinfer.errors import BadGGUF
+from edgeinfer.models.text.charsmap import KEY as CHARSMAP
+from edgeinfer.models.text.charsmap import check_charsmap
 from edgeinfer.models.text.vocabulary import Vocabulary
 
 SPACE = "▁"
@@ -29,10 +31,12 @@ class UnigramEncoder:
         self._tokens, self._unknown = vocabulary.tokens, vocabulary.unk_id
         pairs = list(zip(vocabulary.tokens, map(float, vocabulary.scores), strict=True))
         self._tokenizer = Tokenizer(Unigram(pairs, vocabulary.unk_id, False))
+        if charsmap:
+            check_charsmap(charsmap)
         try:
             steps: list[Any] = [normalizers.Precompiled(charsmap)] if charsmap else []
         except Exception as reason:  # the package has no error of its own
-            raise BadGGUF(f"tokenizer.ggml.precompiled_charsmap cannot be read: {reason}") from None
+            raise BadGGUF(f"{CHARSMAP} cannot be read: {reason}") from None
         if joins_spaces:
             steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
         self._tokenizer.normalizer = normalizers.Sequence(steps)
