@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from edgeinfer.errors import BadSetting, UnsupportedModel
 from edgeinfer.graph.inputs import AXES, InputRows, Inputs, check_axes
@@ -38,7 +39,7 @@ class PromptRows:
 
     def __init__(self, values: ArrayLike, axes: ArrayLike | None = None) -> None:
         """Raises BadSetting for numbers that cannot be rows."""
-        rows = np.ascontiguousarray(values, np.float32)
+        rows = _rows(values)
         if rows.ndim != 2 or not len(rows):
             raise BadSetting(f"rows of shape {rows.shape} are none: give one row of numbers for each token")
         if not np.isfinite(rows).all():
@@ -57,8 +58,23 @@ class PromptRows:
         return range(self.first_name, self.first_name - len(self.values), -1)
 
 
+def _rows(values: ArrayLike) -> Floats:
+    given = _array(values, "rows")
+    if given.dtype.kind not in "fiu":
+        raise BadSetting(f"rows of {given.dtype} are none: give numbers")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite then, and refused
+        return np.ascontiguousarray(given, np.float32)
+
+
+def _array(given: ArrayLike, what: str) -> NDArray[Any]:
+    try:
+        return np.ascontiguousarray(given)
+    except ValueError:
+        raise BadSetting(f"{what} of different lengths are no array: give as many numbers for each token") from None
+
+
 def _axes(axes: ArrayLike, n_rows: int) -> Int32s:
-    found = np.ascontiguousarray(axes)
+    found = _array(axes, "axes")
     if found.shape != (n_rows, AXES) or not np.issubdtype(found.dtype, np.integer):
         raise BadSetting(f"axes of shape {found.shape} and type {found.dtype}: give three whole numbers for each row")
     if found.min() < 0 or found.max() >= 1 << 31:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from types import MappingProxyType
 from typing import Any
 
@@ -101,11 +102,15 @@ class Prompts:
         return request_of(tuple(prompt), options, continues_text=True, constraint=constraint, mixed=mixed)
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens that are all in the vocabulary. Raises BadSetting."""
+        """Tokens that are all in the vocabulary, as plain integers. Raises BadSetting."""
+        try:
+            tokens = list(map(index, tokens))
+        except TypeError:
+            raise BadSetting("a prompt is a text, or a list of token ids, which PromptRows may be among") from None
         strange = next((token for token in tokens if not 0 <= token < self.tokenizer.n_tokens), None)
         if strange is not None:
             raise BadSetting(f"there is no token {strange}; they go from 0 to {self.tokenizer.n_tokens - 1}")
-        return list(tokens)
+        return tokens
 
     def _constraint(self, options: Options, tools: ToolUse | None = None) -> Constraint | None:
         """What the options want an answer to follow. Raises BadSetting where it cannot be followed."""

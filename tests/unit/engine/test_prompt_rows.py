@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from edgeinfer.engine.loading import load
 from edgeinfer.engine.prompt_rows import ROW, MixedPrompt, Piece, PromptRows
 from edgeinfer.errors import BadSetting
 from edgeinfer.graph.inputs import Inputs
@@ -84,6 +87,12 @@ def test_models_with_one_position_get_no_axes() -> None:
         (np.zeros(4), None, r"rows of shape \(4,\)"),
         (np.zeros((0, 4)), None, "give one row"),
         ([[1.0, np.nan]], None, "not finite"),
+        ([[1e39, 1.0]], None, "not finite"),
+        ([[1.0], [1.0, 2.0]], None, "rows of different lengths"),
+        ([["a"]], None, "rows of <U1 are none: give numbers"),
+        (None, None, "rows of object are none: give numbers"),
+        (np.zeros((1, 2), complex), None, "rows of complex128"),
+        (VALUES, [[0, 0, 0], [0, 0]], "axes of different lengths"),
         (VALUES, SQUARE[:2], "three whole numbers for each row"),
         (VALUES, SQUARE * 0.5, "three whole numbers for each row"),
         (VALUES, SQUARE - 1, "count from 0"),
@@ -92,3 +101,13 @@ def test_models_with_one_position_get_no_axes() -> None:
 def test_what_is_no_row_is_refused(values: object, axes: object, reason: str) -> None:
     with pytest.raises(BadSetting, match=reason):
         PromptRows(values, axes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pieces", [[1.5], [[1, 2]], ["the"], [VALUES], [PromptRows(VALUES), 1.5]])
+def test_what_is_neither_an_id_nor_a_row_is_refused(tiny_model: Path, pieces: list[object]) -> None:
+    with load(tiny_model, device="reference", spec="off") as llm:
+        with pytest.raises(BadSetting, match="a list of token ids, which PromptRows may be among"):
+            llm.complete(pieces)  # type: ignore[arg-type]
+        with pytest.raises(BadSetting, match="a list of token ids"):
+            llm.embed([pieces])  # type: ignore[list-item]
+        assert llm.prompts.checked(np.arange(3, dtype=np.int64)) == [0, 1, 2]  # type: ignore[arg-type]
