@@ -25,12 +25,23 @@ from edgeinfer.graph.ops.layer_norm import LayerNorm, layer_norm
 from edgeinfer.graph.ops.rms_norm import RMSNorm, rms_norm
 from edgeinfer.graph.ops.take_outputs import TakeOutputs
 from edgeinfer.graph.step import Floats
+from edgeinfer.models.gguf import Metadata
 
 Pooling = Literal["mean", "last", "first"]
-_BY_NUMBER: dict[int, Pooling] = {1: "mean", 2: "first", 3: "last"}
-"""Values of `pooling_type` in GGUF files (llama.cpp)."""
+_BY_NUMBER: dict[int, Pooling] = {0: "mean", 1: "mean", 2: "first", 3: "last", 4: "mean"}
+"""Values of `pooling_type` in GGUF files (llama.cpp); 0 says nothing of pooling, and 4 that the model ranks."""
 CHUNK = 64
 """Tokens of a pass beside answers in the making."""
+
+
+def _pooling_of(metadata: Metadata, key: str) -> Pooling:
+    """How rows are pooled by what a file says; the mean where it says nothing. Raises UnsupportedModel, BadGGUF."""
+    number = metadata.integer(key, 1)
+    if number not in _BY_NUMBER:
+        raise UnsupportedModel(
+            f"{key} is {number}; edgeinfer pools by the mean (1), the first (2) and the last row (3)"
+        )
+    return _BY_NUMBER[number]
 
 
 class Embedder:
@@ -52,8 +63,7 @@ class Embedder:
         self._weight, self._bias = (None if part is None else vector(subject.gguf, part) for part in held)
         self._dense = [matrix(subject.gguf, weight) for weight in spec.dense]
         self._reads_whole = not spec.is_causal
-        number = subject.file.metadata.integer(f"{spec.architecture}.pooling_type", 1)
-        self.pooling: Pooling = _BY_NUMBER.get(number, "mean")
+        self.pooling = _pooling_of(subject.file.metadata, f"{spec.architecture}.pooling_type")
         self.width = spec.width
 
     def embed(

@@ -108,7 +108,10 @@ class DeltaNet:
 
 def attending_layers(hp: Hyperparameters, n_layers: int) -> list[bool]:
     """Which layers have attention: by a flag a layer, or every so many."""
-    recurrent = hp.flags("attention.recurrent_layers")
+    key = "attention.recurrent_layers"
+    recurrent = hp.flags(key)
+    if recurrent is None and hp.has(key):
+        raise BadGGUF(f"{hp.architecture}.{key} must be an array with a flag for each layer")
     if recurrent is not None:
         if len(recurrent) < n_layers:
             raise BadGGUF(

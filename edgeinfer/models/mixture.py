@@ -91,7 +91,7 @@ class Mixture:
     def read_sigmoid(cls, hp: Hyperparameters, sizes: Sizes, *, normalised: bool) -> Mixture:
         """Of families after DeepSeek-V3: sigmoids, and a whole expert beside them, as wide as so many of the others."""
         width = hp.integer("expert_feed_forward_length", sizes.ffn_width)
-        shared = width * hp.integer("expert_shared_count", least=0)
+        shared = width * hp.integer("expert_shared_count", least=0, most=EXPERTS_MAX)
         return cls.read(
             hp, width, normalised=normalised, shared_width=shared, shared_scored=False, gating=SIGMOID_GATING
         )

@@ -14,6 +14,8 @@ from edgeinfer.engine.llm import LLM
 from edgeinfer.engine.loading import load
 from edgeinfer.errors import BadSetting, ContextOverflow, EngineClosed, UnsupportedModel
 from edgeinfer.graph.ops.matmul import MatMul
+from tests.golden.goldens import DATA
+from tests.unit.models.test_other_names import rewritten
 
 TEXTS = ["the rain in the tin", "an inn", "the hen " * 40]
 
@@ -119,6 +121,21 @@ def test_what_cannot_be_embedded_is_said(llm: LLM) -> None:
         llm.embed([[]])
     with pytest.raises(BadSetting, match="no token 99999"):
         llm.embed([[99999]])
+
+
+@pytest.mark.parametrize("number", [5, 99, -1, 1 << 63])
+def test_a_way_of_pooling_that_is_not_known_is_refused(tmp_path: Path, number: int) -> None:
+    path = rewritten(
+        DATA / "qwen3-q8_0.gguf",
+        tmp_path / "other.gguf",
+        "qwen3",
+        lambda writer: (writer.add_int64 if number < 0 else writer.add_uint64)("qwen3.pooling_type", number),
+    )
+    with (
+        load(path, device="cpu", spec="off") as other,
+        pytest.raises(UnsupportedModel, match=f"pooling_type is {number}"),
+    ):
+        other.embed(["a"])
 
 
 def test_devices_that_do_not_show_hidden_states_say_so(tiny_model: Path) -> None:
