@@ -53,7 +53,8 @@ class OpTimes:
 
     def _placed(self, n_tokens: int, depth: int) -> Step:
         """A pass of one sequence's tokens after `depth` others, with the logits of the last."""
-        cache = KVCache(self._limits.n_pages, self._limits.n_context)
+        states = self._lane.capabilities.states
+        cache = KVCache(self._limits.n_pages, self._limits.n_context, 0 if states is None else states.n_slots)
         sequence = cache.create()
         for start in range(0, depth, self._limits.max_tokens):
             count = min(self._limits.max_tokens, depth - start)

@@ -14,6 +14,7 @@ from edgeinfer.app.bench.subject import NotMeasurable
 from edgeinfer.backends.base import OpSeconds
 from edgeinfer.backends.capabilities import KernelTime, LaneCapabilities, Overhead
 from edgeinfer.graph.step import PAGE, Step
+from tests.golden.goldens import DATA
 
 CONTEXT = 1300
 
@@ -69,3 +70,11 @@ def test_passes_are_placed_at_the_depth_and_their_median_is_given(
 def test_a_device_that_does_not_time_its_ops_says_so(subject: OpTimes) -> None:
     with pytest.raises(NotMeasurable, match="does not time its ops"):
         subject.run(Job("ops", 1))
+
+
+@pytest.mark.parametrize(("family", "op"), [("qwen35", "GatedDeltaNet"), ("lfm2", "CausalConv")])
+def test_ops_with_states_are_timed_too(family: str, op: str) -> None:
+    with closing(OpTimes(Opening("cpu", str(DATA / f"{family}-q8_0.gguf"), 1, 256, purpose="ops"))) as opened:
+        for n_tokens in (1, 70):
+            reply = opened.run(Job("ops", n_tokens, depth=100))
+            assert any(time.op == op and time.busy_s > 0 for time in reply.ops)
