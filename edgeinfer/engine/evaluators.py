@@ -178,13 +178,25 @@ def open_subject(
         return Subject(model.file, model.spec, own, approx=approx, rows=rows)
     file = GGUFFile.open(path)
     try:
-        spec = spec_of(file.metadata, file.tensors, n_context)
-    except (UnsupportedModel, BadGGUF):
-        spec = None
+        spec = _spec_if_known(file, n_context)
     except BaseException:
         file.close()
         raise
     return Subject(file, spec, fingerprint(file), rows=rows)
+
+
+def _spec_if_known(file: GGUFFile, n_context: int | None) -> ModelSpec | None:
+    """The spec of a file for a program that may know more models; None where that alone knows it.
+
+    Raises UnsupportedModel for one that writes no text: the program would give logits that mean nothing.
+    """
+    try:
+        return spec_of(file.metadata, file.tensors, n_context)
+    except (UnsupportedModel, BadGGUF):
+        family = file.metadata.text("general.architecture")
+        if not file.metadata.flag(f"{family}.attention.causal", True):
+            raise UnsupportedModel(f"{family} reads texts as a whole and writes none") from None
+        return None
 
 
 def only_device(path: Path) -> str | None:

@@ -21,8 +21,9 @@ from edgeinfer.engine.texts import ProgramTokenizer
 from edgeinfer.errors import BadSetting, DeviceFailed, DeviceUnavailable, UnsupportedModel
 from edgeinfer.graph.step import Batch, Floats
 from tests.foreign_models import gpt2_logits, write_gpt2, write_mamba, write_rwkv_text
-from tests.golden.goldens import distance
+from tests.golden.goldens import DATA, distance
 from tests.unit.engine.test_executor import chain
+from tests.unit.models.test_other_names import rewritten
 
 QUESTION = [{"role": "user", "content": "the cat sat"}]
 TEXTS = ("the theatre in an inn", "naïve — 日本 🙂\n\n\tx", "<|im_start|>user", "")
@@ -65,6 +66,18 @@ def test_logits_of_an_architecture_that_edgeinfer_lacks(tmp_path: Path) -> None:
         found = evaluator.evaluate(type(batch)(batch.tokens, batch.sequences, batch.positions, batch.parents, order))
         assert distance(found, gpt2_logits(arrays, tokens)) < 0.01  # keys and values are float16
         evaluator.close()
+
+
+def test_a_model_that_writes_no_text_is_not_given_to_another_program(tmp_path: Path) -> None:
+    """Its logits would be zeros, and the answer as many times the first token."""
+    source = DATA / "converted" / "xlm-roberta-reranker-bf16.gguf"
+    path = rewritten(source, tmp_path / "kinds.gguf", "bert", lambda writer: writer.add_uint32("bert.pooling_type", 1))
+    with pytest.raises(UnsupportedModel, match="bert reads texts as a whole and writes none"):
+        open_subject(path, "llamacpp", 96)
+    result = command("run", "the cat", "-m", str(path), "--max-tokens", "3")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "error: this bert is a classifier" in result.stderr
 
 
 @with_peer
