@@ -41,7 +41,6 @@ from edgeinfer.engine.stream import TextStream
 from edgeinfer.engine.text_reader import TextReader
 from edgeinfer.errors import BadSetting, EdgeInferError, UnsupportedModel
 from edgeinfer.graph.inputs import IDS_ONLY
-from edgeinfer.graph.state import n_state_slots
 from edgeinfer.graph.step import PAGE
 from edgeinfer.models.text import ChatTemplate, Tokenizer
 from edgeinfer.scheduling.batch.schedules import Schedule
@@ -277,7 +276,7 @@ class LLM(TextReader):
             if windows is not None and windows.limit(layer):
                 n_pages = min(n_pages, 1 + pages_for(windows.tokens))
             numbers += n_pages * PAGE * layer.numbers
-        n_states = min(1 + n_tokens // PAGE, n_state_slots(spec.states, limits.n_pages, limits.max_outputs))
+        n_states = min(1 + n_tokens // PAGE, limits.state_slots(spec.states))
         return round(numbers * KV_ELEMENT_BYTES[self.facts.kv]) + n_states * sum(state.nbytes for state in spec.states)
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
