@@ -33,6 +33,7 @@ from edgeinfer.engine.racing.afterwards import Comparison
 from edgeinfer.engine.request import Options, Request
 from edgeinfer.engine.residency import StageBytes, stage_bytes_of, streamed_of
 from edgeinfer.engine.running import OpenModel, RunningNote
+from edgeinfer.engine.saved_sequences import n_saved_checkpoints
 from edgeinfer.engine.session import Session
 from edgeinfer.engine.speculation.drafts import ModelDrafts
 from edgeinfer.engine.speculation.priming import IdlePriming
@@ -276,8 +277,9 @@ class LLM(TextReader):
             if windows is not None and windows.limit(layer):
                 n_pages = min(n_pages, 1 + pages_for(windows.tokens))
             numbers += n_pages * PAGE * layer.numbers
-        n_states = min(1 + n_tokens // PAGE, limits.state_slots(spec.states))
-        return round(numbers * KV_ELEMENT_BYTES[self.facts.kv]) + n_states * sum(state.nbytes for state in spec.states)
+        most = min(limits.state_slots(spec.states), 1 + n_saved_checkpoints(spec.state_bytes))
+        n_states = min(1 + (n_tokens - 1) // PAGE, most)
+        return round(numbers * KV_ELEMENT_BYTES[self.facts.kv]) + n_states * spec.state_bytes
 
     def chat(self, messages: Messages, *, priority: Priority = "interactive", **options: Unpack[Options]) -> TextStream:
         """Answer a conversation, as `Session.chat`; every answer by itself, from any thread, as many as are wanted.

@@ -16,6 +16,14 @@ from edgeinfer.engine.state import Value
 from edgeinfer.errors import DoesNotFit
 from edgeinfer.graph.step import PAGE, Int32s
 
+SAVED_CHECKPOINT_BYTES = 64_000_000
+"""Checkpoints that are saved with a sequence take no more than this, except for the newest, which always is."""
+
+
+def n_saved_checkpoints(slot_bytes: int) -> int:
+    """Most checkpoints that are saved with a sequence, of states of a size."""
+    return max(1, SAVED_CHECKPOINT_BYTES // max(1, slot_bytes))
+
 
 def saved(cache: KVCache, lane: Lane, sequence: int) -> tuple[dict[str, Value], bytes]:
     """What a header is to say of a sequence's contents, and these."""
@@ -61,10 +69,11 @@ def fill_with_zeros(cache: KVCache, lane: Lane, sequence: int, n_tokens: int) ->
 
 
 def _saved_states(cache: KVCache, states: StateMemory | None, sequence: int) -> tuple[dict[str, Value], bytes]:
-    """What a header is to say of a sequence's states, and their contents; nothing for a model without."""
+    """What a header is to say of a sequence's state and newest checkpoints, and their contents."""
     if cache.states is None or states is None:
         return {}, b""
-    checkpoints = cache.states.checkpoints(cache.pages(sequence)[: cache.n_cached(sequence) // PAGE].tolist())
+    pages = cache.pages(sequence)[: (cache.n_cached(sequence) - 1) // PAGE].tolist()  # of those before the last token
+    checkpoints = cache.states.checkpoints(pages)[-n_saved_checkpoints(states.slot_bytes) :]
     kept = [cache.states.current(sequence), *(slot for _, slot in checkpoints)]
     return {"checkpoints": [n_pages for n_pages, _ in checkpoints]}, states.read(kept).tobytes()
 
